@@ -1,4 +1,4 @@
-//! Schemathesis: requests made from our `OpenAPI` document, and answers checked against it.
+//! Schemathesis: requests generated from the `OpenAPI` document, and responses checked against it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ use serde_json::json;
 const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
                       content_type_conformance,response_headers_conformance,ignored_auth";
 
-/// Where the tool finds our document, below the service's directory.
+/// The file of the document in the service's directory.
 const DOCUMENT: &str = "document.json";
 
-/// These take the key of a sandbox.
+/// Routes that need a session key.
 const WEBHOOKS: &str = "^/api/v1/webhooks/";
 
-/// What ends keys and users. Asked with a key of its own, which may come to its end.
+/// Routes that revoke keys and delete users. They are called with a separate key, which may be revoked.
 const ACCOUNTS: &str = "^/api/v1/keys|^/api/v1/admin/";
 
-/// All of these, and what streams for as long as there is a conversation or sandbox: the tool waits for whole answers.
-const NOT_FOR_USERS: &str =
+/// Both, and endless streams: the tool waits for complete responses.
+const EXCLUDED_FOR_USERS: &str =
     "^/api/v1/webhooks/|/events/stream$|/logs$|^/api/v1/keys|^/api/v1/admin/";
 
 /// Written by `cargo xtask test`, which installs the tool.
@@ -64,10 +64,10 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
             "30",
             "--no-shrink",
         ])
-        // One worker: two threads make CPython 3.11's parser fail now and then ("AST constructor recursion depth").
+        // One worker: with two threads CPython 3.11's parser fails sometimes ("AST constructor recursion depth").
         .args(["--workers", "1", "--no-color", "--warnings", "off"])
         .envs(service.trusted().map(|file| ("REQUESTS_CA_BUNDLE", file)))
-        // It leaves files where it is.
+        // The tool writes files into its working directory.
         .current_dir(service.root());
     let run = tokio::task::spawn_blocking(move || command.output());
     let output = run
@@ -86,11 +86,14 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
         "schemathesis {operations:?}:{}",
         cases.unwrap_or_default()
     ));
-    assert!(cases.is_some(), "nothing was tested:\n{text}\n{errors}");
+    assert!(
+        cases.is_some(),
+        "the tool generated no case:\n{text}\n{errors}"
+    );
 }
 
 #[tokio::test]
-async fn answers_are_what_the_document_says() {
+async fn responses_match_the_document() {
     let stub = Stub::new();
     let builder = Service::builder()
         .stub(&stub)
@@ -101,9 +104,10 @@ async fn answers_are_what_the_document_says() {
     user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
         .await;
     let conversation = user.converse("hello").await;
-    // With a sandbox's key the tool would be given the document of the agent server.
+    // With a session key the tool would fetch the agent server's document.
     let document = user.get("/openapi.json").await.ok();
-    std::fs::write(service.root().join(DOCUMENT), document.to_string()).expect("it is writable");
+    std::fs::write(service.root().join(DOCUMENT), document.to_string())
+        .expect("the directory is writable");
     let key = conversation
         .session_api_key
         .expect("a running sandbox has a key");
@@ -111,7 +115,7 @@ async fn answers_are_what_the_document_says() {
     run(
         &service,
         user.key(),
-        ["--exclude-path-regex", NOT_FOR_USERS],
+        ["--exclude-path-regex", EXCLUDED_FOR_USERS],
         60,
     )
     .await;

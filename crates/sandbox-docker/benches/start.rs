@@ -1,8 +1,9 @@
-//! What a start costs on top of the engine: `cargo bench -p sandbox-docker`, with an engine at the usual place.
+//! The duration of a start in addition to the engine's own: `cargo bench -p sandbox-docker`, with an engine at Docker's
+//! default socket.
 //!
-//! Starts with the backend and bare calls take turns, so that whatever else the machine does slows down both. The bare calls
-//! are `create` and `start` through the same client with the very document that the backend sends, which a socket in between
-//! has listened to; they do not even learn which ports the engine chose. No test: figures depend on the machine.
+//! Starts with the backend and bare calls alternate, so that other load of the machine affects both. The bare calls are
+//! `create` and `start` with the same client and the document that the backend sends, which a proxy socket recorded. They do
+//! not read the published ports. This is no test, because figures depend on the machine.
 
 #[path = "../tests/support/mod.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
@@ -24,7 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::support::{DockerFixture, SPEC, fresh, in_contact, launch};
+use crate::support::{DockerFixture, SPEC, fresh, launch, wait_until_connected};
 
 const ROUNDS: usize = 60;
 const ENGINE: &str = "/var/run/docker.sock";
@@ -38,17 +39,17 @@ fn main() {
 }
 
 async fn measure() {
-    let lab = DockerFixture::new().await;
+    let fixture = DockerFixture::new().await;
     let dir = tempfile::tempdir().expect("a directory");
     let wire = RawConnection::open(dir.path());
-    let observed = lab.backend_with(|config| {
+    let observed = fixture.backend_with(|config| {
         config.socket = Some(format!("unix://{}", wire.path.display()));
     });
     let (calls, body) = listen(&observed, &wire).await;
     drop(observed);
 
-    let backend = lab.backend();
-    in_contact(&backend).await;
+    let backend = fixture.backend();
+    wait_until_connected(&backend).await;
     prepare(&backend).await;
     let (mut ours, mut bare, mut over) = (Vec::new(), Vec::new(), Vec::new());
     let mut further = Vec::new();
@@ -59,7 +60,7 @@ async fn measure() {
             pair[usize::from(acquire_start_permit)] = if acquire_start_permit {
                 start(&backend).await
             } else {
-                let (took, rest) = start_bare(&lab, &body).await;
+                let (took, rest) = start_bare(&fixture, &body).await;
                 further.push(rest.as_secs_f64() * 1000.0);
                 took
             };
@@ -81,12 +82,12 @@ async fn measure() {
     }
 }
 
-/// The calls of a start, and what it sends to make the container.
+/// The calls of a start, and the document that creates the container.
 async fn listen(
     backend: &DockerSandboxes,
     wire: &RawConnection,
 ) -> (Vec<String>, ContainerCreateBody) {
-    in_contact(backend).await;
+    wait_until_connected(backend).await;
     prepare(backend).await;
     wire.clear();
     let launch = launch(SPEC);
@@ -119,8 +120,8 @@ async fn start(backend: &DockerSandboxes) -> Duration {
     took
 }
 
-/// How long creating and starting take, and what the backend asks besides: to make the volume, and where the container is.
-async fn start_bare(lab: &DockerFixture, body: &ContainerCreateBody) -> (Duration, Duration) {
+/// The durations of creation and start, and of the backend's other calls: creation of the volume and inspection.
+async fn start_bare(fixture: &DockerFixture, body: &ContainerCreateBody) -> (Duration, Duration) {
     let name = fresh("bare-");
     let mut body = body.clone();
     let host = body.host_config.as_mut().expect("limits");
@@ -133,9 +134,9 @@ async fn start_bare(lab: &DockerFixture, body: &ContainerCreateBody) -> (Duratio
     let labels = body.labels.clone();
     let options = CreateContainerOptionsBuilder::new().name(&name).build();
     let began = Instant::now();
-    let made = lab.docker.create_container(Some(options), body).await;
+    let made = fixture.docker.create_container(Some(options), body).await;
     let id = made.expect("it can be made").id;
-    let started = lab
+    let started = fixture
         .docker
         .start_container(&id, None::<StartContainerOptions>);
     started.await.expect("it starts");
@@ -146,9 +147,9 @@ async fn start_bare(lab: &DockerFixture, body: &ContainerCreateBody) -> (Duratio
         ..VolumeCreateRequest::default()
     };
     let began = Instant::now();
-    let made = lab.docker.create_volume(volume).await;
+    let made = fixture.docker.create_volume(volume).await;
     let second = made.expect("it can be made").name;
-    let seen = lab
+    let seen = fixture
         .docker
         .inspect_container(&id, None::<InspectContainerOptions>);
     seen.await.expect("it is there");
@@ -157,10 +158,10 @@ async fn start_bare(lab: &DockerFixture, body: &ContainerCreateBody) -> (Duratio
         .force(true)
         .v(true)
         .build();
-    let removed = lab.docker.remove_container(&id, Some(options)).await;
+    let removed = fixture.docker.remove_container(&id, Some(options)).await;
     removed.expect("it goes");
     for volume in [name, second] {
-        let removed = lab
+        let removed = fixture
             .docker
             .remove_volume(&volume, None::<RemoveVolumeOptions>);
         removed.await.expect("its volume goes");
@@ -179,7 +180,7 @@ fn say(line: &str) {
     writeln!(std::io::stdout(), "{line}").expect("standard output is open");
 }
 
-/// A socket before the engine's that keeps what is said to it.
+/// A proxy of the engine's socket that records requests.
 struct RawConnection {
     path: PathBuf,
     handle_event: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -210,7 +211,7 @@ impl RawConnection {
             .clear();
     }
 
-    /// Requests, each from its first line on.
+    /// The recorded requests.
     fn sent(&self) -> Vec<String> {
         let handle_event = self
             .handle_event

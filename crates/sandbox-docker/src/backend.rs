@@ -9,27 +9,27 @@ use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream,
     LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
+    SandboxLock, SandboxLocks,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedMutexGuard, Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use url::Url;
 
-use crate::callback_check::{self, ReachableUrls};
 use crate::config::{DockerConfig, DockerSpec};
+use crate::container::labels;
 use crate::disk::DiskMonitor;
 use crate::engine::Engine;
+use crate::engine::watch::PING_TIMEOUT;
 use crate::images::Images;
-use crate::labels;
-use crate::lock::ContainerLocks;
+use crate::lifecycle::observe::Ownership;
+use crate::lifecycle::state_cache::StateCache;
 use crate::network::SandboxNetwork;
-use crate::observe::Ownership;
-use crate::state_cache::StateCache;
-use crate::watch::PING_TIMEOUT;
+use crate::network::callback_check::{self, ReachableUrls};
 
 /// Facts that a slow watcher may lag behind.
 const MAX_BUFFERED_FACTS: usize = 1024;
@@ -55,9 +55,9 @@ pub(crate) struct DockerInner {
     pub(crate) states: Arc<StateCache>,
     pub(crate) starts: Arc<Semaphore>,
     /// `None` until the first attempt to reach the engine.
-    pub(crate) contact: watch::Sender<Option<BackendReachability>>,
-    reached: ReachableUrls,
-    locks: ContainerLocks,
+    pub(crate) reachability: watch::Sender<Option<BackendReachability>>,
+    reachable_urls: ReachableUrls,
+    locks: SandboxLocks,
     /// Facts are shared, because the channel allocates its whole capacity at once.
     facts: broadcast::Sender<Arc<BackendFact>>,
     /// The runtime of the tasks, which outlive requests.
@@ -82,9 +82,9 @@ impl DockerSandboxes {
             disk: DiskMonitor::new(engine.clone(), Arc::clone(&config)),
             states: Arc::default(),
             starts: Arc::new(Semaphore::new(MAX_PARALLEL_STARTS)),
-            contact: watch::Sender::new(None),
-            reached: ReachableUrls::default(),
-            locks: ContainerLocks::default(),
+            reachability: watch::Sender::new(None),
+            reachable_urls: ReachableUrls::default(),
+            locks: SandboxLocks::default(),
             facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
             runtime,
             closed: CancellationToken::new(),
@@ -135,68 +135,73 @@ impl DockerInner {
         });
     }
 
-    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>, SandboxError> {
-        self.locks.lock(id, START_QUEUE_TIMEOUT).await
+    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<SandboxLock, SandboxError> {
+        let time_limit = tokio::time::sleep(START_QUEUE_TIMEOUT);
+        self.locks.lock(id, time_limit).await
     }
 
     /// Sends a fact to all watchers, if any.
-    pub(crate) fn tell(&self, fact: BackendFact) {
+    pub(crate) fn report(&self, fact: BackendFact) {
         let _ = self.facts.send(Arc::new(fact));
     }
 
-    async fn usable(&self) -> Result<(), SandboxError> {
-        if let Some(BackendReachability::Unreachable { detail }) = self.contact.borrow().clone() {
+    async fn check_usable(&self) -> Result<(), SandboxError> {
+        if let Some(BackendReachability::Unreachable { detail }) =
+            self.reachability.borrow().clone()
+        {
             return Err(unusable(detail));
         }
         self.engine
-            .call_within(
-                "asking whether the engine is there",
-                PING_TIMEOUT,
-                bollard::Docker::ping,
-            )
+            .call_within("pinging the engine", PING_TIMEOUT, bollard::Docker::ping)
             .await
             .map_err(|error| unusable(error.detail()))?;
         self.network.check().await
     }
 
-    async fn advise(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
-        let mut advice = self.states.notes(id);
+    async fn warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+        let mut warnings = self.states.warnings(id);
         let Ok(Ownership::Ours(container)) = self.container(id).await else {
-            return advice;
+            return warnings;
         };
-        let made_with = container.labels.get(labels::CALLBACK);
-        let now = labels::address(webhook_url);
-        if let Some(made_with) = made_with.filter(|it| **it != now) {
-            advice.push(format!(
-                "the sandbox was created to report to {made_with}, and this service is now at {now}: its reports may \
+        let former = container.labels.get(labels::CALLBACK);
+        let current = labels::address(webhook_url);
+        if let Some(former) = former.filter(|former| **former != current) {
+            warnings.push(format!(
+                "the sandbox was created to report to {former}, and this service is now at {current}: its reports may \
                      not arrive; a new sandbox reports to the right URL"
             ));
         } else {
-            let callback =
-                callback_check::callback(&self.engine, &container.id, webhook_url, &self.reached);
-            advice.extend(callback.await);
+            let callback = callback_check::callback(
+                &self.engine,
+                &container.id,
+                webhook_url,
+                &self.reachable_urls,
+            );
+            warnings.extend(callback.await);
         }
-        advice
+        warnings
     }
 }
 
 fn check_specs(specs: &[DockerSpec]) -> Result<(), String> {
     if specs.is_empty() {
-        return Err("no sandbox template is configured".to_owned());
+        return Err(
+            "no sandbox template is configured: the operator has to set docker.image".to_owned(),
+        );
     }
     for spec in specs {
         let id = &spec.id;
         if !spec.ports.iter().any(|port| port.name == AGENT_SERVER) {
             return Err(format!(
-                "the sandbox template {id} has no port {AGENT_SERVER}"
+                "the sandbox template {id} has no port {AGENT_SERVER}: the operator has to add it to docker.ports"
             ));
         }
         let names = spec.env.keys().chain(spec.secret_env.keys());
         let ports = spec.ports.iter().map(|port| &port.name);
         let mut names = names.chain(ports);
-        if let Some(name) = names.find(|it| it.is_empty() || it.contains(['=', ',', '\0'])) {
+        if let Some(name) = names.find(|name| name.is_empty() || name.contains(['=', ',', '\0'])) {
             return Err(format!(
-                "the sandbox template {id} has an invalid name of a variable or port: {name:?}"
+                "the sandbox template {id} has the invalid name {name:?} in docker.env, docker.secret_env or docker.ports"
             ));
         }
         if spec
@@ -205,7 +210,7 @@ fn check_specs(specs: &[DockerSpec]) -> Result<(), String> {
             .is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6))
         {
             return Err(format!(
-                "the sandbox template {id} has an invalid number of processors"
+                "the sandbox template {id} has an invalid number of cores in docker.cpus"
             ));
         }
     }
@@ -250,9 +255,9 @@ impl SandboxBackend for DockerSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         // Only the wait ends with the caller, not the operation.
         let guard = self.inner.lock(&launch.id).await?;
-        let acquire_start_permit = self.inner.acquire_start_permit().await?;
+        let permit = self.inner.acquire_start_permit().await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, guard, acquire_start_permit).await })
+        self.detached(async move { inner.start(launch, guard, permit).await })
             .await
     }
 
@@ -284,7 +289,7 @@ impl SandboxBackend for DockerSandboxes {
                     Err(RecvError::Lagged(missed)) => {
                         tracing::warn!(
                             missed,
-                            "a watcher of sandboxes was too slow and missed facts"
+                            "a watcher of sandboxes was too slow and missed facts; the next periodic list replaces them"
                         );
                     }
                     Err(RecvError::Closed) => return None,
@@ -296,15 +301,15 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let mut contact = self.inner.contact.subscribe();
-        contact.mark_changed();
+        let mut reachability = self.inner.reachability.subscribe();
+        reachability.mark_changed();
         let closed = self.inner.closed.clone();
-        stream::unfold(contact, |mut contact| async move {
+        stream::unfold(reachability, |mut reachability| async move {
             loop {
-                contact.changed().await.ok()?;
-                let now = contact.borrow_and_update().clone();
-                if let Some(now) = now {
-                    return Some((now, contact));
+                reachability.changed().await.ok()?;
+                let current = reachability.borrow_and_update().clone();
+                if let Some(current) = current {
+                    return Some((current, reachability));
                 }
             }
         })
@@ -313,7 +318,7 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn list_warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
-        self.inner.advise(id, webhook_url).await
+        self.inner.warnings(id, webhook_url).await
     }
 
     async fn logs(
@@ -330,7 +335,7 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn check(&self) -> Result<(), SandboxError> {
-        self.inner.usable().await
+        self.inner.check_usable().await
     }
 }
 
@@ -342,15 +347,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_operation_belongs_to_the_span_of_its_caller() {
+    async fn an_operation_runs_in_the_span_of_its_caller() {
         let _spans = tracing::subscriber::set_default(tracing_subscriber::registry());
         let spec = DockerSpec::new(SpecId::parse("x").unwrap(), "x:1");
-        let mut config = DockerConfig::new(HostId::parse("here").unwrap(), vec![spec]);
+        let mut config = DockerConfig::new(HostId::parse("host-1").unwrap(), vec![spec]);
         config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
         let sandboxes = DockerSandboxes::new(config).unwrap();
         let work = async { Ok(Span::current().metadata().map(tracing::Metadata::name)) };
-        let asked = sandboxes.detached(work);
-        let seen = asked.instrument(tracing::info_span!("start")).await;
-        assert_eq!(seen.unwrap(), Some("start"));
+        let task = sandboxes.detached(work);
+        let span = task.instrument(tracing::info_span!("start")).await;
+        assert_eq!(span.unwrap(), Some("start"));
     }
 }

@@ -18,36 +18,20 @@
 //! service the exit code decides.
 
 mod backend;
-mod callback_check;
 mod config;
 mod container;
 mod disk;
-mod endpoint;
 mod engine;
-mod environment;
-mod errors;
-mod exit;
 mod images;
-mod labels;
-mod lock;
-mod log_reader;
+mod lifecycle;
 mod logs;
-mod metadata;
 mod network;
-mod observe;
-mod published_ports;
-mod recipe;
 mod specs;
-mod start;
-mod state_cache;
-mod stop;
-mod survey;
-mod watch;
 
 pub use backend::DockerSandboxes;
 pub use config::{
     BindMount, DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, PauseMode,
     RegistryCredentials, ResourceLimits,
 };
+pub use engine::survey::Survey;
 pub use specs::DockerSpecs;
-pub use survey::Survey;

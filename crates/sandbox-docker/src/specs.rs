@@ -7,7 +7,7 @@ use domain::clock::Timestamp;
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 
 use crate::config::{DockerConfig, DockerSpec};
-use crate::environment::FIXED;
+use crate::container::environment::FIXED;
 
 /// The templates in configured order, the default first.
 #[derive(Debug, Clone)]
@@ -16,17 +16,17 @@ pub struct DockerSpecs {
 }
 
 impl DockerSpecs {
-    /// `now` becomes their creation time in the API.
+    /// `now` becomes the creation time of the templates in the API.
     pub fn new(config: &DockerConfig, now: Timestamp) -> Self {
         let specs = config.specs.iter();
         Self {
-            specs: specs.map(|spec| on_the_wire(spec, now)).collect(),
+            specs: specs.map(|spec| api_spec(spec, now)).collect(),
         }
     }
 }
 
 /// The API's view, without secret values.
-fn on_the_wire(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
+fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
     let mut initial_env = spec.env.clone();
     // The same precedence as in the container: secret variables override others, and the service's own override both.
     initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
@@ -72,7 +72,7 @@ mod tests {
             first.secret_env.insert(name.to_owned(), value);
         }
         first.lifetime = Some(Duration::from_secs(60));
-        let instance = HostId::parse("here").expect("an id");
+        let instance = HostId::parse("host-1").expect("an id");
         let config = DockerConfig::new(instance, vec![first, spec("second")]);
         let now = Utc
             .timestamp_opt(1_700_000_000, 0)

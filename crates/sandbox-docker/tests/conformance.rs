@@ -1,8 +1,5 @@
 //! The conformance tests of the port, on a real engine.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod support;
 
@@ -16,7 +13,7 @@ use support::{DockerFixture, SPEC};
 
 struct FreshBackend {
     backend: DockerSandboxes,
-    lab: DockerFixture,
+    fixture: DockerFixture,
 }
 
 impl Deref for FreshBackend {
@@ -27,30 +24,30 @@ impl Deref for FreshBackend {
 }
 
 async fn fresh() -> FreshBackend {
-    let lab = DockerFixture::new().await;
+    let fixture = DockerFixture::new().await;
     FreshBackend {
-        backend: lab.backend(),
-        lab,
+        backend: fixture.backend(),
+        fixture,
     }
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "conformance tests want unused ids"
+    reason = "conformance tests need unused ids"
 )]
 fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse(SPEC).unwrap())
 }
 
 async fn exit(fresh: &FreshBackend, id: SandboxId) {
-    fresh.lab.kill(&id).await;
+    fresh.fixture.kill(&id).await;
 }
 
 async fn say(fresh: &FreshBackend, id: SandboxId, line: String) {
-    // What its main process, which is behind an init process, writes to.
+    // The output of the main process. Process 1 is the init process, which shares it.
     let command = ["sh", "-c", "echo \"$1\" > /proc/1/fd/1", "sh", &line];
-    let (code, said) = fresh.lab.exec(&id, &command).await;
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = fresh.fixture.exec(&id, &command).await;
+    assert_eq!(code, 0, "{output}");
 }
 
 port_conformance::sandbox_backend_conformance!(

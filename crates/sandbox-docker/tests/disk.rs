@@ -1,8 +1,5 @@
-//! Disk limits that are watched, because the engine's storage here knows none; and a disk that is full.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+//! Disk limits that the service measures, because the engine's storage has no quotas; and a full disk.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 #[path = "support/private.rs"]
 mod private;
@@ -10,8 +7,10 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use domain::crash_point;
 use domain::error::Classify;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{BackendState, PrepareProgress, SandboxBackend, SandboxError};
@@ -22,8 +21,26 @@ use support::{DockerFixture, SPEC};
 
 const LIMIT: u64 = 8 << 20;
 
-fn backend(lab: &DockerFixture, interval: Duration) -> DockerSandboxes {
-    lab.backend_with(|config| {
+/// Completed measurements of disk usage in this process.
+static MEASUREMENTS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_measurement(moment: &'static str, operation: &'static str) {
+    if (moment, operation) == ("after", "measuring disk usage") {
+        MEASUREMENTS.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits until that many measurements have completed from now on.
+async fn wait_for_measurements(count: usize) {
+    let expected = MEASUREMENTS.load(Ordering::SeqCst) + count;
+    support::until("disk usage is measured", || async {
+        MEASUREMENTS.load(Ordering::SeqCst) >= expected
+    })
+    .await;
+}
+
+fn backend(fixture: &DockerFixture, interval: Duration) -> DockerSandboxes {
+    fixture.backend_with(|config| {
         config.disk_interval = interval;
         config.specs[0].resources.disk = Some(LIMIT);
     })
@@ -35,68 +52,67 @@ async fn start(backend: &DockerSandboxes) -> SandboxId {
     launch.id
 }
 
-async fn fill(lab: &DockerFixture, id: &SandboxId, file: &str, mebibytes: u32) {
+async fn fill(fixture: &DockerFixture, id: &SandboxId, file: &str, mebibytes: u32) {
     let script = format!("dd if=/dev/zero of={file} bs=1M count={mebibytes}");
-    let (code, said) = lab.exec(id, &["sh", "-c", &script]).await;
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = fixture.exec(id, &["sh", "-c", &script]).await;
+    assert_eq!(code, 0, "{output}");
 }
 
 #[tokio::test]
-async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
-    let lab = DockerFixture::new().await;
-    let backend = backend(&lab, Duration::from_millis(200));
+async fn usage_of_volume_and_image_over_the_limit_stops_the_sandbox() {
+    let fixture = DockerFixture::new().await;
+    let backend = backend(&fixture, Duration::from_millis(200));
     let mut facts = backend.watch();
     let (full, modest) = (start(&backend).await, start(&backend).await);
-    fill(&lab, &modest, "/workspace/file", 5).await;
+    fill(&fixture, &modest, "/workspace/file", 5).await;
 
-    fill(&lab, &full, "/workspace/file", 5).await;
-    fill(&lab, &full, "/file", 5).await;
+    fill(&fixture, &full, "/workspace/file", 5).await;
+    fill(&fixture, &full, "/file", 5).await;
 
-    let detail = support::detail(Some(support::told(&mut facts, &full).await));
+    let detail = support::detail(Some(support::next_state(&mut facts, &full).await));
     assert!(detail.contains("10 MiB of disk"), "{detail}");
     assert!(detail.contains("limit of 8 MiB"), "{detail}");
     assert!(detail.contains("resume"), "{detail}");
-    assert_eq!(lab.status(&full).await, "exited");
+    assert_eq!(fixture.status(&full).await, "exited");
     // Later observations report the same.
     let state = backend.inspect(&full).await.unwrap();
     assert_eq!(support::detail(state), detail);
-    assert_eq!(lab.status(&modest).await, "running");
+    assert_eq!(fixture.status(&modest).await, "running");
 }
 
 #[tokio::test]
-async fn one_that_is_resumed_has_time_to_be_tidied() {
-    let lab = DockerFixture::new().await;
-    let interval = Duration::from_secs(6);
-    let backend = backend(&lab, interval);
+async fn a_resumed_sandbox_over_its_limit_has_two_measurements_of_grace() {
+    let fixture = DockerFixture::new().await;
+    crash_point::install(count_measurement);
+    let backend = backend(&fixture, Duration::from_secs(5));
     let launch = support::launch(SPEC);
     let id = &launch.id;
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    fill(&lab, id, "/workspace/file", 10).await;
-    support::detail(Some(support::told(&mut facts, id).await));
+    fill(&fixture, id, "/workspace/file", 10).await;
+    support::detail(Some(support::next_state(&mut facts, id).await));
 
     backend.start(&launch).await.unwrap();
-    // It was looked at once at least, and has two intervals from then on.
-    tokio::time::sleep(interval * 3 / 2).await;
-    let (code, said) = lab.exec(id, &["rm", "/workspace/file"]).await;
-    assert_eq!(code, 0, "{said}");
-    // Longer than it would have had.
-    tokio::time::sleep(interval * 2).await;
-    assert_eq!(lab.status(id).await, "running");
+    // The first measurement finds the sandbox over its limit; the third one would stop it.
+    wait_for_measurements(1).await;
+    let (code, output) = fixture.exec(id, &["rm", "/workspace/file"]).await;
+    assert_eq!(code, 0, "{output}");
+    wait_for_measurements(3).await;
+    assert_eq!(fixture.status(id).await, "running");
 
-    // Not for ever: it is only new once.
-    fill(&lab, id, "/workspace/file", 10).await;
-    let state = support::told(&mut facts, id).await;
+    // The grace was used up: exceeding the limit again stops the sandbox.
+    fill(&fixture, id, "/workspace/file", 10).await;
+    let state = support::next_state(&mut facts, id).await;
     assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
 }
 
 #[tokio::test]
-async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
+async fn a_full_disk_of_the_engine_fails_a_start_with_its_cause() {
     let mut engine = PrivateEngine::prepared();
     let filler = format!("{}/filler", engine.limit_disk(64));
     engine.start().await;
-    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend();
+    let fixture = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
+    let backend = fixture.backend();
     let spec = SpecId::parse(SPEC).unwrap();
     backend
         .prepare(&spec, &PrepareProgress::silent())
@@ -120,5 +136,5 @@ async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
     drop(file);
     fs::remove_file(&filler).unwrap();
     backend.start(&launch).await.unwrap();
-    assert_eq!(lab.status(&launch.id).await, "running");
+    assert_eq!(fixture.status(&launch.id).await, "running");
 }

@@ -1,14 +1,11 @@
-//! An engine that is killed, restarted, shut down, hung or not there: a private one, and a way to the shared one that is cut.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+//! Engines that are killed, restarted, shut down, frozen or absent (a private engine), and a lost connection to the shared one.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 #[path = "support/private.rs"]
 mod private;
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bollard::query_parameters::RemoveVolumeOptions;
 use domain::error::{Classify, ErrorClass};
@@ -17,44 +14,41 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
-use support::{DockerFixture, SPEC, detail, in_contact, launch, name, told};
+use support::{
+    DockerFixture, SPEC, WAIT_TIMEOUT, detail, launch, name, next_state, wait_until_connected,
+};
 
-/// For what takes an engine and a machine that are busy; what it bounds takes a second or two.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
-
-async fn next(contact: &mut BoxStream<'static, BackendReachability>) -> BackendReachability {
-    let next = tokio::time::timeout(EVENT_TIMEOUT, contact.next());
+async fn next(reachability: &mut BoxStream<'static, BackendReachability>) -> BackendReachability {
+    let next = tokio::time::timeout(WAIT_TIMEOUT, reachability.next());
     next.await
-        .expect("contact is told")
+        .expect("a change of reachability")
         .expect("the stream does not end")
 }
 
-/// Every operation fails soon, and says what is wrong.
-async fn everything_fails(backend: &DockerSandboxes, class: fn(&SandboxError) -> bool) {
+/// Every operation fails instead of hanging, and its error names the cause.
+async fn assert_all_fail(backend: &DockerSandboxes, is_expected: fn(&SandboxError) -> bool) {
     let launch = launch(SPEC);
     let id = &launch.id;
-    let began = Instant::now();
     let silent = domain::sandbox::PrepareProgress::silent();
-    let outcomes = futures::join!(
-        async { backend.start(&launch).await.map(drop) },
-        backend.stop(id),
-        backend.remove(id),
-        async { backend.inspect(id).await.map(drop) },
-        async { backend.list().await.map(drop) },
-        backend.prepare(&launch.spec, &silent),
-        backend.check(),
-    );
+    let operations = async {
+        futures::join!(
+            async { backend.start(&launch).await.map(drop) },
+            backend.stop(id),
+            backend.remove(id),
+            async { backend.inspect(id).await.map(drop) },
+            async { backend.list().await.map(drop) },
+            backend.prepare(&launch.spec, &silent),
+            backend.check(),
+        )
+    };
+    let outcomes = tokio::time::timeout(WAIT_TIMEOUT, operations).await;
+    let outcomes = outcomes.expect("operations fail instead of hanging");
     let (start, stop, remove, inspect, list, prepare, check) = outcomes;
     for outcome in [start, stop, remove, inspect, list, prepare, check] {
         let error = outcome.unwrap_err();
         assert_eq!(error.class(), ErrorClass::Unavailable, "{error:?}");
-        assert!(class(&error), "{error:?}");
+        assert!(is_expected(&error), "{error:?}");
     }
-    assert!(
-        began.elapsed() < EVENT_TIMEOUT,
-        "took {:?}",
-        began.elapsed()
-    );
 }
 
 fn names_the_socket(error: &SandboxError) -> bool {
@@ -62,35 +56,41 @@ fn names_the_socket(error: &SandboxError) -> bool {
 }
 
 #[tokio::test]
-async fn a_killed_engine_comes_back() {
+async fn sandboxes_of_a_killed_engine_are_restored() {
     let mut engine = PrivateEngine::started().await;
-    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
+    let fixture = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend =
-        lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
-    let mut contact = backend.watch_reachability();
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+        fixture.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
+    let mut reachability = backend.watch_reachability();
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
     let (running, stopped) = (launch(SPEC), launch(SPEC));
     backend.start(&running).await.unwrap();
     backend.start(&stopped).await.unwrap();
-    lab.exec(&running.id, &["sh", "-c", "echo kept > note"])
+    fixture
+        .exec(&running.id, &["sh", "-c", "echo kept > note"])
         .await;
     backend.stop(&stopped.id).await.unwrap();
     let mut facts = backend.watch();
 
     engine.kill();
-    let lost = next(&mut contact).await;
+    let lost = next(&mut reachability).await;
     assert!(
         matches!(&lost, BackendReachability::Unreachable { detail } if detail.contains("WORKSPACE_DOCKER__SOCKET")),
         "{lost:?}"
     );
-    everything_fails(&backend, names_the_socket).await;
+    assert_all_fail(&backend, names_the_socket).await;
 
     engine.start().await;
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
-    let cause = tokio::time::timeout(EVENT_TIMEOUT, told(&mut facts, &running.id));
-    let cause = detail(Some(cause.await.expect("told soon")));
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
+    let cause = detail(Some(next_state(&mut facts, &running.id).await));
     assert!(
-        cause.starts_with("the container engine was out of reach"),
+        cause.starts_with("the container engine was unreachable"),
         "{cause}"
     );
     backend.check().await.unwrap();
@@ -103,11 +103,11 @@ async fn a_killed_engine_comes_back() {
     assert_eq!(
         states[1].state,
         BackendState::Stopped,
-        "nothing new about the stopped one"
+        "the stopped sandbox is unchanged"
     );
 
     let endpoints = backend.start(&running).await.unwrap();
-    let (_, note) = lab.exec(&running.id, &["cat", "note"]).await;
+    let (_, note) = fixture.exec(&running.id, &["cat", "note"]).await;
     assert_eq!(note, "kept\n");
     let seen = backend.inspect(&running.id).await.unwrap();
     assert_eq!(seen, Some(BackendState::Running(endpoints)));
@@ -119,20 +119,19 @@ async fn a_killed_engine_comes_back() {
 }
 
 #[tokio::test]
-async fn an_engine_that_was_shut_down_took_its_sandboxes_along() {
+async fn an_engine_that_shuts_down_stops_its_sandboxes() {
     let mut engine = PrivateEngine::started().await;
-    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
+    let fixture = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
     let backend =
-        lab.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
-    in_contact(&backend).await;
+        fixture.backend_with(|config| config.metadata = sandbox_docker::MetadataBlocking::Off);
+    wait_until_connected(&backend).await;
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
     let mut facts = backend.watch();
     engine.shut_down().await;
     engine.start().await;
-    // Asked to end by the engine, not by us: it was running, and is not.
-    let told = tokio::time::timeout(EVENT_TIMEOUT, told(&mut facts, &launch.id));
-    detail(Some(told.await.expect("told soon")));
+    // The engine stopped the container, not the service, so the exit is reported.
+    detail(Some(next_state(&mut facts, &launch.id).await));
     backend.start(&launch).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
 }
@@ -146,37 +145,46 @@ async fn a_service_starts_before_its_engine() {
     );
     config.socket = Some(engine.socket());
     let backend = DockerSandboxes::new(config).unwrap();
-    let mut contact = backend.watch_reachability();
+    let mut reachability = backend.watch_reachability();
     assert!(matches!(
-        next(&mut contact).await,
+        next(&mut reachability).await,
         BackendReachability::Unreachable { .. }
     ));
-    everything_fails(&backend, names_the_socket).await;
+    assert_all_fail(&backend, names_the_socket).await;
     engine.start().await;
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
     backend.check().await.unwrap();
     assert_eq!(backend.list().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_holds_nothing_up() {
+async fn operations_fail_while_the_engine_hangs() {
     let engine = PrivateEngine::started().await;
-    let lab = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
-    let backend = lab.backend_with(|config| {
+    let fixture = DockerFixture::on(engine.docker(), Some(engine.socket())).await;
+    let backend = fixture.backend_with(|config| {
         config.metadata = sandbox_docker::MetadataBlocking::Off;
         config.call_limit = Duration::from_secs(2);
     });
-    let mut contact = backend.watch_reachability();
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+    let mut reachability = backend.watch_reachability();
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
     engine.freeze();
-    let lost = next(&mut contact).await;
+    let lost = next(&mut reachability).await;
     assert!(
         matches!(&lost, BackendReachability::Unreachable { detail } if detail.contains("in time")),
         "{lost:?}"
     );
-    everything_fails(&backend, |error| error.to_string().contains("time")).await;
+    assert_all_fail(&backend, |error| error.to_string().contains("time")).await;
     engine.thaw();
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
     backend.check().await.unwrap();
 }
 
@@ -187,7 +195,7 @@ struct EngineProxy {
 }
 
 impl EngineProxy {
-    #[expect(clippy::disallowed_methods, reason = "a test's own background work")]
+    #[expect(clippy::disallowed_methods, reason = "background work of a test")]
     fn start() -> Self {
         let socket = tempfile::tempdir().unwrap();
         let listener = tokio::net::UnixListener::bind(socket.path().join("sock")).unwrap();
@@ -217,11 +225,14 @@ impl EngineProxy {
 
 #[tokio::test]
 async fn missed_changes_are_reported_after_a_reconnection() {
-    let way = EngineProxy::start();
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend_with(|config| config.socket = Some(way.address()));
-    let mut contact = backend.watch_reachability();
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+    let proxy = EngineProxy::start();
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend_with(|config| config.socket = Some(proxy.address()));
+    let mut reachability = backend.watch_reachability();
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
     let launches = [(); 5].map(|()| launch(SPEC));
     for launch in &launches {
         backend.start(launch).await.unwrap();
@@ -229,27 +240,31 @@ async fn missed_changes_are_reported_after_a_reconnection() {
     let [killed, removed, gone, paused, untouched] = &launches;
     backend.stop(&paused.id).await.unwrap();
     let mut facts = backend.watch();
-    way.open.send_replace(false);
+    proxy.open.send_replace(false);
     assert!(matches!(
-        next(&mut contact).await,
+        next(&mut reachability).await,
         BackendReachability::Unreachable { .. }
     ));
-    lab.kill(&killed.id).await;
-    lab.remove_container(&removed.id).await;
-    lab.remove_container(&gone.id).await;
+    fixture.kill(&killed.id).await;
+    fixture.remove_container(&removed.id).await;
+    fixture.remove_container(&gone.id).await;
     let none = None::<RemoveVolumeOptions>;
-    lab.docker
+    fixture
+        .docker
         .remove_volume(&name(&gone.id), none)
         .await
         .unwrap();
-    lab.remove_container(&paused.id).await;
-    way.open.send_replace(true);
-    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
+    fixture.remove_container(&paused.id).await;
+    proxy.open.send_replace(true);
+    assert_eq!(
+        next(&mut reachability).await,
+        BackendReachability::Reachable
+    );
 
     let mut seen = std::collections::HashMap::new();
     while seen.len() < 4 {
-        let fact = tokio::time::timeout(EVENT_TIMEOUT, facts.next()).await;
-        let fact = fact.expect("told soon").unwrap();
+        let fact = tokio::time::timeout(WAIT_TIMEOUT, facts.next()).await;
+        let fact = fact.expect("a fact about a missed change").unwrap();
         seen.insert(fact.id, fact.state);
     }
     assert!(

@@ -1,8 +1,5 @@
-//! What a sandbox cannot do, seen from inside one on a real rootful engine.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+//! The isolation of sandboxes, tested from inside on a real rootful engine.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod support;
 
@@ -18,8 +15,8 @@ use tokio::net::TcpStream;
 use support::{DockerFixture, SPEC};
 
 /// A backend whose one template is changed like this.
-fn backend(lab: &DockerFixture, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
-    lab.backend_with(|config| change(&mut config.specs[0]))
+fn backend(fixture: &DockerFixture, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
+    fixture.backend_with(|config| change(&mut config.specs[0]))
 }
 
 async fn start(backend: &DockerSandboxes) -> (SandboxId, SandboxEndpoints) {
@@ -29,22 +26,22 @@ async fn start(backend: &DockerSandboxes) -> (SandboxId, SandboxEndpoints) {
 }
 
 /// Runs a shell script in the sandbox: its exit code and what it wrote.
-async fn sh(lab: &DockerFixture, id: &SandboxId, script: &str) -> (i64, String) {
-    lab.exec(id, &["sh", "-c", script]).await
+async fn sh(fixture: &DockerFixture, id: &SandboxId, script: &str) -> (i64, String) {
+    fixture.exec(id, &["sh", "-c", script]).await
 }
 
-/// A script that must fail, for a reason with this word in it.
-async fn refused(lab: &DockerFixture, id: &SandboxId, script: &str, word: &str) {
-    let (code, said) = sh(lab, id, script).await;
-    assert_ne!(code, 0, "{script}: {said}");
-    assert!(said.contains(word), "{script}: {said}");
+/// Runs a script that must fail with this text in its output.
+async fn assert_refused(fixture: &DockerFixture, id: &SandboxId, script: &str, word: &str) {
+    let (code, output) = sh(fixture, id, script).await;
+    assert_ne!(code, 0, "{script}: {output}");
+    assert!(output.contains(word), "{script}: {output}");
 }
 
-/// A script that must succeed, for what it says.
-async fn says(lab: &DockerFixture, id: &SandboxId, script: &str) -> String {
-    let (code, said) = sh(lab, id, script).await;
-    assert_eq!(code, 0, "{script}: {said}");
-    said.trim().to_owned()
+/// Runs a script that must succeed. Returns its output.
+async fn output_of(fixture: &DockerFixture, id: &SandboxId, script: &str) -> String {
+    let (code, output) = sh(fixture, id, script).await;
+    assert_eq!(code, 0, "{script}: {output}");
+    output.trim().to_owned()
 }
 
 /// A script that fetches from there and fails; it says "404" if there is a web server. (`wget -T` of Debian's static
@@ -58,9 +55,9 @@ async fn can_connect(address: SocketAddr) -> bool {
     matches!(connected.await, Ok(Ok(_)))
 }
 
-/// Its address in the network of the sandboxes.
-async fn address(lab: &DockerFixture, id: &SandboxId) -> String {
-    let settings = lab.container(id).await.network_settings.unwrap();
+/// A sandbox's address in the network of the sandboxes.
+async fn address(fixture: &DockerFixture, id: &SandboxId) -> String {
+    let settings = fixture.container(id).await.network_settings.unwrap();
     let networks = settings.networks.unwrap();
     assert_eq!(networks.len(), 1, "a sandbox is in one network");
     let address = networks.into_values().next().unwrap().ip_address;
@@ -69,14 +66,14 @@ async fn address(lab: &DockerFixture, id: &SandboxId) -> String {
 
 #[tokio::test]
 async fn privileges_are_dropped() {
-    let lab = DockerFixture::new().await;
-    let backend = backend(&lab, |spec| {
+    let fixture = DockerFixture::new().await;
+    let backend = backend(&fixture, |spec| {
         // CHOWN is bit 0, SETUID bit 7.
         spec.capabilities = ["CHOWN", "SETUID"].map(str::to_owned).into();
     });
     let (id, _) = start(&backend).await;
     for process in ["self", "1"] {
-        let status = says(&lab, &id, &format!("cat /proc/{process}/status")).await;
+        let status = output_of(&fixture, &id, &format!("cat /proc/{process}/status")).await;
         let field = |name: &str| {
             let mut lines = status.lines();
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -93,71 +90,76 @@ async fn privileges_are_dropped() {
 }
 
 #[tokio::test]
-async fn the_usual_template_keeps_five_capabilities() {
-    let lab = DockerFixture::new().await;
-    let (id, _) = start(&lab.backend()).await;
-    let effective = says(&lab, &id, "grep CapEff /proc/self/status").await;
+async fn the_default_template_keeps_five_capabilities() {
+    let fixture = DockerFixture::new().await;
+    let (id, _) = start(&fixture.backend()).await;
+    let effective = output_of(&fixture, &id, "grep CapEff /proc/self/status").await;
     // CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, SETGID 6, SETUID 7.
     assert_eq!(effective, "CapEff:\t00000000000000cb");
 }
 
 #[tokio::test]
-async fn the_kernel_is_out_of_reach() {
-    let lab = DockerFixture::new().await;
-    let (id, _) = start(&lab.backend()).await;
+async fn privileged_operations_of_the_kernel_are_refused() {
+    let fixture = DockerFixture::new().await;
+    let (id, _) = start(&fixture.backend()).await;
     let none = "Operation not permitted";
-    refused(&lab, &id, "busybox arping -c 1 -I eth0 127.0.0.1", none).await;
-    refused(&lab, &id, "busybox mknod /tmp/disk b 8 0", none).await;
-    refused(&lab, &id, "busybox unshare -r true", none).await;
-    refused(&lab, &id, "hostname elsewhere", none).await;
-    refused(&lab, &id, "ip link set lo down", none).await;
-    refused(&lab, &id, "mount -t tmpfs none /tmp", "ermi").await;
+    assert_refused(&fixture, &id, "busybox arping -c 1 -I eth0 127.0.0.1", none).await;
+    assert_refused(&fixture, &id, "busybox mknod /tmp/disk b 8 0", none).await;
+    assert_refused(&fixture, &id, "busybox unshare -r true", none).await;
+    assert_refused(&fixture, &id, "hostname elsewhere", none).await;
+    assert_refused(&fixture, &id, "ip link set lo down", none).await;
+    assert_refused(&fixture, &id, "mount -t tmpfs none /tmp", "ermi").await;
     let read_only = "Read-only file system";
-    refused(&lab, &id, "echo 1 > /proc/sys/kernel/panic", read_only).await;
+    assert_refused(&fixture, &id, "echo 1 > /proc/sys/kernel/panic", read_only).await;
     let group = "cd /sys/fs/cgroup; [ -e cgroup.controllers ] || cd pids; mkdir x";
-    refused(&lab, &id, group, read_only).await;
+    assert_refused(&fixture, &id, group, read_only).await;
 }
 
 #[tokio::test]
-async fn the_engine_and_the_hosts_files_are_not_inside() {
-    let lab = DockerFixture::new().await;
-    let (id, _) = start(&lab.backend()).await;
-    let (_, found) = sh(&lab, &id, "busybox find / -xdev -name '*.sock'").await;
+async fn sandboxes_see_neither_the_engine_nor_files_of_the_host() {
+    let fixture = DockerFixture::new().await;
+    let (id, _) = start(&fixture.backend()).await;
+    let (_, found) = sh(&fixture, &id, "busybox find / -xdev -name '*.sock'").await;
     assert_eq!(found, "");
-    refused(&lab, &id, "ls /var/run/docker.sock", "No such file").await;
-    let mounts = lab.container(&id).await.mounts.unwrap();
+    assert_refused(&fixture, &id, "ls /var/run/docker.sock", "No such file").await;
+    let mounts = fixture.container(&id).await.mounts.unwrap();
     let mounts: Vec<_> = mounts.into_iter().filter_map(|mount| mount.name).collect();
     assert_eq!(mounts, [support::name(&id)]);
 }
 
 #[tokio::test]
-async fn a_fork_bomb_stays_in_its_sandbox() {
-    let lab = DockerFixture::new().await;
-    let backend = backend(&lab, |spec| spec.resources.pids = Some(32));
+async fn a_fork_bomb_affects_only_its_sandbox() {
+    let fixture = DockerFixture::new().await;
+    let backend = backend(&fixture, |spec| spec.resources.pids = Some(32));
     let ((bomb, _), (other, _)) = (start(&backend).await, start(&backend).await);
 
     let script = "i=0; while [ $i -lt 100 ]; do sleep 600 & i=$((i+1)); done";
-    refused(&lab, &bomb, script, "can't fork").await;
+    assert_refused(&fixture, &bomb, script, "can't fork").await;
 
-    says(&lab, &other, "for i in 1 2 3 4; do sleep 0.1 & done; wait").await;
-    assert_eq!(lab.status(&bomb).await, "running");
+    output_of(
+        &fixture,
+        &other,
+        "for i in 1 2 3 4; do sleep 0.1 & done; wait",
+    )
+    .await;
+    assert_eq!(fixture.status(&bomb).await, "running");
 }
 
 #[tokio::test]
-async fn memory_ends_at_the_limit_and_the_cause_is_told() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend_with(|config| {
-        // The program is killed by the kernel; the pause lets the test listen first.
-        config.specs = vec![support::script(
-            SPEC,
-            "sleep 1; tail -c 1000000000 /dev/zero",
-        )];
+async fn exceeding_the_memory_limit_is_reported_as_the_cause() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend_with(|config| {
+        // The program uses memory when the test creates the file, so `start` does not see the exit.
+        let script =
+            "while ! test -e /workspace/go; do sleep 0.05; done; tail -c 1000000000 /dev/zero";
+        config.specs = vec![support::script(SPEC, script)];
         config.specs[0].resources.memory = Some(32 << 20);
     });
     let mut facts = backend.watch();
     let (id, _) = start(&backend).await;
+    fixture.exec(&id, &["touch", "/workspace/go"]).await;
 
-    let state = support::told(&mut facts, &id).await;
+    let state = support::next_state(&mut facts, &id).await;
     let BackendState::Exited { detail } = state else {
         panic!("{state:?}");
     };
@@ -166,9 +168,9 @@ async fn memory_ends_at_the_limit_and_the_cause_is_told() {
 }
 
 #[tokio::test]
-async fn processor_and_memory_limits_reach_the_kernel() {
-    let lab = DockerFixture::new().await;
-    let backend = backend(&lab, |spec| {
+async fn processor_and_memory_limits_are_set_in_the_kernel() {
+    let fixture = DockerFixture::new().await;
+    let backend = backend(&fixture, |spec| {
         spec.resources.cpus = Some(0.5);
         spec.resources.memory = Some(48 << 20);
     });
@@ -176,87 +178,87 @@ async fn processor_and_memory_limits_reach_the_kernel() {
     // Version 2 of control groups in one file, version 1 in several.
     let script = "cd /sys/fs/cgroup; if [ -e cpu.max ]; then cat cpu.max memory.max memory.swap.max; \
         else cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us memory/memory.limit_in_bytes; fi";
-    let limits = says(&lab, &id, script).await;
+    let limits = output_of(&fixture, &id, script).await;
     let limits: Vec<_> = limits.split_whitespace().collect();
     let memory = (48 << 20).to_string();
     assert_eq!(limits[..3], ["50000", "100000", &memory]);
-    // Version 1 counts swap only where the kernel was told to, and then together with the memory.
+    // Version 1 counts swap only if the kernel is configured so, and then together with the memory.
     let swap = "cat /sys/fs/cgroup/memory/memory.memsw.limit_in_bytes 2>/dev/null || true";
-    match (limits.get(3), says(&lab, &id, swap).await.as_str()) {
+    match (limits.get(3), output_of(&fixture, &id, swap).await.as_str()) {
         (Some(swap), _) => assert_eq!(*swap, "0"),
         (None, "") => {}
         (None, both) => assert_eq!(both, memory),
     }
-    let host = lab.container(&id).await.host_config.unwrap();
+    let host = fixture.container(&id).await.host_config.unwrap();
     assert_eq!(host.memory_swap, host.memory);
 }
 
 #[tokio::test]
-async fn sandboxes_do_not_reach_each_other_and_the_host_reaches_both() {
-    let lab = DockerFixture::new().await;
-    let neighbour = lab.neighbour().await;
-    let (ours, theirs) = (lab.backend(), neighbour.backend());
+async fn sandboxes_cannot_reach_each_other_and_the_host_can_reach_them() {
+    let fixture = DockerFixture::new().await;
+    let neighbour = fixture.neighbour().await;
+    let (ours, theirs) = (fixture.backend(), neighbour.backend());
     let (a, _) = start(&ours).await;
     let (b, endpoints) = start(&ours).await;
     let (c, _) = start(&theirs).await;
     let fetch = |address: &str| fetch(&format!("{address}:8000"));
 
-    // The program and the service work: each reaches itself, though there is nothing at `/`.
-    let itself = format!("{} 2>&1 || true", fetch(&address(&lab, &a).await));
-    let said = says(&lab, &a, &itself).await;
-    assert!(said.contains("404"), "{said}");
+    // The method works: a sandbox reaches its own server, which has no page at `/`.
+    let own = format!("{} 2>&1 || true", fetch(&address(&fixture, &a).await));
+    let output = output_of(&fixture, &a, &own).await;
+    assert!(output.contains("404"), "{output}");
 
-    for (home, other) in [(&lab, &b), (&neighbour, &c)] {
+    for (home, other) in [(&fixture, &b), (&neighbour, &c)] {
         let address = address(home, other).await;
-        let mut outcome = sh(&lab, &a, &fetch(&address)).await;
-        // While another test has a network made, this engine takes its rules out for a moment, to put them in front again.
+        let mut outcome = sh(&fixture, &a, &fetch(&address)).await;
+        // While the engine creates a network for another test, it removes its rules for a moment: try again then.
         for _ in 0..3 {
             if outcome.1.contains("404") {
-                outcome = sh(&lab, &a, &fetch(&address)).await;
+                outcome = sh(&fixture, &a, &fetch(&address)).await;
             }
         }
-        let (code, said) = outcome;
-        assert_ne!(code, 0, "{said}");
-        assert!(!said.contains("404"), "{said}");
+        let (code, output) = outcome;
+        assert_ne!(code, 0, "{output}");
+        assert!(!output.contains("404"), "{output}");
     }
     let port = endpoints.agent_url.port().unwrap();
     assert!(can_connect(SocketAddr::from(([127, 0, 0, 1], port))).await);
 }
 
 #[tokio::test]
-async fn ports_are_published_on_the_loopback_only() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn ports_are_published_only_on_loopback() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let (id, endpoints) = start(&backend).await;
     let (other, _) = start(&backend).await;
-    let settings = lab.container(&id).await.network_settings.unwrap();
+    let settings = fixture.container(&id).await.network_settings.unwrap();
     let bindings = settings.ports.unwrap().into_values().flatten().flatten();
-    let addresses: Vec<_> = bindings.filter_map(|it| it.host_ip).collect();
+    let addresses: Vec<_> = bindings.filter_map(|binding| binding.host_ip).collect();
     assert!(!addresses.is_empty());
     assert!(
-        addresses.iter().all(|it| it == "127.0.0.1"),
+        addresses.iter().all(|address| address == "127.0.0.1"),
         "{addresses:?}"
     );
 
     let port = endpoints.agent_url.port().unwrap();
-    let gateway = support::gateway(&lab.docker).await;
+    let gateway = support::gateway(&fixture.docker).await;
     assert!(!can_connect(SocketAddr::new(gateway, port)).await);
-    // Nor is that a way around from another sandbox.
+    // Other sandboxes cannot reach the port by the gateway either.
     let script = fetch(&format!("{gateway}:{port}"));
-    let (code, said) = sh(&lab, &other, &script).await;
-    assert_ne!(code, 0, "{said}");
-    assert!(!said.contains("404"), "{said}");
+    let (code, output) = sh(&fixture, &other, &script).await;
+    assert_ne!(code, 0, "{output}");
+    assert!(!output.contains("404"), "{output}");
 }
 
 #[tokio::test]
 async fn the_metadata_address_is_refused() {
-    let lab = DockerFixture::new().await;
-    let (id, _) = start(&lab.backend()).await;
+    let fixture = DockerFixture::new().await;
+    let (id, _) = start(&fixture.backend()).await;
     for address in ["169.254.169.254", "169.254.170.2"] {
-        // Refused at once by the rule; without it the answer would be another, or none.
-        refused(&lab, &id, &fetch(address), "refused").await;
+        // The rule rejects the connection; without it there would be another error or a time-out.
+        assert_refused(&fixture, &id, &fetch(address), "refused").await;
     }
-    let rules = rules(&lab).await;
+    let rules = rules(&fixture).await;
     assert_eq!(rules.len(), 2, "{rules:?}");
     assert!(
         rules.iter().all(|rule| rule.contains("-j REJECT")),
@@ -265,61 +267,61 @@ async fn the_metadata_address_is_refused() {
 }
 
 #[tokio::test]
-async fn rules_for_the_metadata_address_are_set_once_or_not_at_all() {
-    let lab = DockerFixture::new().await;
-    start(&lab.backend()).await;
-    start(&lab.backend_with(|config| config.metadata = MetadataBlocking::Required)).await;
-    assert_eq!(rules(&lab).await.len(), 2);
+async fn rules_for_the_metadata_address_are_set_once_unless_disabled() {
+    let fixture = DockerFixture::new().await;
+    start(&fixture.backend()).await;
+    start(&fixture.backend_with(|config| config.metadata = MetadataBlocking::Required)).await;
+    assert_eq!(rules(&fixture).await.len(), 2);
 
-    let neighbour = lab.neighbour().await;
+    let neighbour = fixture.neighbour().await;
     start(&neighbour.backend_with(|config| config.metadata = MetadataBlocking::Off)).await;
     assert_eq!(rules(&neighbour).await, [""; 0]);
 }
 
 /// Rules of this installation in the packet filter.
-async fn rules(lab: &DockerFixture) -> Vec<String> {
+async fn rules(fixture: &DockerFixture) -> Vec<String> {
     let mut command = tokio::process::Command::new("iptables");
     let output = command
         .args(["-w", "10", "-S", "DOCKER-USER"])
         .output()
         .await;
-    let output = output.expect("no iptables: apt-get install iptables");
+    let output = output.expect("cannot run iptables: apt-get install iptables");
     assert!(output.status.success(), "run the tests as root: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let ours = text
         .lines()
-        .filter(|line| line.contains(lab.instance.as_str()));
+        .filter(|line| line.contains(fixture.instance.as_str()));
     ours.map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn a_read_only_image_leaves_room_for_temporary_files_and_work() {
-    let lab = DockerFixture::new().await;
-    let backend = backend(&lab, |spec| spec.read_only = true);
+async fn a_read_only_image_has_writable_temporary_and_work_directories() {
+    let fixture = DockerFixture::new().await;
+    let backend = backend(&fixture, |spec| spec.read_only = true);
     let (id, _) = start(&backend).await;
-    for place in ["/", "/bin", "/etc", "/www"] {
-        let script = format!("touch {place}/x");
-        refused(&lab, &id, &script, "Read-only file system").await;
+    for directory in ["/", "/bin", "/etc", "/www"] {
+        let script = format!("touch {directory}/x");
+        assert_refused(&fixture, &id, &script, "Read-only file system").await;
     }
-    says(
-        &lab,
+    output_of(
+        &fixture,
         &id,
         "touch /tmp/x /run/x /workspace/x /workspace/project/x",
     )
     .await;
-    // Temporary files are in memory, which has a limit.
+    // Temporary files are in memory, which is limited.
     let script = "dd if=/dev/zero of=/tmp/x bs=1M count=200";
-    let (code, said) = sh(&lab, &id, script).await;
-    assert_ne!(code, 0, "{said}");
+    let (code, output) = sh(&fixture, &id, script).await;
+    assert_ne!(code, 0, "{output}");
 }
 
 #[tokio::test]
-async fn labels_say_whose_it_is() {
-    let lab = DockerFixture::new().await;
-    let (id, _) = start(&lab.backend()).await;
-    let labels = lab.container(&id).await.config.unwrap().labels.unwrap();
+async fn labels_name_the_owner_and_contain_no_key() {
+    let fixture = DockerFixture::new().await;
+    let (id, _) = start(&fixture.backend()).await;
+    let labels = fixture.container(&id).await.config.unwrap().labels.unwrap();
     for (name, value) in [
-        ("agent-workspace.instance", lab.instance.as_str()),
+        ("agent-workspace.instance", fixture.instance.as_str()),
         ("agent-workspace.sandbox", id.as_str()),
         ("agent-workspace.owner", "alice"),
         ("agent-workspace.spec", SPEC),
@@ -331,9 +333,10 @@ async fn labels_say_whose_it_is() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_the_engine_does_not_have_is_a_cause() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend_with(|config| config.runtime = Some("no-such-runtime".to_owned()));
+async fn a_missing_runtime_fails_the_start_with_its_cause() {
+    let fixture = DockerFixture::new().await;
+    let backend =
+        fixture.backend_with(|config| config.runtime = Some("no-such-runtime".to_owned()));
     let error = backend.start(&support::launch(SPEC)).await.unwrap_err();
     assert!(
         matches!(error, SandboxError::StartFailed { .. }),

@@ -1,14 +1,11 @@
-//! The life of a sandbox on a real engine.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+//! Starts, stops, exits and removals of sandboxes on a real engine.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod support;
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::query_parameters::{
     EventsOptionsBuilder, KillContainerOptionsBuilder, RemoveVolumeOptions,
@@ -16,18 +13,20 @@ use bollard::query_parameters::{
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
 use futures::StreamExt as _;
 use sandbox_docker::{DockerSandboxes, PauseMode};
-use support::{DockerFixture, SPEC, launch, name, script, spec, told};
+use support::{DockerFixture, SPEC, launch, name, next_state, script, spec};
 
 #[tokio::test]
-async fn every_exposed_port_leads_inside() {
-    let lab = DockerFixture::new().await;
+async fn every_exposed_port_is_reachable() {
+    let fixture = DockerFixture::new().await;
     let serve =
         "mkdir -p /www; for p in 8000 8001 8011 8012; do httpd -p $p -h /www; done; sleep 600";
-    let backend = lab.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
+    let backend = fixture.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
     let launch = launch(SPEC);
     let endpoints = backend.start(&launch).await.unwrap();
     let ports = endpoints.exposed_urls.iter();
-    let ports: Vec<_> = ports.map(|it| (it.name.as_str(), it.port)).collect();
+    let ports: Vec<_> = ports
+        .map(|exposed| (exposed.name.as_str(), exposed.port))
+        .collect();
     let expected = [
         ("AGENT_SERVER", 8000),
         ("VSCODE", 8001),
@@ -41,7 +40,7 @@ async fn every_exposed_port_leads_inside() {
         let port = exposed.url.port().unwrap();
         support::until("the port answers", || support::answers(port)).await;
     }
-    let (_, workers) = lab
+    let (_, workers) = fixture
         .exec(&launch.id, &["sh", "-c", "echo $WORKER_1 $WORKER_2"])
         .await;
     assert_eq!(workers.trim(), "8011 8012");
@@ -51,9 +50,9 @@ async fn every_exposed_port_leads_inside() {
 }
 
 #[tokio::test]
-async fn a_workspace_outlives_its_container_and_goes_with_the_sandbox() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn a_workspace_outlives_its_container_and_is_removed_with_the_sandbox() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let (launch, other) = (launch(SPEC), launch(SPEC));
     let (one, two) = futures::join!(backend.start(&launch), backend.start(&other));
     one.unwrap();
@@ -64,50 +63,50 @@ async fn a_workspace_outlives_its_container_and_goes_with_the_sandbox() {
         "pwd; echo kept > note; echo kept > /in-the-container",
     ];
     assert_eq!(
-        lab.exec(&launch.id, &write).await,
+        fixture.exec(&launch.id, &write).await,
         (0, "/workspace/project\n".to_owned())
     );
-    let (code, _) = lab.exec(&other.id, &["cat", "note"]).await;
+    let (code, _) = fixture.exec(&other.id, &["cat", "note"]).await;
     assert_ne!(code, 0, "another sandbox has another workspace");
 
     backend.stop(&launch.id).await.unwrap();
     assert_eq!(
-        lab.status(&launch.id).await,
+        fixture.status(&launch.id).await,
         "exited",
-        "processor and memory are free"
+        "the container is stopped"
     );
     backend.start(&launch).await.unwrap();
     let read = ["cat", "note", "/in-the-container"];
-    let (_, text) = lab.exec(&launch.id, &read).await;
+    let (_, text) = fixture.exec(&launch.id, &read).await;
     assert_eq!(text, "kept\nkept\n", "the same container again");
 
     backend.stop(&launch.id).await.unwrap();
-    lab.remove_container(&launch.id).await;
+    fixture.remove_container(&launch.id).await;
     let state = backend.inspect(&launch.id).await.unwrap();
     assert_eq!(state, Some(BackendState::Remains));
     backend
         .stop(&launch.id)
         .await
-        .expect("nothing to stop, and something to keep");
+        .expect("a sandbox without container counts as stopped");
     backend.start(&launch).await.unwrap();
-    let (_, text) = lab.exec(&launch.id, &["cat", "note"]).await;
+    let (_, text) = fixture.exec(&launch.id, &["cat", "note"]).await;
     assert_eq!(text, "kept\n", "a new container around the same volume");
 
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(lab.containers().await, [name(&other.id)]);
-    assert_eq!(lab.volumes().await, [name(&other.id)]);
+    assert_eq!(fixture.containers().await, [name(&other.id)]);
+    assert_eq!(fixture.volumes().await, [name(&other.id)]);
 }
 
 #[tokio::test]
-async fn an_end_by_hand_is_told_with_its_cause() {
-    let lab = DockerFixture::new().await;
+async fn a_killed_container_is_reported_with_its_cause() {
+    let fixture = DockerFixture::new().await;
     let serve = "echo the last words; sleep 600 & wait";
-    let backend = lab.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
+    let backend = fixture.backend_with(|config| config.specs = vec![script(SPEC, serve)]);
     let launch = launch(SPEC);
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    lab.kill(&launch.id).await;
-    let detail = support::detail(Some(told(&mut facts, &launch.id).await));
+    fixture.kill(&launch.id).await;
+    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
     assert_eq!(
         detail,
         "the agent server was killed (signal 9: by hand, or because memory ran out). The end of its log:\nthe last words"
@@ -115,10 +114,14 @@ async fn an_end_by_hand_is_told_with_its_cause() {
     let seen = backend.inspect(&launch.id).await.unwrap();
     assert_eq!(support::detail(seen), detail);
 
-    lab.remove_container(&launch.id).await;
-    assert_eq!(told(&mut facts, &launch.id).await, BackendState::Remains);
+    fixture.remove_container(&launch.id).await;
+    assert_eq!(
+        next_state(&mut facts, &launch.id).await,
+        BackendState::Remains
+    );
     let none = None::<RemoveVolumeOptions>;
-    lab.docker
+    fixture
+        .docker
         .remove_volume(&name(&launch.id), none)
         .await
         .unwrap();
@@ -127,34 +130,35 @@ async fn an_end_by_hand_is_told_with_its_cause() {
 }
 
 #[tokio::test]
-async fn a_removal_by_hand_of_a_running_sandbox_is_told() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn a_removed_container_is_reported() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let launch = launch(SPEC);
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    lab.remove_container(&launch.id).await;
-    // The engine kills it first, which may be seen or not.
-    while told(&mut facts, &launch.id).await != BackendState::Remains {}
+    fixture.remove_container(&launch.id).await;
+    // The engine kills the container first, which may be reported separately.
+    while next_state(&mut facts, &launch.id).await != BackendState::Remains {}
     let listed = backend.list().await.unwrap();
     assert_eq!(listed[0].state, BackendState::Remains);
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(lab.volumes().await, [] as [String; 0]);
+    assert_eq!(fixture.volumes().await, [] as [String; 0]);
 }
 
 #[tokio::test]
-async fn an_unrequested_orderly_exit_is_no_pause() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn an_unrequested_orderly_exit_is_not_reported_as_a_pause() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let launch = launch(SPEC);
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
     let term = KillContainerOptionsBuilder::new().signal("TERM").build();
-    lab.docker
+    fixture
+        .docker
         .kill_container(&name(&launch.id), Some(term))
         .await
         .unwrap();
-    let detail = support::detail(Some(told(&mut facts, &launch.id).await));
+    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
     assert!(detail.contains("was ended by signal 15"), "{detail}");
     let listed = backend.list().await.unwrap();
     assert!(
@@ -164,11 +168,11 @@ async fn an_unrequested_orderly_exit_is_no_pause() {
 }
 
 #[tokio::test]
-async fn running_out_of_memory_is_a_cause() {
-    let lab = DockerFixture::new().await;
-    // `tail` keeps what it reads until the end, which never comes.
+async fn lack_of_memory_is_reported_as_the_cause() {
+    let fixture = DockerFixture::new().await;
+    // `tail` keeps all input in memory, and /dev/zero never ends.
     let hungry = "while ! test -e /workspace/go; do sleep 0.05; done; exec tail /dev/zero";
-    let backend = lab.backend_with(|config| {
+    let backend = fixture.backend_with(|config| {
         let mut spec = script(SPEC, hungry);
         spec.resources.memory = Some(16 << 20);
         config.specs = vec![spec];
@@ -176,64 +180,64 @@ async fn running_out_of_memory_is_a_cause() {
     let launch = launch(SPEC);
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    lab.exec(&launch.id, &["touch", "/workspace/go"]).await;
-    let detail = support::detail(Some(told(&mut facts, &launch.id).await));
-    // Engines on cgroup v1 sometimes miss that it was memory when the container ends with it.
-    let said = detail
+    fixture.exec(&launch.id, &["touch", "/workspace/go"]).await;
+    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
+    // Engines on cgroup v1 sometimes do not report lack of memory when the container ends with it.
+    let is_reported = detail
         .starts_with("the agent server was ended because it ran out of memory (limit 16 MiB)");
     assert!(
-        said || detail.contains("or because memory ran out"),
+        is_reported || detail.contains("or because memory ran out"),
         "{detail}"
     );
 }
 
-/// Lets the script go on; whether the engine tells that memory ran out.
-async fn runs_out_of_memory(lab: &DockerFixture, launch: &SandboxLaunch) -> bool {
+/// Lets the script use memory. Returns whether the engine reports that memory ran out.
+async fn is_out_of_memory_reported(fixture: &DockerFixture, launch: &SandboxLaunch) -> bool {
     let name = name(&launch.id);
     let filters = HashMap::from([("event", vec!["oom"]), ("container", vec![name.as_str()])]);
-    let options = EventsOptionsBuilder::new().filters(&filters).build();
-    let mut events = Box::pin(lab.docker.events(Some(options)));
-    let told = tokio::time::timeout(Duration::from_secs(10), events.next());
-    let go = async {
-        // The engine has to listen first.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        lab.exec(&launch.id, &["touch", "/workspace/go"]).await;
-    };
-    let (told, ()) = tokio::join!(told, go);
-    matches!(told, Ok(Some(Ok(_))))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    // The engine replays events since this second, so none is missed.
+    let options = EventsOptionsBuilder::new()
+        .since(&now.as_secs().to_string())
+        .filters(&filters)
+        .build();
+    let mut events = Box::pin(fixture.docker.events(Some(options)));
+    fixture.exec(&launch.id, &["touch", "/workspace/go"]).await;
+    let event = tokio::time::timeout(Duration::from_secs(10), events.next());
+    matches!(event.await, Ok(Some(Ok(_))))
 }
 
 #[tokio::test]
-async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
-    let lab = DockerFixture::new().await;
-    // More than once, and not while it is being started: an engine may miss one.
+async fn problems_of_a_running_sandbox_are_warnings() {
+    let fixture = DockerFixture::new().await;
+    // Several times, because an engine may miss one.
     let hungry = "while ! test -e /workspace/go; do sleep 0.05; done; \
                   for i in 1 2 3 4 5; do tail /dev/zero; sleep 0.3; done; httpd -f -p 8000";
-    let backend = lab.backend_with(|config| {
+    let backend = fixture.backend_with(|config| {
         let mut spec = script(SPEC, hungry);
         spec.resources.memory = Some(16 << 20);
         config.specs = vec![spec];
     });
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
-    let is_told = runs_out_of_memory(&lab, &launch).await;
+    let is_reported = is_out_of_memory_reported(&fixture, &launch).await;
     let moved = "http://host.docker.internal:2/api/v1/webhooks"
         .parse()
         .unwrap();
-    let has = async |text: &str| {
-        let advice = backend.list_warnings(&launch.id, &moved).await;
-        advice.iter().any(|line| line.contains(text))
+    let has_warning = async |text: &str| {
+        let warnings = backend.list_warnings(&launch.id, &moved).await;
+        warnings.iter().any(|line| line.contains(text))
     };
-    if is_told {
-        support::until("memory is named", || has("memory ran out")).await;
+    if is_reported {
+        support::until("memory is named", || has_warning("memory ran out")).await;
     } else {
-        // Seen with engines on cgroup v1: what they do not tell cannot be advice. The units test the rest of the way.
+        // Engines on cgroup v1 may report nothing, so there is no warning. Unit tests cover the warning itself.
         let _ = writeln!(
             std::io::stderr(),
-            "this engine does not tell when memory runs out in a container that lives on"
+            "this engine does not report lack of memory in a container that keeps running"
         );
     }
-    assert!(has("was created to report to http://host.docker.internal:1/").await);
+    assert!(has_warning("was created to report to http://host.docker.internal:1/").await);
     let state = backend.inspect(&launch.id).await.unwrap();
     assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
     backend.stop(&launch.id).await.unwrap();
@@ -245,31 +249,31 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
 }
 
 #[tokio::test]
-async fn a_frozen_sandbox_goes_on_where_it_was() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend_with(|config| config.specs[0].pause = PauseMode::Freeze);
+async fn a_frozen_sandbox_continues_its_processes() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend_with(|config| config.specs[0].pause = PauseMode::Freeze);
     let launch = launch(SPEC);
     let before = backend.start(&launch).await.unwrap();
-    lab.exec(&launch.id, &["touch", "/tmp/alive"]).await;
-    let pid = lab.container(&launch.id).await.state.unwrap().pid;
+    fixture.exec(&launch.id, &["touch", "/tmp/alive"]).await;
+    let pid = fixture.container(&launch.id).await.state.unwrap().pid;
     backend.stop(&launch.id).await.unwrap();
     backend.stop(&launch.id).await.unwrap();
-    assert_eq!(lab.status(&launch.id).await, "paused");
+    assert_eq!(fixture.status(&launch.id).await, "paused");
     let state = backend.inspect(&launch.id).await.unwrap();
     assert_eq!(state, Some(BackendState::Stopped));
     assert_eq!(backend.start(&launch).await.unwrap(), before);
-    assert_eq!(lab.container(&launch.id).await.state.unwrap().pid, pid);
+    assert_eq!(fixture.container(&launch.id).await.state.unwrap().pid, pid);
     backend.stop(&launch.id).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(lab.containers().await, [] as [String; 0]);
+    assert_eq!(fixture.containers().await, [] as [String; 0]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why_and_leaves_no_broken_container() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend_with(|config| {
+async fn a_failed_start_names_the_cause_and_leaves_no_container() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend_with(|config| {
         let mut user = spec("missing-user");
-        user.user = Some("nobody-here".to_owned());
+        user.user = Some("missing-user-name".to_owned());
         let mut image = spec("missing-image");
         image.image = "agent-workspace-test/no-such-image:1".to_owned();
         config.specs = vec![user, image];
@@ -280,83 +284,88 @@ async fn what_cannot_be_started_says_why_and_leaves_no_broken_container() {
             matches!(error, SandboxError::StartFailed { .. }),
             "{error:?}"
         );
-        assert_eq!(lab.containers().await, [] as [String; 0]);
+        assert_eq!(fixture.containers().await, [] as [String; 0]);
         error.to_string()
     };
     let text = failure("missing-user").await;
-    assert!(text.contains("unable to find user nobody-here"), "{text}");
+    assert!(
+        text.contains("unable to find user missing-user-name"),
+        "{text}"
+    );
     let text = failure("missing-image").await;
-    assert!(text.contains("image is not on the engine"), "{text}");
+    assert!(text.contains("no longer has the sandbox's image"), "{text}");
     let text = failure("unknown-template").await;
     assert!(
-        text.contains("no sandbox template unknown-template"),
+        text.contains("its template unknown-template is not configured"),
         "{text}"
     );
 }
 
-/// An agent server that ends at once may or may not be seen by `start` itself.
-async fn end_of(backend: &DockerSandboxes, launch: &SandboxLaunch) -> String {
+/// The cause of an immediate exit, which `start` may or may not see itself.
+async fn exit_cause(backend: &DockerSandboxes, launch: &SandboxLaunch) -> String {
     let mut facts = backend.watch();
     match backend.start(launch).await {
         Err(error) => error.to_string(),
-        Ok(_) => support::detail(Some(told(&mut facts, &launch.id).await)),
+        Ok(_) => support::detail(Some(next_state(&mut facts, &launch.id).await)),
     }
 }
 
 #[tokio::test]
-async fn what_ends_at_once_says_why_and_can_be_mended() {
-    let lab = DockerFixture::new().await;
-    let mut wrong = spec(SPEC);
-    wrong.entrypoint = Some(vec!["/no/such/program".to_owned()]);
+async fn an_immediate_exit_is_explained_and_a_corrected_template_starts() {
+    let fixture = DockerFixture::new().await;
+    let mut invalid = spec(SPEC);
+    invalid.entrypoint = Some(vec!["/no/such/program".to_owned()]);
     let short = script("short", "echo goodbye; exit 3");
-    let backend = lab.backend_with(|config| config.specs = vec![wrong, short]);
-    let told = end_of(&backend, &launch("short")).await;
+    let backend = fixture.backend_with(|config| config.specs = vec![invalid, short]);
+    let cause = exit_cause(&backend, &launch("short")).await;
     let expected = "the agent server ended with exit code 3. The end of its log:\ngoodbye";
-    assert!(told.ends_with(expected), "{told}");
+    assert!(cause.ends_with(expected), "{cause}");
 
     let launch = launch(SPEC);
-    let told = end_of(&backend, &launch).await;
-    assert!(told.contains("/no/such/program"), "{told}");
+    let cause = exit_cause(&backend, &launch).await;
+    assert!(cause.contains("/no/such/program"), "{cause}");
     drop(backend);
-    let mended = lab.backend();
-    mended
+    let corrected = fixture.backend();
+    corrected
         .start(&launch)
         .await
-        .expect("with the template as it is now");
+        .expect("the corrected template starts");
 }
 
 #[tokio::test]
 async fn a_removed_network_is_recreated() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let launch = launch(SPEC);
     backend.start(&launch).await.unwrap();
-    lab.exec(&launch.id, &["touch", "/in-the-container"]).await;
+    fixture
+        .exec(&launch.id, &["touch", "/in-the-container"])
+        .await;
     backend.stop(&launch.id).await.unwrap();
-    for network in lab.networks().await {
-        lab.docker.remove_network(&network).await.unwrap();
+    for network in fixture.networks().await {
+        fixture.docker.remove_network(&network).await.unwrap();
     }
     let endpoints = backend.start(&launch).await.unwrap();
     let port = endpoints.agent_url.port().unwrap();
     support::until("the port answers", || support::answers(port)).await;
-    let (code, _) = lab
+    let (code, _) = fixture
         .exec(&launch.id, &["test", "-e", "/in-the-container"])
         .await;
-    assert_eq!(code, 0, "it is still the same container");
+    assert_eq!(code, 0, "the container is the same");
     backend.remove(&launch.id).await.unwrap();
-    for network in lab.networks().await {
-        lab.docker.remove_network(&network).await.unwrap();
+    for network in fixture.networks().await {
+        fixture.docker.remove_network(&network).await.unwrap();
     }
     backend
         .start(&launch)
         .await
-        .expect("a new one is put into a new network");
+        .expect("a new container joins a new network");
 }
 
 #[tokio::test]
-async fn the_ports_of_a_start_are_those_of_that_start() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn every_start_reports_its_own_ports() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let launch = launch(SPEC);
     for _ in 0..3 {
         let endpoints = backend.start(&launch).await.unwrap();
@@ -369,9 +378,9 @@ async fn the_ports_of_a_start_are_those_of_that_start() {
 }
 
 #[tokio::test]
-async fn many_operations_on_one_sandbox_at_once_end_in_a_state_that_is_one() {
-    let lab = DockerFixture::new().await;
-    let backend = lab.backend();
+async fn concurrent_operations_on_a_sandbox_are_serialized() {
+    let fixture = DockerFixture::new().await;
+    let backend = fixture.backend();
     let launch = launch(SPEC);
     for _ in 0..3 {
         let (one, two, three, four) = futures::join!(
@@ -390,6 +399,6 @@ async fn many_operations_on_one_sandbox_at_once_end_in_a_state_that_is_one() {
     }
     backend.remove(&launch.id).await.unwrap();
     assert_eq!(backend.list().await.unwrap(), []);
-    assert_eq!(lab.containers().await, [] as [String; 0]);
-    assert_eq!(lab.volumes().await, [] as [String; 0]);
+    assert_eq!(fixture.containers().await, [] as [String; 0]);
+    assert_eq!(fixture.volumes().await, [] as [String; 0]);
 }

@@ -1,8 +1,5 @@
-//! Secrets go into the environment of a sandbox, and nowhere else.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
+//! Secrets appear only in the environment of a sandbox.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod support;
 
@@ -11,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::sandbox::SandboxBackend;
 use secrecy::SecretString;
-use support::{DockerFixture, SPEC, launch, name, script, told};
+use support::{DockerFixture, SPEC, launch, name, next_state, script};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
@@ -28,8 +25,8 @@ impl io::Write for Log {
     }
 }
 
-/// What the test itself asks the engine is not logged by the service.
-async fn aside<T>(work: impl Future<Output = T>) -> T {
+/// Runs calls of the test itself without logging them.
+async fn unlogged<T>(work: impl Future<Output = T>) -> T {
     work.with_subscriber(NoSubscriber::default()).await
 }
 
@@ -37,36 +34,40 @@ async fn aside<T>(work: impl Future<Output = T>) -> T {
 async fn secrets_are_in_the_environment_only() {
     let log = Log::default();
     let writer = log.clone();
-    // Everything that any crate has to say, also what comes through `log`: the client logs bodies.
+    // All levels of all crates, also through `log`: the client logs bodies.
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .init();
-    let lab = DockerFixture::new().await;
-    let shout = "env; cat /no-such-file; echo {\\\"message\\\":\\\"using $OH_SECRET_KEY\\\"}; sleep 600 & wait";
-    let mut spec = script(SPEC, shout);
+    let fixture = DockerFixture::new().await;
+    let print_secrets = "env; cat /no-such-file; echo {\\\"message\\\":\\\"using $OH_SECRET_KEY\\\"}; sleep 600 & wait";
+    let mut spec = script(SPEC, print_secrets);
     let canary = SecretString::from("canary-template");
     spec.secret_env.insert("TEMPLATE_SECRET".to_owned(), canary);
-    let backend = lab.backend_with(|config| config.specs = vec![spec]);
+    let backend = fixture.backend_with(|config| config.specs = vec![spec]);
     let launch = launch(SPEC);
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
     let echo = ["sh", "-c", "echo $OH_SECRET_KEY $TEMPLATE_SECRET"];
-    let (_, inside) = aside(lab.exec(&launch.id, &echo)).await;
+    let (_, inside) = unlogged(fixture.exec(&launch.id, &echo)).await;
     assert_eq!(inside.trim(), "canary-secret-key canary-template");
-    lab.kill(&launch.id).await;
-    let told = told(&mut facts, &launch.id).await;
-    let detail = support::detail(Some(told));
+    fixture.kill(&launch.id).await;
+    let state = next_state(&mut facts, &launch.id).await;
+    let detail = support::detail(Some(state));
     assert!(detail.contains("using ***"), "{detail}");
-    let seen = aside(lab.container(&launch.id)).await;
-    let labels = seen.config.unwrap().labels.unwrap();
-    let volume = lab.docker.inspect_volume(&name(&launch.id)).await.unwrap();
+    let container = unlogged(fixture.container(&launch.id)).await;
+    let labels = container.config.unwrap().labels.unwrap();
+    let volume = fixture
+        .docker
+        .inspect_volume(&name(&launch.id))
+        .await
+        .unwrap();
     let listed = backend.list().await.unwrap();
-    let config = lab.config();
+    let config = fixture.config();
     let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
     assert!(
         logged.contains("sandbox_docker"),
-        "the log is the service's"
+        "the log contains lines of the backend"
     );
     for text in [
         detail,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     BackendCapabilities, BackendFact, BackendState, LogStream, LogTail, PrepareProgress,
-    SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
+    SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLocks,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
@@ -17,16 +17,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::confine;
 use crate::environment;
 use crate::errors;
-use crate::layout::{DataLayout, SandboxPaths};
-use crate::lock::{ProcessLocks, SandboxLockGuard};
-use crate::marker::Marker;
-use crate::monitor::TrackedProcess;
+use crate::files::confine;
+use crate::files::layout::{DataLayout, SandboxPaths};
+use crate::files::lock::{self, SandboxFileLock};
+use crate::lifecycle::monitor::TrackedProcess;
+use crate::lifecycle::start;
+use crate::processes::marker::Marker;
 use crate::recipe;
 use crate::server::AgentServerProvider;
-use crate::start;
 
 /// Facts that a slow watcher may lag behind.
 const MAX_BUFFERED_FACTS: usize = 256;
@@ -48,7 +48,7 @@ pub(crate) struct ProcessInner {
     pub(crate) server: AgentServerProvider,
     /// The runtime of the tasks, which outlive requests. A child is reaped by the runtime that spawned it.
     pub(crate) runtime: Handle,
-    pub(crate) locks: ProcessLocks,
+    pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     /// Limits concurrent proofs of listeners.
     pub(crate) proofs: Semaphore,
@@ -72,15 +72,15 @@ impl ProcessSandboxes {
             config.instance.clone(),
         )
         .map_err(unusable)?;
-        let roots = layout.clone();
-        errors::blocking(move || roots.create())
+        let directories = layout.clone();
+        errors::blocking(move || directories.create())
             .await?
             .map_err(errors::other)?;
         let inner = ProcessInner {
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
             runtime: Handle::current(),
-            locks: ProcessLocks::default(),
+            locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
             tracked: Mutex::default(),
@@ -89,7 +89,10 @@ impl ProcessSandboxes {
             config,
         };
         let inner = Arc::new(inner);
-        let (closed, logs) = (inner.closed.clone(), Arc::clone(&inner).keep_logs_short());
+        let (closed, logs) = (
+            inner.closed.clone(),
+            Arc::clone(&inner).truncate_large_logs(),
+        );
         inner.runtime.spawn(async move {
             closed.run_until_cancelled(logs).await;
         });
@@ -128,10 +131,9 @@ impl ProcessInner {
         Marker::new(&self.config.instance, id)
     }
 
-    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<SandboxLockGuard, SandboxError> {
-        self.locks
-            .lock(id, &self.paths(id).lock, self.config.queue_limit)
-            .await
+    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<SandboxFileLock, SandboxError> {
+        let (file, limit) = (self.paths(id).lock, self.config.queue_limit);
+        lock::lock(&self.locks, id, &file, limit).await
     }
 }
 
@@ -166,17 +168,13 @@ impl SandboxBackend for ProcessSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let command = self.inner.server.command(&self.inner.runtime).await?;
         // Only the wait for a permit ends with the caller, not the start.
-        let acquire_start_permit = self.inner.acquire_start_permit(&launch.id).await?;
+        let permit = self.inner.acquire_start_permit(&launch.id).await?;
         // The wait for the lock also ends with the caller: an abandoned operation must not start after the caller's next
         // one.
         let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move {
-            inner
-                .start(launch, command, acquire_start_permit, guard)
-                .await
-        })
-        .await
+        self.detached(async move { inner.start(launch, command, permit, guard).await })
+            .await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
@@ -211,7 +209,7 @@ impl SandboxBackend for ProcessSandboxes {
                     Err(RecvError::Lagged(missed)) => {
                         tracing::warn!(
                             missed,
-                            "a watcher of sandboxes was too slow and missed facts"
+                            "a watcher of sandboxes was too slow and missed facts; the next periodic list replaces them"
                         );
                     }
                     Err(RecvError::Closed) => return None,
@@ -235,29 +233,29 @@ impl SandboxBackend for ProcessSandboxes {
 
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
         // There is one template, as in `prepare`.
-        Ok(recipe::of(&self.inner.config))
+        Ok(recipe::fingerprint(&self.inner.config))
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let found = errors::blocking(move || confine::resolve(&paths, &path)).await?;
-        let found = found.and_then(|path| path.into_os_string().into_string().ok());
-        found.ok_or(SandboxError::NotFound)
+        let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
+        let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
+        resolved.ok_or(SandboxError::NotFound)
     }
 
     async fn check(&self) -> Result<(), SandboxError> {
-        let roots = self.inner.layout.clone();
-        let made = errors::blocking(move || roots.create()).await?;
-        made.map_err(|error| SandboxError::Unavailable {
-            detail: format!("cannot use the sandbox directories ({})", error.kind()),
+        let directories = self.inner.layout.clone();
+        let created = errors::blocking(move || directories.create()).await?;
+        created.map_err(|error| SandboxError::Unavailable {
+            detail: format!("cannot use the sandbox directories ({}): the operator has to check WORKSPACE_DATA_DIR", error.kind()),
             source: Some(Box::new(error)),
         })?;
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
             let program = command.first().cloned().unwrap_or_default();
             let path = environment::search_path(&program, &self.inner.config.path);
-            let found = errors::blocking(move || start::runnable(&program, &path)).await?;
-            return found.map_err(|error| SandboxError::Unavailable {
-                detail: "the configured agent-server command does not exist".to_owned(),
+            let runnable = errors::blocking(move || start::check_program(&program, &path)).await?;
+            return runnable.map_err(|error| SandboxError::Unavailable {
+                detail: "the program of WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND does not exist or is not executable".to_owned(),
                 source: Some(Box::new(error)),
             });
         }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use domain::id::HostId;
 use secrecy::SecretString;
 
-use crate::launcher::Launcher;
-use crate::layout;
+use crate::files::layout;
+use crate::processes::launcher::Launcher;
 use crate::provision::Provisioner;
 
 /// The source of the agent server.
 #[derive(Debug, Clone)]
 pub enum AgentServerSource {
-    /// The operator's command, to which `--host` and `--port` are appended. Must not contain secrets: every user can read
-    /// it.
+    /// The operator's command, to which `--host` and `--port` are appended. It must not contain secrets, because
+    /// every user of the machine can read it.
     Command(Vec<OsString>),
     /// Installed by the service on first use.
     Provision(Provisioner),
@@ -30,7 +30,8 @@ pub struct ProcessConfig {
     /// A short path for sockets (tmux) and temporary files, with one folder per sandbox. Created with mode 0700; refused if
     /// it belongs to another user.
     pub runtime_dir: PathBuf,
-    /// The installation. Processes carry it, so that two services on one machine leave each other's alone.
+    /// The installation. It is part of the processes' marker, so that two services on one machine do not touch each other's
+    /// sandboxes.
     pub instance: HostId,
     /// The agent server of the sandboxes.
     pub agent_server: AgentServerSource,
@@ -69,9 +70,9 @@ impl ProcessConfig {
         agent_server: AgentServerSource,
     ) -> Self {
         let data_dir = data_dir.into();
-        let near = data_dir.join("run");
-        let runtime_dir = if layout::fits(&near) {
-            near
+        let in_data_dir = data_dir.join("run");
+        let runtime_dir = if layout::fits(&in_data_dir) {
+            in_data_dir
         } else {
             let uid = rustix::process::geteuid().as_raw();
             PathBuf::from(format!("/tmp/agent-workspace-{uid}"))

@@ -11,8 +11,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
-use crate::layout::SandboxPaths;
-use crate::marker::{self, Marker};
+use crate::files::layout::SandboxPaths;
+use crate::processes::marker::{self, Marker};
 
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type ProcessVariables = BTreeMap<String, SecretString>;
@@ -106,7 +106,7 @@ pub(crate) fn variables(
     );
     set("OH_CONVERSATIONS_PATH", text(&paths.conversations()));
     set("OH_PERSISTENCE_DIR", text(&paths.persist()));
-    // Its default is a file in the workspace, which agents can write.
+    // The default is a file in the workspace, which agents can write.
     set(
         "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
         text(&paths.root.join("agent-server.json")),
@@ -120,7 +120,11 @@ pub(crate) fn variables(
         DEFERRED_INIT,
         if launch.dormant { "1" } else { "0" }.to_owned(),
     );
-    all.retain(|name, _| !SETTINGS_MEMBERS.iter().any(|ours| name.starts_with(ours)));
+    all.retain(|name, _| {
+        !SETTINGS_MEMBERS
+            .iter()
+            .any(|member| name.starts_with(member))
+    });
     if launch.dormant {
         all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
     }
@@ -168,22 +172,22 @@ mod tests {
 
     use super::*;
     use crate::config::AgentServerSource;
-    use crate::layout::DataLayout;
+    use crate::files::layout::DataLayout;
 
-    fn made(dormant: bool) -> ProcessVariables {
+    fn test_variables(dormant: bool) -> ProcessVariables {
         let instance = HostId::parse("host").unwrap();
         let source = AgentServerSource::Command(vec!["/bin/agent".into()]);
         let mut config = ProcessConfig::new("/data", instance.clone(), source);
-        let theirs = SecretString::from("theirs");
+        let custom = SecretString::from("custom");
         config.extra_env = BTreeMap::from([
-            ("OH_DEFERRED_INIT".to_owned(), theirs.clone()),
-            ("OH_LEASE_TTL_SECONDS".to_owned(), theirs.clone()),
-            ("OH_WORKSPACE_PATH_IS_NONE".to_owned(), theirs.clone()),
+            ("OH_DEFERRED_INIT".to_owned(), custom.clone()),
+            ("OH_LEASE_TTL_SECONDS".to_owned(), custom.clone()),
+            ("OH_WORKSPACE_PATH_IS_NONE".to_owned(), custom.clone()),
             (
                 "OH".to_owned(),
                 r#"{"max_concurrent_runs": 3, "enable_vscode": true}"#.into(),
             ),
-            ("OURS".to_owned(), theirs),
+            ("CUSTOM".to_owned(), custom),
         ]);
         let launch = SandboxLaunch {
             id: SandboxId::parse("s1").unwrap(),
@@ -203,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dormant_one_lacks_only_what_it_is_told_when_it_wakes() {
-        let (cold, dormant) = (made(false), made(true));
+    fn a_dormant_agent_server_lacks_only_the_variables_of_the_init_request() {
+        let (cold, dormant) = (test_variables(false), test_variables(true));
         let value = |name: &str| dormant.get(name).map(ExposeSecret::expose_secret);
         assert_eq!(value("OH_DEFERRED_INIT"), Some("1"));
         assert_eq!(value("OH_SECRET_KEY"), Some("secret"));
@@ -219,31 +223,36 @@ mod tests {
             ]
         );
         for (name, value) in &cold {
-            let same = dormant.get(name).map(ExposeSecret::expose_secret);
+            let actual = dormant.get(name).map(ExposeSecret::expose_secret);
             let expected = match name.as_str() {
                 "OH_DEFERRED_INIT" => Some("1"),
                 name if name.starts_with(WEBHOOKS_PREFIX) => None,
                 _ => Some(value.expose_secret()),
             };
-            assert_eq!(same, expected, "{name}");
+            assert_eq!(actual, expected, "{name}");
         }
     }
 
     #[test]
-    fn settings_of_an_operator_are_a_json_object() {
-        let read = |name: &str, value: &str| {
+    fn settings_of_the_operator_must_be_a_json_object() {
+        let is_valid = |name: &str, value: &str| {
             settings_are_readable(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
         };
-        assert!(read("OH", "{}") && read("OH", r#"{"max_concurrent_runs": 3}"#));
-        assert!(!read("OH", "") && !read("OH", "1") && !read("OH", "[]") && !read("OH", "{"));
-        assert!(read("OTHER", "{"));
+        assert!(is_valid("OH", "{}") && is_valid("OH", r#"{"max_concurrent_runs": 3}"#));
+        assert!(
+            !is_valid("OH", "")
+                && !is_valid("OH", "1")
+                && !is_valid("OH", "[]")
+                && !is_valid("OH", "{")
+        );
+        assert!(is_valid("OTHER", "{"));
     }
 
     #[test]
-    fn what_nothing_else_reads_is_in_one_variable_without_keys() {
-        for all in [made(false), made(true)] {
+    fn settings_are_one_document_without_keys() {
+        for all in [test_variables(false), test_variables(true)] {
             let settings = all["OH"].expose_secret();
-            let read: Value = serde_json::from_str(settings).unwrap();
+            let document: Value = serde_json::from_str(settings).unwrap();
             let root = all["HOME"].expose_secret().trim_end_matches("/home");
             let expected = json!({
                 "max_concurrent_runs": 3,
@@ -253,18 +262,26 @@ mod tests {
                 "workspace_path": format!("{root}/workspace"),
                 "bash_events_dir": format!("{root}/bash_events"),
             });
-            assert_eq!(read, expected);
-            let is_single = |name: &&String| SETTINGS_MEMBERS.iter().any(|it| name.starts_with(it));
-            assert_eq!(all.keys().find(is_single), None, "it would win");
+            assert_eq!(document, expected);
+            let is_single = |name: &&String| {
+                SETTINGS_MEMBERS
+                    .iter()
+                    .any(|member| name.starts_with(member))
+            };
+            assert_eq!(
+                all.keys().find(is_single),
+                None,
+                "it would override the document"
+            );
         }
     }
 
     #[test]
-    fn one_that_starts_cold_never_waits_and_reports_as_one_that_is_woken() {
-        let cold = made(false);
+    fn a_cold_agent_server_does_not_wait_and_uses_the_same_webhook_settings() {
+        let cold = test_variables(false);
         let value = |name: &str| cold.get(name).map(ExposeSecret::expose_secret);
         assert_eq!(value("OH_DEFERRED_INIT"), Some("0"));
-        assert_eq!(value("OURS"), Some("theirs"));
+        assert_eq!(value("CUSTOM"), Some("custom"));
         let seconds = value("OH_WEBHOOKS_0_FLUSH_DELAY").map(str::to_owned);
         assert_eq!(seconds, Some(WEBHOOK_FLUSH_SECONDS.to_string()));
         let batch = value("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE").map(str::to_owned);

@@ -16,11 +16,11 @@ pub(crate) fn other(error: io::Error) -> SandboxError {
 pub(crate) fn spawn(error: io::Error) -> SandboxError {
     let detail = match error.kind() {
         io::ErrorKind::NotFound => {
-            "the agent server's command does not exist: the operator has to check \
+            "the agent server's command does not exist: the operator has to correct \
              WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND"
                 .to_owned()
         }
-        kind => format!("the agent server's command could not be run ({kind})"),
+        kind => format!("cannot run the agent server's command ({kind})"),
     };
     SandboxError::StartFailed {
         detail,
@@ -29,9 +29,9 @@ pub(crate) fn spawn(error: io::Error) -> SandboxError {
 }
 
 /// Files or processes of the sandbox could not be removed.
-pub(crate) fn still_here(error: io::Error) -> SandboxError {
+pub(crate) fn removal_failed(error: io::Error) -> SandboxError {
     let detail = format!(
-        "not everything of the sandbox could be removed ({})",
+        "cannot remove all files and processes of the sandbox ({})",
         error.kind()
     );
     SandboxError::Unavailable {
@@ -52,7 +52,7 @@ pub(crate) fn provision(error: Arc<ProvisionError>) -> SandboxError {
         | ProvisionError::TooLong { step, .. }
         | ProvisionError::Io { step, .. } => {
             format!(
-                "the agent server could not be installed (at \"{step}\"); the service's log says why"
+                "the installation of the agent server failed at \"{step}\": the operator finds the cause in the service's log"
             )
         }
     };

@@ -9,42 +9,30 @@
 //! # How a sandbox is found again
 //!
 //! * `process.json` in its directory names the main process by pid, start time and boot of the machine.
-//! * Every process of it carries `AGENT_WORKSPACE_SANDBOX=<instance>/<id>` in the environment it was started with.
+//! * Every process of a sandbox has `AGENT_WORKSPACE_SANDBOX=<instance>/<id>` in its initial environment.
 //!
 //! The file alone would lose a process that was spawned just before the service was killed; the marker alone cannot tell
-//! a crash from a stop. Together every gap between two lines has one meaning (see the `state` and `start` modules).
+//! a crash from a stop. With both, every gap between two writes has one meaning (see the modules `state` and `start`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the process backend needs Linux (pidfds and /proc); build without it elsewhere");
 
-pub mod launcher;
 pub mod provision;
 
 mod backend;
 mod config;
-mod confine;
 mod digest;
-mod endpoint;
 mod environment;
 mod errors;
-mod layout;
-mod lock;
-mod log_file;
-mod log_stream;
-mod marker;
-mod monitor;
-mod observe;
-mod pidfd;
-mod proc;
+mod files;
+mod lifecycle;
+mod processes;
 mod recipe;
 mod server;
-mod spawn;
 mod specs;
-mod start;
-mod state;
-mod stop;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
 pub use environment::settings_are_readable;
+pub use processes::launcher;
 pub use specs::ProcessSpecs;

@@ -8,16 +8,16 @@ use crate::config::{AgentServerSource, ProcessConfig};
 use crate::digest;
 use crate::environment::{FIXED_SETTINGS, FIXED_VARIABLES};
 
-/// Hashes the agent server and its settings; what differs between sandboxes is not included.
-pub(crate) fn of(config: &ProcessConfig) -> String {
-    with(
+/// Hashes the agent server and its settings, without values that differ between sandboxes.
+pub(crate) fn fingerprint(config: &ProcessConfig) -> String {
+    fingerprint_with(
         config,
         &[FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat(),
     )
 }
 
 /// The same with the settings that all sandboxes share.
-fn with(config: &ProcessConfig, constants: &[(&str, &str)]) -> String {
+fn fingerprint_with(config: &ProcessConfig, constants: &[(&str, &str)]) -> String {
     let mut parts: Vec<&[u8]> = Vec::new();
     match &config.agent_server {
         AgentServerSource::Command(command) => {
@@ -50,19 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_start_takes_changes_it_and_nothing_else_does() {
+    fn every_setting_of_a_start_changes_the_fingerprint_and_no_other_one_does() {
         let host = |name: &str| HostId::parse(name).unwrap();
         let command = |words: &[&str]| {
             AgentServerSource::Command(words.iter().map(std::ffi::OsString::from).collect())
         };
         let config = |source| ProcessConfig::new("/data", host("a"), source);
         let first = config(command(&["/bin/agent", "--x"]));
-        assert_eq!(of(&first), of(&first.clone()));
+        assert_eq!(fingerprint(&first), fingerprint(&first.clone()));
         let mut elsewhere = first.clone();
         elsewhere.data_dir = "/other".into();
         elsewhere.instance = host("b");
         elsewhere.parallel_starts = 9;
-        assert_eq!(of(&first), of(&elsewhere));
+        assert_eq!(fingerprint(&first), fingerprint(&elsewhere));
 
         let mut path = first.clone();
         path.path = "/bin".to_owned();
@@ -71,19 +71,24 @@ mod tests {
         let mut value = variable.clone();
         value.extra_env.insert("A".to_owned(), "other".into());
         let others = [config(command(&["/bin/agent"])), path, variable, value];
-        let mut all: Vec<_> = others.iter().chain([&first]).map(of).collect();
+        let mut all: Vec<_> = others.iter().chain([&first]).map(fingerprint).collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 5);
-        assert!(all.iter().all(|it| it.len() == 12));
+        assert!(all.iter().all(|hash| hash.len() == 12));
 
         // Constants of this release: the next release replaces the warm sandboxes of this one.
-        let ours = [FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat();
-        assert_eq!(of(&first), with(&first, &ours));
-        for place in 0..ours.len() {
-            let mut changed = ours.clone();
-            changed[place].1 = "another";
-            assert_ne!(of(&first), with(&first, &changed), "{:?}", ours[place]);
+        let constants = [FIXED_VARIABLES.as_slice(), &FIXED_SETTINGS].concat();
+        assert_eq!(fingerprint(&first), fingerprint_with(&first, &constants));
+        for index in 0..constants.len() {
+            let mut changed = constants.clone();
+            changed[index].1 = "another";
+            assert_ne!(
+                fingerprint(&first),
+                fingerprint_with(&first, &changed),
+                "{:?}",
+                constants[index]
+            );
         }
     }
 }

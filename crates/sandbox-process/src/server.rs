@@ -110,14 +110,16 @@ impl AgentServerProvider {
                 "the agent server is being installed; this takes some minutes",
             )),
             None if provisioner.find().await.is_some() => Ok(()),
-            None => Err(unavailable("the agent server is not installed yet")),
+            None => Err(unavailable(
+                "the agent server is not installed yet: the first start installs it",
+            )),
         }
     }
 }
 
-fn unavailable(what: &str) -> SandboxError {
+fn unavailable(detail: &str) -> SandboxError {
     SandboxError::Unavailable {
-        detail: what.to_owned(),
+        detail: detail.to_owned(),
         source: None,
     }
 }

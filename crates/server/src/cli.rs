@@ -13,17 +13,17 @@ use crate::remote;
 #[derive(Debug, Parser)]
 #[command(name = "agent-workspace", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// Configuration file (TOML); see the `config` command for what can be set. Else the one in `WORKSPACE_CONFIG`.
+    /// Configuration file (TOML). Default: the file that `WORKSPACE_CONFIG` names. The command `config` prints all keys.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Option<CliCommand>,
 }
 
-/// Where something is done.
+/// Commands by the place where they act.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
-    /// Here, with the configuration and the data of the service.
+    /// On this machine, with the configuration and the data of the service.
     #[command(flatten)]
     Local(Command),
     /// At a running service, as one of its users.
@@ -31,24 +31,24 @@ pub(crate) enum CliCommand {
     Remote(remote::RemoteCommand),
 }
 
-/// What to do here.
+/// Commands that act on the configuration and the data of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the service (the default).
     Serve,
     /// Migrate the database to this version's schema, and exit. `serve` does this too.
     Migrate,
-    /// Check whether the service could run here, and say what to do about what is wrong. Changes nothing. Exit code 1 if
-    /// there is a problem; warnings are none.
+    /// Check whether the service can run on this machine, and print advice for each problem. Changes nothing. Exit code 1 if
+    /// there is a problem, 0 if there are only warnings.
     Doctor(Doctor),
-    /// Check whether the running service is ready: exit code 0 if it is. Made for container images without an HTTP client.
+    /// Check whether the running service is ready: exit code 0 if it is. For container images without an HTTP client.
     Healthcheck,
-    /// For process sandboxes: install the agent server now instead of on the first start, and print its command.
+    /// Install the agent server for process sandboxes now instead of at the first start, and print its command.
     Prepare,
     /// Manage users' API keys. Works while the service runs.
     #[command(subcommand)]
     Keys(Keys),
-    /// Manage users: those who have, or had, an API key. Works while the service runs.
+    /// Manage users, the accounts that API keys belong to. Works while the service runs.
     #[command(subcommand)]
     Users(Users),
     /// Manage the master key that seals secrets. Works while the service runs.
@@ -60,44 +60,42 @@ pub(crate) enum Command {
     Config,
 }
 
-/// What to do with API keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
     /// Create a key, and its user if needed. Prints only the key, and only once.
     Create(Create),
-    /// Create a key that replaces another one, which stays valid for a while. Prints only the new key, and only once.
+    /// Create a key that replaces another one, which stays valid for a grace period. Prints only the new key, and only once.
     Rotate(Rotate),
-    /// List keys (not their texts).
+    /// List keys: their ids, prefixes, users and dates, never the keys themselves.
     List {
-        /// Only of this user.
+        /// List only the keys of this user.
         #[arg(long, value_name = "NAME")]
         user: Option<UserId>,
     },
     /// Revoke a key.
     Revoke {
-        /// Its id, from `keys list`.
+        /// Id of the key, from `keys list`.
         id: ApiKeyId,
     },
 }
 
-/// What to do with users.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Users {
     /// List users, including recently deleted ones.
     List,
-    /// Change what a user may do: at once where they make their next request, at the latest a second later.
+    /// Change the role of a user. The service applies it within a second.
     SetRole {
-        /// Whose.
+        /// Name of the user.
         #[arg(value_name = "NAME")]
         user: UserId,
-        /// `user` or `admin`.
+        /// The new role: `user` or `admin`.
         role: Role,
     },
     /// Delete a user permanently, with all data.
     Delete(Delete),
 }
 
-/// How `doctor` says it.
+/// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Print one JSON document, for programs.
@@ -105,35 +103,33 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// What to do with secrets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Secrets {
-    /// Seal all secrets with another master key. The one in the data directory is replaced by a new one; one that is given
-    /// (`secrets.master_key`, `…_file`) is changed there first, with the former one beside it, see docs/how-to/rotate-the-master-key.md. May be
-    /// stopped and run again at any moment.
+    /// Seal all secrets with a new master key. A key in the data directory is replaced by a generated one. A configured key
+    /// (`secrets.master_key`, `…_file`) must be changed in the configuration first, see
+    /// docs/how-to/rotate-the-master-key.md. The command may be interrupted and run again at any moment.
     RotateKey(RotateKey),
 }
 
-/// How to rotate the master key.
+/// Options of `secrets rotate-key`.
 #[derive(Debug, Args)]
 pub(crate) struct RotateKey {
-    /// Only print what would be done.
+    /// Print what the rotation would change, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How long to wait for services that do not have the new key yet, or do not use it yet.
+    /// Maximum time to wait until all running services have the new key, and until they seal with it.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = lifetime)]
     pub(crate) wait: std::time::Duration,
-    /// How long what is being saved at this moment may take: after that it is looked once more for what was sealed with the
-    /// former key. Without it: longer than the database lets anything take (a minute and a half). A shorter time saves
-    /// waiting where no service runs, and is a risk where one does.
+    /// Time to wait for writes in progress, which may still seal with the former key, before the last search for such
+    /// secrets. Default: longer than any write can take (a minute and a half). Shorten it only while no service runs.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) settle: Option<std::time::Duration>,
 }
 
-/// A user to delete.
+/// Options of `users delete`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
-    /// Whom.
+    /// Name of the user.
     #[arg(value_name = "NAME")]
     pub(crate) user: UserId,
     /// Skip the confirmation; required without a terminal.
@@ -141,16 +137,16 @@ pub(crate) struct Delete {
     pub(crate) yes: bool,
 }
 
-/// A key to make.
+/// Options of `keys create`.
 #[derive(Debug, Args)]
 pub(crate) struct Create {
-    /// Whose key.
+    /// Name of the key's user.
     #[arg(long, value_name = "NAME")]
     pub(crate) user: UserId,
-    /// How long it is good for, e.g. 12h or 90d. Else forever.
+    /// Time until the key expires, e.g. 12h or 90d. Default: it never expires.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) expires_in: Option<std::time::Duration>,
-    /// What the user may do if they are made with this key: `user` or `admin`. Else `user`, the first of all `admin`.
+    /// Role of the user if this command creates the user: `user` or `admin`. Default: `admin` for the first user, else `user`.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<Role>,
     /// Name of the key.
@@ -158,15 +154,15 @@ pub(crate) struct Create {
     pub(crate) name: Option<String>,
 }
 
-/// A key to replace.
+/// Options of `keys rotate`.
 #[derive(Debug, Args)]
 pub(crate) struct Rotate {
-    /// Its id, from `keys list`.
+    /// Id of the key to replace, from `keys list`.
     pub(crate) id: ApiKeyId,
-    /// How long the former key goes on to work, at most; 0s to end it at once.
+    /// Maximum time for which the former key stays valid; 0s revokes it at once.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
     pub(crate) grace: std::time::Duration,
-    /// How long the new key is good for. Else as long as the former was meant to be.
+    /// Time until the new key expires. Default: the lifetime with which the former key was created.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) expires_in: Option<std::time::Duration>,
 }
@@ -176,7 +172,7 @@ fn key_name(text: &str) -> Result<String, String> {
         && !text.chars().any(char::is_control);
     is_name
         .then(|| text.to_owned())
-        .ok_or_else(|| format!("expected 1 to {MAX_KEY_NAME_CHARS} characters in one line"))
+        .ok_or_else(|| format!("expected 1 to {MAX_KEY_NAME_CHARS} characters without line breaks and other control characters"))
 }
 
 fn time(text: &str) -> Result<std::time::Duration, String> {
@@ -186,10 +182,9 @@ fn time(text: &str) -> Result<std::time::Duration, String> {
 
 fn lifetime(text: &str) -> Result<std::time::Duration, String> {
     time(text).and_then(|time| {
-        let is_some = !time.is_zero();
-        is_some
+        (!time.is_zero())
             .then_some(time)
-            .ok_or_else(|| "expected more than nothing".to_owned())
+            .ok_or_else(|| "expected a time longer than 0".to_owned())
     })
 }
 
@@ -205,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_command_means_serve_and_options_go_anywhere() {
+    fn commands_and_values_are_checked() {
         assert!(Cli::try_parse_from(["x"]).unwrap().command.is_none());
         let cli = Cli::try_parse_from(["x", "keys", "list", "--config", "f"]).unwrap();
         assert_eq!(cli.config, Some("f".into()));

@@ -27,10 +27,11 @@ use http_api::{
 };
 use keyring::RandomIds;
 use sandbox_process::launcher;
+use secrecy::ExposeSecret as _;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
-use crate::config::{AuthModeSetting, BackendKind, Config};
+use crate::config::{AuthModeSetting, BackendKind, Config, without_password};
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
@@ -40,7 +41,7 @@ pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use docker::{EngineHandle, Survey};
-pub(crate) use process::{agent_server_outlook, prepare};
+pub(crate) use process::{describe_agent_server, prepare};
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
     KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
@@ -66,14 +67,28 @@ pub(crate) fn ids() -> Arc<dyn IdGenerator> {
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
     Store::open(store_config(config), Handle::current())
         .await
-        .context("cannot open the store")
+        .with_context(|| {
+            format!(
+                "cannot open the database of storage.url ({})",
+                shown_url(config)
+            )
+        })
 }
 
 /// Inspects the store without changing it.
-pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<StoreInspection> {
+pub(crate) async fn inspect_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::inspect(store_config(config), Handle::current())
         .await
-        .context("cannot inspect the store")
+        .with_context(|| {
+            format!(
+                "cannot inspect the database of storage.url ({})",
+                shown_url(config)
+            )
+        })
+}
+
+fn shown_url(config: &Config) -> String {
+    without_password(config.storage.url.expose_secret())
 }
 
 fn store_config(config: &Config) -> StoreConfig {
@@ -95,7 +110,7 @@ pub(crate) struct OpenedBackend {
     pub(crate) endpoints: Arc<dyn EndpointGuard>,
     pub(crate) specs: Arc<dyn SandboxSpecCatalog>,
     /// For the banner: why this backend was chosen, and how to choose the other one.
-    pub(crate) why: String,
+    pub(crate) reason: String,
     /// The engine, if sandboxes are containers.
     pub(crate) engine: Option<EngineHandle>,
 }
@@ -109,33 +124,33 @@ pub(crate) enum BackendChoice {
 }
 
 /// Opens the chosen backend.
-pub(crate) async fn open_sandboxes(
+pub(crate) async fn open_backend(
     config: &Config,
     variables: &EnvVariables,
     host: &HostId,
     before: Option<&str>,
 ) -> anyhow::Result<OpenedBackend> {
-    match pick_sandboxes(config, host, before).await? {
+    match choose_backend(config, host, before).await? {
         BackendChoice::Containers(sandboxes) => Ok(sandboxes),
-        BackendChoice::Processes(why) => process::open(config, variables, host, why).await,
+        BackendChoice::Processes(reason) => process::open(config, variables, host, reason).await,
     }
 }
 
 /// Chooses the backend. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
 /// backend would not find them.
-pub(crate) async fn pick_sandboxes(
+pub(crate) async fn choose_backend(
     config: &Config,
     host: &HostId,
     before: Option<&str>,
 ) -> anyhow::Result<BackendChoice> {
-    let with_docker = |why: &str| docker::open(config, host, why);
+    let with_docker = |reason: &str| docker::open(config, host, reason);
     match (config.sandbox.backend, before) {
         (BackendKind::Process, _) => Ok(BackendChoice::Processes("configured".to_owned())),
         (BackendKind::Docker, _) => with_docker("configured").map(BackendChoice::Containers),
         (BackendKind::Auto, Some("process")) => {
-            let why = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
+            let reason = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
                        this machine; for containers from now on, set WORKSPACE_SANDBOX__BACKEND=docker";
-            Ok(BackendChoice::Processes(why.to_owned()))
+            Ok(BackendChoice::Processes(reason.to_owned()))
         }
         (BackendKind::Auto, Some("docker")) => {
             with_docker("auto: as before, so that this installation's sandboxes are found")
@@ -146,15 +161,15 @@ pub(crate) async fn pick_sandboxes(
                 "auto: an engine answers; for processes instead, without isolation from this machine, set \
                  WORKSPACE_SANDBOX__BACKEND=process",
             );
-            let absent = match &sandboxes {
-                Ok(sandboxes) => docker::absence(sandboxes.backend.as_ref()).await,
+            let unreachable = match &sandboxes {
+                Ok(sandboxes) => docker::unreachable_reason(sandboxes.backend.as_ref()).await,
                 Err(error) => Some(format!("{error:#}")),
             };
-            let Some(absent) = absent else {
+            let Some(unreachable) = unreachable else {
                 return sandboxes.map(BackendChoice::Containers);
             };
             Ok(BackendChoice::Processes(format!(
-                "auto: {absent}, then start this service again; processes are not isolated from this machine"
+                "auto: {unreachable}, then start this service again; processes are not isolated from this machine"
             )))
         }
     }
@@ -231,8 +246,8 @@ pub(crate) fn service(
         endpoints: Arc::clone(&sandboxes.endpoints),
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
-    let measured = Arc::clone(store);
-    http.set_pool_stats(Box::new(move || measured.pools()));
+    let pools = Arc::clone(store);
+    http.set_pool_stats(Box::new(move || pools.pools()));
     Ok(Service { app, http })
 }
 
@@ -246,7 +261,7 @@ pub(crate) fn caps(config: &Config) -> SandboxCaps {
 
 fn agents_config(config: &Config) -> agent_client::Config {
     agent_client::Config {
-        trace: traces::handed_on(config).map(|traces| traces.current),
+        trace: traces::propagation(config).map(|traces| traces.current),
         ..agent_client::Config::default()
     }
 }
@@ -254,7 +269,7 @@ fn agents_config(config: &Config) -> agent_client::Config {
 fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Result<Policy> {
     let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
-    let webhooks = webhooks.context("sandbox.callback_url does not fit a path")?;
+    let webhooks = webhooks.context("cannot append a path to sandbox.callback_url")?;
     let mut policy = Policy::new(host, webhooks, auth);
     policy.cors_origins.clone_from(&config.http.cors_origins);
     policy.caps.set(caps(config));
@@ -269,7 +284,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     policy.quota.set(config.quota);
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
-    policy.traces = traces::handed_on(config);
+    policy.traces = traces::propagation(config);
     if config.sandbox.shared_host.is_some() {
         policy.share_host();
     }
@@ -301,7 +316,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         metrics_key: config.metrics.key.clone(),
         has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
-        traces: traces::handed_on(config),
+        traces: traces::propagation(config),
     }
 }
 

@@ -19,12 +19,12 @@ const VARIABLE: &str = "CRASH_POINTS_DIR";
 
 static DIR: OnceLock<PathBuf> = OnceLock::new();
 /// The last plan, and the number of arrivals at its point.
-static SEEN: Mutex<(String, u32)> = Mutex::new((String::new(), 0));
+static ARRIVALS: Mutex<(String, u32)> = Mutex::new((String::new(), 0));
 
 /// Activates crash points if the environment says so.
 pub(crate) fn install(variables: &[(OsString, OsString)]) {
-    let found = variables.iter().find(|(name, _)| name == VARIABLE);
-    if let Some((_, dir)) = found {
+    let set = variables.iter().find(|(name, _)| name == VARIABLE);
+    if let Some((_, dir)) = set {
         tracing::warn!(
             "crash points are active: the service kills itself where the test's plan says so"
         );
@@ -39,9 +39,9 @@ fn on_arrival(moment: &'static str, operation: &'static str) {
     let Ok(plan) = std::fs::read_to_string(dir.join("plan")) else {
         return;
     };
-    let arrival = format!("{moment} {}", short(operation));
+    let arrival = format!("{moment} {}", operation_name(operation));
     // Serialized, so that the arrivals have one order.
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut arrivals = ARRIVALS.lock().unwrap_or_else(PoisonError::into_inner);
     let log = File::options()
         .create(true)
         .append(true)
@@ -50,16 +50,16 @@ fn on_arrival(moment: &'static str, operation: &'static str) {
         // The test notices a missing line.
         let _ = log.write_all(format!("{arrival}\n").as_bytes());
     }
-    if seen.0 != plan {
-        *seen = (plan.clone(), 0);
+    if arrivals.0 != plan {
+        *arrivals = (plan.clone(), 0);
     }
     let mut lines = plan.lines().skip(1);
-    let (number, place) = (lines.next(), lines.next());
-    if place != Some(arrival.as_str()) && place != Some("anywhere") {
+    let (number, point) = (lines.next(), lines.next());
+    if point != Some(arrival.as_str()) && point != Some("anywhere") {
         return;
     }
-    seen.1 += 1;
-    if number == Some(seen.1.to_string().as_str()) {
+    arrivals.1 += 1;
+    if number == Some(arrivals.1.to_string().as_str()) {
         // SIGKILL to oneself is delivered immediately.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {
@@ -69,14 +69,16 @@ fn on_arrival(moment: &'static str, operation: &'static str) {
 }
 
 /// A transaction is named after the type of its job, which contains the port and its method.
-fn short(operation: &str) -> String {
+fn operation_name(operation: &str) -> String {
     let Some((path, _)) = operation.split_once("::{{closure}}") else {
         return operation.to_owned();
     };
-    let (of, method) = path.rsplit_once("::").unwrap_or(("", path));
+    let (parent, method) = path.rsplit_once("::").unwrap_or(("", path));
     let method = method.split('<').next().unwrap_or(method);
     // `module::<impl Port for Store>`, or the store's own method.
-    let port = of.rsplit_once("<impl ").map_or(of, |(_, rest)| rest);
+    let port = parent
+        .rsplit_once("<impl ")
+        .map_or(parent, |(_, rest)| rest);
     let port = port.split(" for ").next().unwrap_or(port);
     let port = port.rsplit("::").next().unwrap_or(port);
     format!("commit of {port}::{method}")
@@ -87,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_called_after_its_port_and_method() {
+    fn a_transaction_is_named_after_its_port_and_method() {
         let job = "&mut a_store::events::<impl domain::event::EventStore for a_store::store::SqlStore>\
                    ::append<'_, '_>::{{closure}}::{{closure}}";
-        assert_eq!(short(job), "commit of EventStore::append");
+        assert_eq!(operation_name(job), "commit of EventStore::append");
         let own = "&mut a_store::store::SqlStore::ping::{{closure}}";
-        assert_eq!(short(own), "commit of SqlStore::ping");
-        assert_eq!(short("process: spawning"), "process: spawning");
+        assert_eq!(operation_name(own), "commit of SqlStore::ping");
+        assert_eq!(operation_name("process: spawning"), "process: spawning");
     }
 }

@@ -34,28 +34,28 @@ impl DataDir {
                 )
             })?;
         let dir = Self(path.to_owned());
-        dir.narrow();
+        dir.remove_foreign_permissions();
         Ok(dir)
     }
 
     /// Removes the permissions of other users that an earlier release or a copy left: on the directory, on files directly
     /// in it, and on the directory of sandboxes. Entries of another account stay as they are.
-    fn narrow(&self) {
+    fn remove_foreign_permissions(&self) {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let entries = entries
             .map(|entry| entry.path())
             .filter(|path| !path.is_dir() || path.ends_with("sandboxes"));
         for path in std::iter::once(self.0.clone()).chain(entries) {
             // Do not follow links.
-            let Ok(found) = fs::symlink_metadata(&path) else {
+            let Ok(metadata) = fs::symlink_metadata(&path) else {
                 continue;
             };
-            let mode = found.permissions().mode() & 0o7777;
-            if found.is_symlink() || mode & !0o7700 == 0 {
+            let mode = metadata.permissions().mode() & 0o7777;
+            if metadata.is_symlink() || mode & !0o7700 == 0 {
                 continue;
             }
             if let Err(error) = fs::set_permissions(&path, Permissions::from_mode(mode & 0o7700)) {
-                tracing::warn!(error = %chain(&error), path = %path.display(), "other users of this machine can read {}", path.display());
+                tracing::warn!(error = %chain(&error), path = %path.display(), "cannot remove the permissions of other users: run `chmod go= {}`", path.display());
             }
         }
     }
@@ -104,7 +104,12 @@ impl DataDir {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .with_context(|| format!("cannot open {}", path.display()))?;
+            .with_context(|| {
+                format!(
+                    "cannot open {}: it must be writable by this user",
+                    path.display()
+                )
+            })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -141,7 +146,7 @@ impl DataDir {
     }
 
     /// The paths of a directory that may not exist.
-    pub(crate) fn unmade(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
@@ -151,8 +156,8 @@ impl DataDir {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The host id, if one was chosen.
-    pub(crate) fn known_host(&self) -> Option<HostId> {
+    /// The host id, if an earlier start chose one.
+    pub(crate) fn recorded_host(&self) -> Option<HostId> {
         let text = keyring::private_file::read(&self.0.join("host.id")).ok()?;
         HostId::parse(text.expose_secret()).ok()
     }
@@ -174,7 +179,7 @@ impl DataDir {
     }
 
     /// Records the backend for [`DataDir::backend`].
-    pub(crate) fn remember_backend(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn record_backend(&self, name: &str) -> anyhow::Result<()> {
         let path = self.backend_file();
         if self.backend()?.as_deref() == Some(name) && path.exists() {
             return Ok(());
@@ -190,11 +195,15 @@ impl DataDir {
     /// The host id of this directory's sandboxes in the store. Chosen once.
     pub(crate) fn host(&self, ids: &dyn IdGenerator) -> anyhow::Result<HostId> {
         let path = self.0.join("host.id");
-        let fresh = || ids.uuid().simple().to_string().into();
-        let (text, _) = keyring::private_file::read_or_create(&path, fresh)
-            .with_context(|| format!("cannot use {}", path.display()))?;
-        HostId::parse(text.expose_secret())
-            .with_context(|| format!("{} does not hold a host id", path.display()))
+        let generate = || ids.uuid().simple().to_string().into();
+        let (text, _) = keyring::private_file::read_or_create(&path, generate)
+            .with_context(|| format!("cannot read or create {}", path.display()))?;
+        HostId::parse(text.expose_secret()).with_context(|| {
+            format!(
+                "invalid host id in {}: restore the file from a backup",
+                path.display()
+            )
+        })
     }
 }
 
@@ -205,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_private_and_keeps_its_host_id() {
+    fn the_directory_is_private_and_keeps_its_host_id() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a").join("b");
         let dir = DataDir::open(&path).unwrap();
@@ -240,18 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_remembered_and_process_sandboxes_are_noticed() {
+    fn the_backend_is_recorded_or_inferred_from_process_sandboxes() {
         let parent = tempfile::tempdir().unwrap();
         let dir = DataDir::open(parent.path()).unwrap();
         assert_eq!(dir.backend().unwrap(), None);
         fs::create_dir_all(parent.path().join("sandboxes").join("x")).unwrap();
         assert_eq!(dir.backend().unwrap().as_deref(), Some("process"));
-        dir.remember_backend("docker").unwrap();
+        dir.record_backend("docker").unwrap();
         assert_eq!(dir.backend().unwrap().as_deref(), Some("docker"));
     }
 
     #[test]
-    fn one_service_at_a_time_and_the_second_is_told_who_is_first() {
+    fn a_second_service_is_refused_with_the_process_id_of_the_first() {
         let parent = tempfile::tempdir().unwrap();
         let dir = DataDir::open(parent.path()).unwrap();
         let lock = dir.lock().unwrap();
@@ -262,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_an_error_with_advice() {
+    fn a_file_at_the_path_is_an_error_that_names_the_setting() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = DataDir::open(file.path()).unwrap_err();
         assert!(error.to_string().contains("WORKSPACE_DATA_DIR"), "{error}");

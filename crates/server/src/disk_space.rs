@@ -97,8 +97,8 @@ impl DiskSpace {
     /// The problem to report in `/ready`.
     pub(crate) async fn problem(&self) -> Option<String> {
         let disks = Arc::clone(&self.0);
-        let looked = Handle::current().spawn_blocking(move || disks.problem());
-        looked.await.unwrap_or_default()
+        let check = Handle::current().spawn_blocking(move || disks.problem());
+        check.await.unwrap_or_default()
     }
 }
 
@@ -112,11 +112,12 @@ impl Disks {
         };
         let is_low = free < self.min_free;
         if self.is_low.swap(is_low, Ordering::Relaxed) != is_low {
-            let (megabytes, place) = (free >> 20, directory.display());
+            let (free_mib, path) = (free >> 20, directory.display());
+            let min_mib = self.min_free >> 20;
             if is_low {
-                tracing::error!(path = %place, free_mib = megabytes, "{place} has {megabytes} MiB left: nothing new is stored until there is more");
+                tracing::error!(%path, free_mib, "{path} has {free_mib} MiB free, less than storage.min_free ({min_mib} MiB): new data is refused until space is freed");
             } else {
-                tracing::info!(path = %place, free_mib = megabytes, "{place} has room again");
+                tracing::info!(%path, free_mib, "{path} has storage.min_free ({min_mib} MiB) again: new data is accepted");
             }
         }
         let reserve = directory.join(".agent-workspace.reserve");
@@ -130,14 +131,14 @@ impl Disks {
     }
 
     fn problem(&self) -> Option<String> {
-        let places = self.database.iter().chain([&self.data_dir]);
-        let mut places = places.filter(|_| self.min_free > 0);
-        places.find_map(|place| {
-            let free = free_bytes(place).ok()?;
+        let directories = self.database.iter().chain([&self.data_dir]);
+        let mut directories = directories.filter(|_| self.min_free > 0);
+        directories.find_map(|directory| {
+            let free = free_bytes(directory).ok()?;
             (free < self.min_free).then(|| {
                 format!(
                     "{} has {} MiB left, less than storage.min_free ({} MiB): make room",
-                    place.display(),
+                    directory.display(),
                     free >> 20,
                     self.min_free >> 20
                 )
@@ -147,25 +148,25 @@ impl Disks {
 }
 
 /// Free bytes for this user.
-fn free_bytes(place: &Path) -> rustix::io::Result<u64> {
-    let found = statvfs(place)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+fn free_bytes(directory: &Path) -> rustix::io::Result<u64> {
+    let stat = statvfs(directory)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Creates the reserve unless it exists. Some file systems cannot reserve space; then there is no reserve.
 fn create_reserve(reserve: &Path) -> io::Result<()> {
-    if fs::metadata(reserve).is_ok_and(|found| found.len() == RESERVE_BYTES) {
+    if fs::metadata(reserve).is_ok_and(|metadata| metadata.len() == RESERVE_BYTES) {
         return Ok(());
     }
     let mut options = File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o600);
-    let made = fallocate(
+    let allocated = fallocate(
         file.open(reserve)?,
         FallocateFlags::empty(),
         0,
         RESERVE_BYTES,
     );
-    made.or_else(|error| {
+    allocated.or_else(|error| {
         fs::remove_file(reserve)?;
         match error {
             Errno::OPNOTSUPP => Ok(()),
@@ -178,10 +179,12 @@ fn release_reserve(reserve: &Path) {
     match fs::remove_file(reserve) {
         Ok(()) => tracing::error!(
             path = %reserve.display(),
-            "the disk is full: releasing the reserve for deletions"
+            "the disk is full: removed the reserve so that deletions have space"
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!(error = %chain(&error), "cannot remove {}", reserve.display()),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "cannot remove the reserve {}: delete it to free 16 MiB", reserve.display())
+        }
     }
 }
 
@@ -199,21 +202,21 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_with_room_has_a_reserve_and_one_without_is_named() {
+    fn a_full_disk_is_a_problem_and_another_one_gets_a_reserve() {
         let directory = tempfile::tempdir().unwrap();
         let reserve = directory.path().join(".agent-workspace.reserve");
-        let well = disks(directory.path(), 1);
-        well.check();
-        assert_eq!(well.problem(), None);
-        assert!(!well.is_low.into_inner());
+        let roomy = disks(directory.path(), 1);
+        roomy.check();
+        assert_eq!(roomy.problem(), None);
+        assert!(!roomy.is_low.into_inner());
         assert_eq!(fs::metadata(&reserve).unwrap().len(), RESERVE_BYTES);
 
-        let ill = disks(directory.path(), u64::MAX);
-        ill.check();
-        let problem = ill.problem().unwrap();
-        let place = directory.path().display().to_string();
-        assert!(problem.starts_with(&place), "{problem}");
-        assert!(ill.is_low.into_inner());
+        let full = disks(directory.path(), u64::MAX);
+        full.check();
+        let problem = full.problem().unwrap();
+        let path = directory.path().display().to_string();
+        assert!(problem.starts_with(&path), "{problem}");
+        assert!(full.is_low.into_inner());
         assert!(reserve.exists(), "there is still room for deletions");
         release_reserve(&reserve);
         release_reserve(&reserve);
@@ -221,11 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn with_no_threshold_nothing_is_looked_at() {
+    fn a_threshold_of_zero_disables_the_checks() {
         let directory = tempfile::tempdir().unwrap();
-        let off = disks(directory.path(), 0);
-        off.check();
-        assert_eq!((off.problem(), off.is_low.into_inner()), (None, false));
+        let disabled = disks(directory.path(), 0);
+        disabled.check();
+        assert_eq!(
+            (disabled.problem(), disabled.is_low.into_inner()),
+            (None, false)
+        );
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -54,18 +54,20 @@ pub(crate) fn close_process(
     if !is_handed_over {
         return Ok(variables);
     }
-    let received = receive().context("cannot read the variables from standard input")?;
+    let received = receive().context(
+        "cannot read the variables that the first image of this process left on standard input",
+    )?;
     Ok(variables.into_iter().chain(received).collect())
 }
 
 /// Executing a program makes a process dumpable again, so this comes after [`reexec`]. Child processes are not affected.
 fn forbid_dumps() -> rustix::io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let none = Rlimit {
+    let zero = Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    setrlimit(Resource::Core, none)
+    setrlimit(Resource::Core, zero)
 }
 
 fn is_concealed(name: &OsString) -> bool {
@@ -129,7 +131,7 @@ fn parse(bytes: &[u8]) -> Vec<(OsString, OsString)> {
     let parsed = pairs.filter_map(|pair| {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (&pair[..equals], &pair[equals + 1..]);
-        let [name, value] = [name, value].map(|it| OsString::from_vec(it.to_vec()));
+        let [name, value] = [name, value].map(|bytes| OsString::from_vec(bytes.to_vec()));
         Some((name, value))
     });
     parsed.collect()
@@ -140,13 +142,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_survive_the_memory_file() {
+    fn the_memory_file_keeps_all_variables() {
         let variables: Vec<(OsString, OsString)> = [
             (&b"WORKSPACE_A"[..], &b"x=y\nz"[..]),
             (b"WORKSPACE_EMPTY", b""),
             (b"PIP_INDEX_URL", b"\xff"),
         ]
-        .map(|(name, value)| [name, value].map(|it| OsString::from_vec(it.to_vec())))
+        .map(|(name, value)| [name, value].map(|bytes| OsString::from_vec(bytes.to_vec())))
         .map(|[name, value]| (name, value))
         .into();
         let mut bytes = Vec::new();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dumped_any_more() {
+    fn the_process_is_not_dumpable() {
         forbid_dumps().unwrap();
         let behavior = rustix::process::dumpable_behavior().unwrap();
         assert_eq!(behavior, DumpableBehavior::NotDumpable);
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_libraries_read_themselves_stays_in_the_environment() {
+    fn variables_that_libraries_read_stay_in_the_environment() {
         for (name, expected) in [
             ("WORKSPACE_SECRETS__MASTER_KEY", true),
             ("WORKSPACE_LOG__LEVEL", true),

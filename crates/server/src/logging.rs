@@ -43,7 +43,7 @@ impl LogLevelHandle {
 
 impl Debug for LogLevelHandle {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("Level")
+        f.write_str("LogLevelHandle")
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLeve
     LogLevelHandle(level)
 }
 
-/// The layer that writes the lines.
+/// The layer that formats and writes lines.
 fn layer<S>(format: LogFormat, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

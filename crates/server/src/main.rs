@@ -82,12 +82,14 @@ fn main() -> ExitCode {
         Err(error) => return finish(Err(error)),
     };
     let level = logging::start(&config.log, telemetry.as_ref());
-    let _last_lines = logging::FlushOnDrop;
+    let _flush = logging::FlushOnDrop;
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
     let result = run(command, &config, &variables, &level);
     if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACE_EXPORT_TIMEOUT)) {
-        tracing::warn!("the last traces could not be exported in time");
+        tracing::warn!(
+            "the last traces were not exported within 2 s: check the collector at telemetry.otlp_endpoint"
+        );
     }
     finish(result)
 }
@@ -129,7 +131,7 @@ fn run(
         .thread_name("background")
         .enable_all()
         .build()
-        .context("cannot start threads")?;
+        .context("cannot start the runtime's threads: raise the limit of processes (ulimit -u, TasksMax of systemd)")?;
     let result = runtime.block_on(async {
         match command {
             Command::Serve => serve::serve(config, variables, level).await?,
@@ -140,18 +142,19 @@ fn run(
             }
             Command::Doctor(options) => {
                 let report = doctor::examine(config, variables).await;
-                to_stdout(&report.shown(options.json))?;
+                to_stdout(&report.render(options.json))?;
                 if !report.is_healthy() {
                     return Ok(ExitCode::FAILURE);
                 }
             }
-            Command::Healthcheck => healthcheck::ask(&config.http).await?,
+            Command::Healthcheck => healthcheck::check(&config.http).await?,
             Command::Prepare => {
                 DataDir::open(&config.data_dir)?;
                 let command = compose::prepare(config, variables).await?;
-                let words = command
-                    .iter()
-                    .map(|word| word.to_str().context("the path is not valid UTF-8"));
+                let words = command.iter().map(|word| {
+                    word.to_str()
+                        .context("the agent server's command is not valid UTF-8")
+                });
                 let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
                 to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
             }
@@ -161,18 +164,18 @@ fn run(
                 let store = compose::open_store(config).await?;
                 let (local, ids) = (compose::local_user(config), compose::ids());
                 let clock = compose::clock();
-                let done = users::run(
+                let output = users::run(
                     command,
                     local.as_ref(),
                     &store,
                     ids.as_ref(),
                     clock.as_ref(),
                 );
-                to_stdout(&done.await?)?;
+                to_stdout(&output.await?)?;
             }
             Command::Secrets(command) => return rotate(command, config).await,
             Command::Openapi => return print_openapi(),
-            Command::Config => to_stdout(config.shown())?,
+            Command::Config => to_stdout(config.as_toml())?,
         }
         Ok(ExitCode::SUCCESS)
     });
@@ -204,9 +207,9 @@ fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> 
 async fn rotate(command: cli::Secrets, config: &Config) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::open(&config.data_dir)?;
     let store = compose::open_store(config).await?;
-    let (text, is_whole) = secrets::run(command, config, &data_dir, &store).await?;
+    let (text, is_complete) = secrets::run(command, config, &data_dir, &store).await?;
     to_stdout(&text)?;
-    Ok(if is_whole {
+    Ok(if is_complete {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -218,7 +221,7 @@ fn to_stdout(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .context("cannot print")
+        .context("cannot write to standard output")
 }
 
 /// Prints a message for the person at the terminal. Errors are ignored: there is no other place to report them.

@@ -1,6 +1,6 @@
-//! The rules of the house as tests: who may depend on whom, who owns which driver, and tidiness.
+//! Rules about the source code: dependencies between crates, owners of drivers, and tidiness.
 //!
-//! A new crate is added to `MAY_USE`; a new edge there is a decision that a reviewer sees.
+//! A new crate is added to `MAY_USE`. A new edge there is a decision for review.
 
 mod names;
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// Crates of ours that each crate may depend on.
+/// Crates of this workspace that each crate may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("application", &["domain"]),
@@ -24,12 +24,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent-client", &["domain", "endpoint-guard"]),
     ("git-hosting", &["domain"]),
     ("keyring", &["domain"]),
-    // It forwards HTTP, whatever it is about.
+    // Forwards HTTP without knowledge of its meaning.
     ("gateway", &["endpoint-guard"]),
     ("skill-library", &["domain"]),
-    // Files for browsers, and nothing that serves them.
+    // Files for browsers, without a server.
     ("web-console", &[]),
-    // It knows the service over HTTP only.
+    // Knows the service only by HTTP.
     ("client", &[]),
     ("telemetry", &[]),
     (
@@ -61,7 +61,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
-    // Black-box: it knows the service as a binary and over HTTP.
+    // Black-box tests: know the service only as a binary and by HTTP.
     ("acceptance", &["client"]),
 ];
 
@@ -76,7 +76,7 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
     ("http-api", &["store-memory", "keyring"]),
 ];
 
-/// Outside crates that have owners; nobody else may name them. All others are free, but see `PURE`.
+/// External crates that only these crates may depend on. `PURE` limits the others.
 const OWNED: &[(&str, &[&str])] = &[
     // The benchmark with Postgres is compared with a bare handler on diesel.
     ("diesel", &["store-sql", "acceptance"]),
@@ -86,7 +86,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("r2d2", &["store-sql"]),
     ("bollard", &["sandbox-docker"]),
     ("reqwest", &["agent-client", "acceptance"]),
-    // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
+    // reqwest's TLS is one feature for the whole workspace, so crates that need TLS to external servers use hyper.
     (
         "hyper",
         &[
@@ -107,7 +107,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "endpoint-guard",
             "gateway",
             "git-hosting",
-            // Its tests connect as the service does.
+            // The tests connect as the service does.
             "sandbox-process",
             "telemetry",
         ],
@@ -115,7 +115,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rustls", &["git-hosting", "client", "telemetry"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),
-    // The test of exported traces reads what a collector would.
+    // The test of exported traces decodes them as a collector does.
     ("opentelemetry-proto", &["telemetry", "acceptance"]),
     ("prost", &["telemetry", "acceptance"]),
     ("tracing-opentelemetry", &["telemetry"]),
@@ -137,7 +137,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("saphyr-parser", &["skill-library"]),
     ("clap", &["server", "xtask", "acceptance"]),
     ("toml", &["server", "acceptance"]),
-    // The Docker backend's tests look for secrets in everything that is logged.
+    // The tests of the Docker backend search the log for secrets.
     (
         "tracing-subscriber",
         &["server", "acceptance", "sandbox-docker", "telemetry"],
@@ -157,7 +157,7 @@ const VOCABULARY: &[&str] = &[
     "uuid",
 ];
 
-/// What the crates without a technology of their own may know of the outside, beside `VOCABULARY`.
+/// External crates, in addition to `VOCABULARY`, that crates without a technology may depend on.
 const PURE: &[(&str, &[&str])] = &[
     ("domain", &["sha2", "smol_str"]),
     ("application", &["tokio", "tokio-util", "tracing"]),
@@ -179,16 +179,16 @@ fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests
         .parent()
-        .expect("the suites live one below the root")
+        .expect("the suites are in a folder of the root")
         .to_owned()
 }
 
-/// One `from -> to` of the workspace's manifests.
+/// A dependency in the workspace's manifests.
 #[derive(Debug, Clone)]
 struct Edge {
     from: String,
     to: String,
-    is_ours: bool,
+    is_internal: bool,
     is_for_tests: bool,
 }
 
@@ -199,7 +199,7 @@ fn edges(metadata: &Metadata) -> Vec<Edge> {
             package.dependencies.iter().map(|dependency| Edge {
                 from: package.name.to_string(),
                 to: dependency.name.clone(),
-                is_ours: dependency.path.is_some(),
+                is_internal: dependency.path.is_some(),
                 is_for_tests: dependency.kind == DependencyKind::Development,
             })
         })
@@ -212,11 +212,11 @@ fn allows(table: &[(&str, &[&str])], from: &str, to: &str) -> bool {
         .any(|(name, allowed)| *name == from && allowed.contains(&to))
 }
 
-/// Everything about these edges that is against the rules.
+/// The edges that break the rules.
 fn violations(edges: &[Edge]) -> Vec<String> {
-    let is_wrong = |edge: &&Edge| {
+    let is_violation = |edge: &&Edge| {
         let (from, to) = (edge.from.as_str(), edge.to.as_str());
-        if edge.is_ours {
+        if edge.is_internal {
             let in_tests = edge.is_for_tests && allows(MAY_USE_IN_TESTS, from, to);
             return !allows(MAY_USE, from, to) && !in_tests;
         }
@@ -230,29 +230,29 @@ fn violations(edges: &[Edge]) -> Vec<String> {
     };
     edges
         .iter()
-        .filter(is_wrong)
+        .filter(is_violation)
         .map(|edge| format!("{} -> {}", edge.from, edge.to))
         .collect()
 }
 
 #[test]
-fn crates_depend_only_on_what_they_may_know() {
+fn crates_have_only_allowed_dependencies() {
     let metadata = metadata();
     let known: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
     let present: BTreeSet<&str> = metadata.packages.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(
         present, known,
-        "a crate is not in the table, or the reverse"
+        "`MAY_USE` lists exactly the crates of the workspace"
     );
     assert_eq!(violations(&edges(&metadata)), [""; 0]);
 }
 
 #[test]
-fn a_forbidden_edge_is_found() {
-    let edge = |from: &str, to: &str, is_ours, is_for_tests| Edge {
+fn forbidden_edges_are_found() {
+    let edge = |from: &str, to: &str, is_internal, is_for_tests| Edge {
         from: from.into(),
         to: to.into(),
-        is_ours,
+        is_internal,
         is_for_tests,
     };
     let allowed = [
@@ -308,7 +308,7 @@ fn every_crate_inherits_the_lints_and_every_dependency_from_the_workspace() {
 }
 
 #[test]
-fn every_crate_says_what_it_knows() {
+fn every_target_starts_with_a_module_comment() {
     let mut wrong = Vec::new();
     for package in &metadata().packages {
         for target in &package.targets {
@@ -325,7 +325,11 @@ fn every_crate_says_what_it_knows() {
 fn only_the_composition_root_names_adapters() {
     let mut wrong = Vec::new();
     for (path, text) in sources("crates/server/src") {
-        if path.ends_with("compose.rs") || path.parent().is_some_and(|it| it.ends_with("compose")) {
+        if path.ends_with("compose.rs")
+            || path
+                .parent()
+                .is_some_and(|parent| parent.ends_with("compose"))
+        {
             continue;
         }
         for adapter in [
@@ -345,7 +349,7 @@ fn only_the_composition_root_names_adapters() {
 
 #[test]
 fn the_tree_is_tidy() {
-    // In two parts, so that this file does not name them.
+    // In two parts, so that this file does not contain them.
     let words = [
         ("TO", "DO"),
         ("FIX", "ME"),
@@ -368,22 +372,25 @@ fn the_tree_is_tidy() {
             wrong.insert(path.clone(), format!("longer than {MAX_LINES} lines"));
         }
         if let Some(word) = forbidden.iter().find(|word| text.contains(word.as_str())) {
-            wrong.insert(path.clone(), format!("holds {word}"));
+            wrong.insert(path.clone(), format!("contains {word}"));
         }
         if is_source && text.lines().any(|line| line.ends_with([' ', '\t'])) {
-            wrong.insert(path.clone(), "ends a line with white space".to_owned());
+            wrong.insert(
+                path.clone(),
+                "has white space at the end of a line".to_owned(),
+            );
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A line of the log says its cause with `error`, as docs/reference/log.md tells: with all that caused it, so by `domain::error::chain`.
+/// The field `error` of a log line contains all causes (docs/reference/log.md), so it is written by `domain::error::chain`.
 #[test]
 fn an_error_in_the_log_has_its_causes() {
-    // These know nothing of ours, and tell their own errors whole.
+    // These crates do not depend on `domain` and print all causes themselves.
     let strangers =
-        ["crates/gateway/", "crates/telemetry/", "crates/xtask/"].map(|it| root().join(it));
-    // In two parts, so that this file does not name them.
+        ["crates/gateway/", "crates/telemetry/", "crates/xtask/"].map(|folder| root().join(folder));
+    // In two parts, so that this file does not contain them.
     let alone =
         [("%", "error,"), ("?", "error,"), ("error = ", "?")].map(|(a, b)| format!("{a}{b}"));
     let shown = format!("error = {}", "%");

@@ -1,4 +1,4 @@
-//! A service whose operator has planted secrets, too.
+//! A service with secrets of its operator.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 /// Dropped in this order: the service first.
 pub(crate) struct CanaryBench {
-    pub(crate) town: CanaryWorld,
+    pub(crate) world: CanaryWorld,
     pub(crate) stub: Stub,
     keys: TempDir,
 }
 
-/// A text of the operator's, and its entry among the secrets.
-fn operators(what: &str) -> (String, Secret) {
+/// A secret of the operator, and its record for the search.
+fn operator_secret(what: &str) -> (String, Secret) {
     let letters: String = what.split(' ').collect();
     let core = format!("{MARK}Operator{letters}Z0123456789");
     (format!("pw-{core}-%22"), Secret::new(what, "", &core))
@@ -30,7 +30,7 @@ impl CanaryBench {
         let (former, three) = master_key("Former");
         secrets.extend([one, two, three]);
         let mut planted = |what: &str| {
-            let (text, secret) = operators(what);
+            let (text, secret) = operator_secret(what);
             secrets.add(secret);
             text
         };
@@ -69,16 +69,16 @@ impl CanaryBench {
             builder = engine_secrets(builder, planted);
         }
         let service = builder.start().await;
-        let town = CanaryWorld::new(service, postgres, secrets);
-        Self { town, stub, keys }
+        let world = CanaryWorld::new(service, postgres, secrets);
+        Self { world, stub, keys }
     }
 
-    /// The operator puts a new master key in front of the present one.
-    pub(crate) fn renew_master_key(&self) {
+    /// Adds a new master key before the present one.
+    pub(crate) fn add_master_key(&self) {
         let (one, two) = (master_key("One").0, master_key("Two").0);
         let (file, unfinished) = (self.master_key_file(), self.keys.path().join("new"));
-        std::fs::write(&unfinished, format!("{two}\n{one}\n")).expect("it is writable");
-        std::fs::rename(unfinished, file).expect("it is writable");
+        std::fs::write(&unfinished, format!("{two}\n{one}\n")).expect("the directory is writable");
+        std::fs::rename(unfinished, file).expect("the directory is writable");
     }
 
     fn master_key_file(&self) -> PathBuf {

@@ -1,7 +1,8 @@
-//! Secrets are planted in every place that holds one, and after full runs, errors and crashes they are looked for
-//! everywhere else: logs, answers, events, the database, files, process lists, containers, the output of commands.
+//! Searches for leaked secrets. A recognizable secret is stored in every place for one. After runs, errors and crashes the
+//! tests search all other places: logs, responses, events, the database, files, process lists, containers, and the output
+//! of commands.
 //!
-//! The story with a real agent server is in the suite `real_agent`.
+//! The test with a real agent server is in the suite `real_agent`.
 
 mod bench;
 mod provider;
@@ -12,17 +13,17 @@ use acceptance::{Postgres, Sandboxing};
 use crate::bench::CanaryBench;
 
 #[tokio::test]
-async fn nothing_leaks_with_processes_and_sqlite() {
-    stories::play(CanaryBench::start(&Sandboxing::Process, None).await).await;
+async fn no_secret_leaks_with_processes_and_sqlite() {
+    stories::run(CanaryBench::start(&Sandboxing::Process, None).await).await;
 }
 
 #[tokio::test]
-async fn nothing_leaks_with_postgres() {
+async fn no_secret_leaks_with_postgres() {
     let bench = CanaryBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
-    stories::play(bench).await;
+    stories::run(bench).await;
 }
 
 #[tokio::test]
-async fn nothing_leaks_with_containers() {
-    stories::play(CanaryBench::start(&Sandboxing::docker(), None).await).await;
+async fn no_secret_leaks_with_containers() {
+    stories::run(CanaryBench::start(&Sandboxing::docker(), None).await).await;
 }

@@ -14,7 +14,9 @@ impl FakeProvider {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
         let mut task = JoinSet::new();
         task.spawn(async move {
             for number in 0_usize.. {
@@ -31,11 +33,11 @@ impl FakeProvider {
                 let statuses = ["500 Oops", "401 Unauthorized", "403 Forbidden", "422 No"];
                 let status = statuses[number % statuses.len()];
                 let length = quoted.len();
-                let answer = format!(
+                let response = format!(
                     "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{quoted}"
                 );
-                // Who has gone away does not need it.
-                let _ = socket.write_all(answer.as_bytes()).await;
+                // The client may have disconnected.
+                let _ = socket.write_all(response.as_bytes()).await;
             }
         });
         Self {

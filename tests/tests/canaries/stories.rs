@@ -1,4 +1,4 @@
-//! What happens between planting and looking.
+//! The requests and faults between storing the secrets and searching for them.
 
 use acceptance::canaries::{PlantedSecrets, start_request, wrong_types};
 use acceptance::client::Conversation;
@@ -12,8 +12,8 @@ use crate::provider::FakeProvider;
 const MODEL: &str = "openai/stub";
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 const START: &str = "/api/v1/app-conversations";
-/// Given to the agent server by value with a start.
-const LAUNCHED: [&str; 15] = [
+/// Secrets that a start sends to the agent server by value.
+const SENT_SECRETS: [&str; 15] = [
     "LlmKey",
     "AwsAccessKeyId",
     "AwsSecretAccessKey",
@@ -30,8 +30,8 @@ const LAUNCHED: [&str; 15] = [
     "Request",
     "RequestOther",
 ];
-/// Looked up by it.
-const LOOKED_UP: [&str; 7] = [
+/// Secrets that the agent server looks up.
+const LOOKED_UP_SECRETS: [&str; 7] = [
     "Github",
     "Gitlab",
     "Bitbucket",
@@ -41,30 +41,30 @@ const LOOKED_UP: [&str; 7] = [
     "CustomLegacy",
 ];
 
-/// All of it, with a look in the middle, after the crash, and at the end.
-pub(crate) async fn play(mut bench: CanaryBench) {
+/// Runs all steps. Searches for secrets after the errors, after the crash, and at the end.
+pub(crate) async fn run(mut bench: CanaryBench) {
     let (ann, bob) = (PlantedSecrets::odd("Ann"), PlantedSecrets::odd("Bob"));
-    let (annas, bobs) = (bench.town.user("Ann"), bench.town.user("Bob"));
+    let (annas, bobs) = (bench.world.user("Ann"), bench.world.user("Bob"));
     for (user, planted) in [(&annas, &ann), (&bobs, &bob)] {
-        bench.town.plant(user, planted, MODEL, NOWHERE).await;
+        bench.world.plant(user, planted, MODEL, NOWHERE).await;
     }
-    let hers = a_run(&mut bench, &annas, "Ann", &ann).await;
-    let his = a_run(&mut bench, &bobs, "Bob", &bob).await;
-    crossing(&annas, &his).await;
-    errors(&bench, &annas, &hers, &ann).await;
-    starts_that_fail(&bench, &annas, &ann).await;
-    bench.town.read_all(&annas).await;
-    bench.town.read_all(&bobs).await;
-    look(&bench);
-    a_crash(&mut bench, &annas, &hers).await;
-    a_rotation(&mut bench);
-    if let Some(server) = &bench.town.postgres {
+    let annas_conversation = run_conversation(&mut bench, &annas, "Ann", &ann).await;
+    let bobs_conversation = run_conversation(&mut bench, &bobs, "Bob", &bob).await;
+    access_other_user(&annas, &bobs_conversation).await;
+    send_invalid_requests(&bench, &annas, &annas_conversation, &ann).await;
+    fail_starts(&bench, &annas, &ann).await;
+    bench.world.read_all(&annas).await;
+    bench.world.read_all(&bobs).await;
+    assert_no_leak(&bench);
+    crash_and_restart(&mut bench, &annas, &annas_conversation).await;
+    rotate_master_key(&mut bench);
+    if let Some(server) = &bench.world.postgres {
         server.stop("immediate");
-        // Whatever the answer is: it is looked at.
+        // All responses are searched, whatever their status.
         let _ = annas.get("/api/v1/settings").await;
         let _ = annas.get("/ready").await;
-        let _ = bench.town.run(&["doctor"]);
-        bench.town.postgres.as_ref().expect("it is there").resume();
+        let _ = bench.world.run(&["doctor"]);
+        bench.world.postgres.as_ref().expect("a database").resume();
         for path in ["/api/v1/settings", "/ready"] {
             acceptance::wait::wait_for(
                 "the database",
@@ -74,7 +74,7 @@ pub(crate) async fn play(mut bench: CanaryBench) {
             .await;
         }
     }
-    bench.town.read_all(&annas).await;
+    bench.world.read_all(&annas).await;
     for command in [
         &["config"][..],
         &["doctor"],
@@ -83,22 +83,22 @@ pub(crate) async fn play(mut bench: CanaryBench) {
         &["users", "list"],
         &["openapi"],
     ] {
-        let said = bench.town.run(command);
-        assert!(!said.is_empty(), "{command:?} says nothing");
+        let printed = bench.world.run(command);
+        assert!(!printed.is_empty(), "{command:?} prints nothing");
     }
-    look(&bench);
-    let _ = bench.town.run(&["users", "delete", "Ann", "--yes"]);
-    bench.town.read_all(&bobs).await;
-    bench.town.service.stop().await;
-    look(&bench);
+    assert_no_leak(&bench);
+    let _ = bench.world.run(&["users", "delete", "Ann", "--yes"]);
+    bench.world.read_all(&bobs).await;
+    bench.world.service.stop().await;
+    assert_no_leak(&bench);
 }
 
-fn look(bench: &CanaryBench) {
-    bench.town.assert_no_leak(&|_, _| false);
+fn assert_no_leak(bench: &CanaryBench) {
+    bench.world.assert_no_leak(&|_, _| false);
 }
 
-/// A conversation from start to end, by a request that may be repeated; its sandbox opens what it may.
-async fn a_run(
+/// Runs a conversation from start to end, with a repeated request. Its sandbox calls all routes that it may use.
+async fn run_conversation(
     bench: &mut CanaryBench,
     user: &Client,
     name: &str,
@@ -116,30 +116,30 @@ async fn a_run(
     let conversation = user.ready(&task).await;
     user.executed(&conversation.id, "finished").await;
     let created = bench.stub.creates().join("\n");
-    for place in LAUNCHED {
+    for secret in SENT_SECRETS {
         assert!(
-            created.contains(&of.core(place)),
-            "{place} did not reach the agent server: nothing is proved"
+            created.contains(&of.core(secret)),
+            "{secret} did not reach the agent server, so the search proves nothing"
         );
     }
-    for place in LOOKED_UP {
+    for secret in LOOKED_UP_SECRETS {
         assert!(
-            !created.contains(&of.core(place)),
-            "{place} is sent, and not looked up"
+            !created.contains(&of.core(secret)),
+            "{secret} is sent instead of looked up"
         );
     }
-    let inside = bench.town.learn_sandbox(name, &conversation);
+    let inside = bench.world.learn_sandbox(name, &conversation);
     let sandbox = &conversation.sandbox_id;
-    let signed = bench.town.learn_addresses(name, user, sandbox).await;
-    let has_ports = matches!(bench.town.service.sandboxing(), Sandboxing::Docker(_));
+    let signed = bench.world.learn_addresses(name, user, sandbox).await;
+    let has_ports = matches!(bench.world.service.sandboxing(), Sandboxing::Docker(_));
     assert!(signed > 0 || !has_ports, "no port has an address");
-    bench.town.open(&inside, &conversation, of).await;
+    bench.world.open(&inside, &conversation, of).await;
     user.say(&conversation.id, "More.").await;
     user.executed(&conversation.id, "finished").await
 }
 
-/// Nobody gets at another's with a key of their own.
-async fn crossing(user: &Client, other: &Conversation) {
+/// A user cannot read another user's secrets and events.
+async fn access_other_user(user: &Client, other: &Conversation) {
     for path in ["settings/secrets", "settings/secrets/CUSTOM"] {
         let path = format!("/api/v1/sandboxes/{}/{path}", other.sandbox_id);
         let reply = user.get(&path).await;
@@ -149,8 +149,8 @@ async fn crossing(user: &Client, other: &Conversation) {
     assert!(events.is_empty());
 }
 
-/// Requests and reports that are refused, or make no sense.
-async fn errors(
+/// Sends invalid requests and reports.
+async fn send_invalid_requests(
     bench: &CanaryBench,
     user: &Client,
     conversation: &Conversation,
@@ -167,20 +167,20 @@ async fn errors(
     for path in ["/api/v1/secrets/CUSTOM", "/api/secrets/CUSTOM_LEGACY"] {
         let _ = user.call(Method::PUT, path, Some(&put)).await;
     }
-    let nobody = bench.town.caller(&format!("aw_{}", of.core("WrongKey")));
+    let stranger = bench.world.caller(&format!("aw_{}", of.core("WrongKey")));
     for path in [
         "/api/v1/settings",
         "/api/settings",
         "/api/v1/users/me",
         "/api/v1/webhooks/secrets",
     ] {
-        assert_eq!(nobody.get(path).await.status, 401, "{path}");
+        assert_eq!(stranger.get(path).await.status, 401, "{path}");
     }
     let key = conversation
         .session_api_key
         .as_deref()
-        .expect("it is RUNNING");
-    let inside = bench.town.caller(key);
+        .expect("a running sandbox has a key");
+    let inside = bench.world.caller(key);
     let info = json!({"id": conversation.id, "execution_status": "finished", "secret_registry": of.value("Request"),
         "agent": {"kind": "Agent", "llm": {"model": "m", "api_key": of.value("LlmKey")}}, "more": {"key": of.value("LlmKey")}});
     let odd =
@@ -191,7 +191,7 @@ async fn errors(
         json!([of.value("LlmKey")]),
         json!(of.value("LlmKey")),
     ] {
-        for caller in [&inside, &nobody] {
+        for caller in [&inside, &stranger] {
             let _ = caller.post("/api/v1/webhooks/conversations", &body).await;
         }
     }
@@ -205,8 +205,8 @@ async fn errors(
     }
 }
 
-/// The agent server, its shell and a git provider quote what they are sent.
-async fn starts_that_fail(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
+/// Lets starts fail with quotations of secrets by the agent server, its shell, and a git provider.
+async fn fail_starts(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
     let fails = async |request: &Value| {
         let task = user.start(request).await;
         let ended = user.ended(&task).await;
@@ -221,7 +221,7 @@ async fn starts_that_fail(bench: &CanaryBench, user: &Client, of: &PlantedSecret
     let cause = fails(&start_request("hello", of)).await;
     assert!(
         cause.contains("**********"),
-        "nothing was quoted, so nothing is proved: {cause}"
+        "the cause quotes nothing, so the search proves nothing: {cause}"
     );
     bench.stub.set("bash-echo");
     let mut request = start_request("hello", of);
@@ -229,7 +229,7 @@ async fn starts_that_fail(bench: &CanaryBench, user: &Client, of: &PlantedSecret
     request["git_provider"] = json!("github");
     let _ = fails(&request).await;
     bench.stub.set("");
-    // With no key of the other vendor's: refused.
+    // There is no key for the other vendor, so the request is refused.
     let mut request = start_request("hello", of);
     request["llm_model"] = json!("anthropic/other");
     let _ = user.post(START, &request).await;
@@ -253,36 +253,36 @@ async fn starts_that_fail(bench: &CanaryBench, user: &Client, of: &PlantedSecret
     let arguments = json!({"id": "a/b", "source_branch": "c", "target_branch": "d", "title": "t", "description": null});
     let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "create_mr", "arguments": arguments}});
-    // Once for each way of refusing.
+    // Once for each status of the fake provider.
     for _ in 0..4 {
         let answer = user.post("/mcp/mcp", &ask).await.ok();
         assert_eq!(answer["result"]["isError"], true, "{answer}");
     }
 }
 
-/// `kill -9` with a run under way, and with a start that has only been acknowledged.
-async fn a_crash(bench: &mut CanaryBench, user: &Client, conversation: &Conversation) {
+/// Kills the service during a run and an acknowledged start, and restarts it.
+async fn crash_and_restart(bench: &mut CanaryBench, user: &Client, conversation: &Conversation) {
     user.say(&conversation.id, "HOLD").await;
     user.executed(&conversation.id, "running").await;
     let task = user.start_with("hello").await;
-    bench.town.service.kill9();
-    look(bench);
-    bench.town.service.restart().await;
+    bench.world.service.kill9();
+    assert_no_leak(bench);
+    bench.world.service.restart().await;
     bench.stub.go();
     user.executed(&conversation.id, "finished").await;
     let second = user.ready(&user.task(&task.id).await).await;
-    let _ = bench.town.learn_sandbox("Ann", &second);
-    if let Sandboxing::Process = bench.town.service.sandboxing() {
+    let _ = bench.world.learn_sandbox("Ann", &second);
+    if let Sandboxing::Process = bench.world.service.sandboxing() {
         user.pause(&second.sandbox_id).await;
     }
 }
 
-fn a_rotation(bench: &mut CanaryBench) {
-    let _ = bench.town.run(&["secrets", "rotate-key", "--dry-run"]);
-    bench.renew_master_key();
-    // Synchronous as any command of an operator; the service goes on meanwhile in its own process.
-    let said = bench
-        .town
+fn rotate_master_key(bench: &mut CanaryBench) {
+    let _ = bench.world.run(&["secrets", "rotate-key", "--dry-run"]);
+    bench.add_master_key();
+    // The command blocks this thread, and the service runs in its own process.
+    let printed = bench
+        .world
         .run(&["secrets", "rotate-key", "--wait", "1m", "--settle", "1s"]);
-    assert!(said.contains("may be removed"), "{said}");
+    assert!(printed.contains("may be removed"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! A service that dies where it is told to, and a client that repeats what was cut off.
+//! A service that is killed at planned crash points, and a client that repeats failed requests.
 
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt as _;
@@ -14,41 +14,42 @@ use serde_json::Value;
 use crate::plan::{PlanSet, PlannedCrash};
 use crate::rows;
 
-/// Between two looks at something that takes its time.
+/// Interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(15);
-/// How long the end of a process may take after its connections have broken.
-const DIES: Duration = Duration::from_secs(10);
-/// Any 32 bytes will do.
+/// Time for a process to end after its connections broke.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Any 32 bytes.
 const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
-/// What is said of each request is too much here.
-const LOG: &str = "info,http_api=warn,application=debug,sandbox_process=debug,sandbox_docker=debug";
-/// How often a request is cut off at most, and once more.
+/// Without a line for each request.
+const LOG_LEVEL: &str =
+    "info,http_api=warn,application=debug,sandbox_process=debug,sandbox_docker=debug";
+/// Maximum number of attempts of a request.
 const MAX_ATTEMPTS: usize = 4;
 
-/// Dropped in this order: the service ends what it runs before the directories go.
+/// Dropped in this order: the service ends its processes before the directories are deleted.
 pub(crate) struct CrashBench {
     pub(crate) service: Service,
     pub(crate) user: Client,
     /// The database, unless it is a file of the service.
     pub(crate) postgres: Option<Postgres>,
     plans: PlanSet,
-    /// Where it is to die, now and after it has come back.
+    /// Where the service is killed, now and after restarts.
     planned: VecDeque<PlannedCrash>,
-    /// What a failure tells.
+    /// Describes the case if it fails.
     story: String,
-    deaths: usize,
+    kills: usize,
     cases: usize,
     _stub: Stub,
 }
 
-/// Something to be asked of the service, that may be asked again.
+/// A request that may be repeated.
 pub(crate) struct ClientRequest<'a> {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
-    /// The `Idempotency-Key`, where asking twice would be two things.
+    /// The `Idempotency-Key`, if repeating would create a second resource.
     pub(crate) key: Option<&'a str>,
-    /// As somebody else than the user.
+    /// The sender, if it is not the user.
     pub(crate) caller: Option<Client>,
 }
 
@@ -71,9 +72,8 @@ impl CrashBench {
             .sandboxing(sandboxing)
             .stub(&stub)
             .env("CRASH_POINTS_DIR", &plans.dir().display().to_string())
-            // A case asks often.
-            .env("WORKSPACE_LOG__LEVEL", LOG)
-            // A sandbox too many, or a slot that is not given back, is seen at once: the next start is refused.
+            .env("WORKSPACE_LOG__LEVEL", LOG_LEVEL)
+            // A leftover sandbox, or a slot that is not released, makes the next start fail.
             .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1")
             .env("WORKSPACE_SANDBOX__MAX_RUNNING", "1");
         if let Some(postgres) = &postgres {
@@ -91,106 +91,112 @@ impl CrashBench {
             plans,
             planned: VecDeque::new(),
             story: String::new(),
-            deaths: 0,
+            kills: 0,
             cases: 0,
             _stub: stub,
         }
     }
 
-    /// From now on the service dies at the first of these points, and when it has come back, at the next one; without any
-    /// it only notes where it comes by.
+    /// Lets the service be killed at the first of these points, and after the restart at the next one. Without points it
+    /// only records arrivals.
     pub(crate) fn arm(&mut self, points: &[PlannedCrash]) {
         self.cases += 1;
-        self.deaths = 0;
+        self.kills = 0;
         self.planned = points.iter().cloned().collect();
         let story: Vec<String> = points.iter().map(PlannedCrash::to_string).collect();
         self.story = story.join(", then ");
         self.plans.arm(self.planned.front());
     }
 
-    /// From now on it lives. How often it has died, and where it came by.
+    /// Ends the kills. Returns their number, and the arrivals.
     pub(crate) async fn disarm(&mut self) -> (usize, Vec<PlannedCrash>) {
         let arrivals = self.plans.arrivals();
-        // It lives on from here.
         self.planned.truncate(1);
         self.plans.disarm();
-        // It may be dying just now: then it does not answer.
+        // A kill may be in progress; then the service does not answer.
         if self
             .user
             .try_call(Method::GET, "/alive", None)
             .await
             .is_err()
         {
-            self.revive("/alive").await;
+            self.restart_after_kill("/alive").await;
         }
         self.planned.clear();
-        (self.deaths, arrivals)
+        (self.kills, arrivals)
     }
 
-    /// A name that no other case has.
+    /// A unique name of the case.
     pub(crate) fn name(&self) -> String {
         format!("case-{}", self.cases)
     }
 
-    /// Asks, and asks again what was cut off because the service died. Whether the answer is to the first asking.
-    pub(crate) async fn ask(&mut self, ask: &ClientRequest<'_>) -> (Reply, bool) {
-        for tries in 0..MAX_ATTEMPTS {
-            let client = ask.caller.as_ref().unwrap_or(&self.user);
-            let (method, body) = (ask.method.clone(), ask.body.as_ref());
-            let sent = client.try_repeatable(method, &ask.path, body, ask.key);
+    /// Sends a request, and repeats it after a kill. Also returns whether the first attempt was answered.
+    pub(crate) async fn send(&mut self, request: &ClientRequest<'_>) -> (Reply, bool) {
+        for attempt in 0..MAX_ATTEMPTS {
+            let client = request.caller.as_ref().unwrap_or(&self.user);
+            let (method, body) = (request.method.clone(), request.body.as_ref());
+            let sent = client.try_repeatable(method, &request.path, body, request.key);
             match sent.await {
-                Ok(reply) => return (reply, tries == 0),
-                Err(_) => self.revive(&ask.path).await,
+                Ok(reply) => return (reply, attempt == 0),
+                Err(_) => self.restart_after_kill(&request.path).await,
             }
         }
-        panic!("{} was cut off {MAX_ATTEMPTS} times", ask.path);
+        panic!(
+            "{} failed {MAX_ATTEMPTS} times without a response",
+            request.path
+        );
     }
 
-    /// What is at a path.
+    /// The document at a path.
     pub(crate) async fn read(&mut self, path: &str) -> Value {
-        self.ask(&ClientRequest::new(Method::GET, path))
+        self.send(&ClientRequest::new(Method::GET, path))
             .await
             .0
             .ok()
     }
 
-    /// Asks until there is an answer, through the death of the service.
+    /// Polls until the condition returns a value, also across kills of the service.
     pub(crate) async fn until<T>(
         &mut self,
         what: &str,
-        mut look: impl AsyncFnMut(&mut Self) -> Result<T, String>,
+        mut condition: impl AsyncFnMut(&mut Self) -> Result<T, String>,
     ) -> T {
-        let began = Instant::now();
+        let started_at = Instant::now();
         loop {
             if self.service.ended().is_some() {
-                self.revive(what).await;
+                self.restart_after_kill(what).await;
             }
-            let in_the_way = match look(self).await {
+            let obstacle = match condition(self).await {
                 Ok(found) => return found,
-                Err(in_the_way) => in_the_way,
+                Err(obstacle) => obstacle,
             };
             assert!(
-                began.elapsed() < RECONCILE_TIMEOUT,
-                "waited {RECONCILE_TIMEOUT:?} in vain for {what}: {in_the_way}"
+                started_at.elapsed() < RECONCILE_TIMEOUT,
+                "no {what} within {RECONCILE_TIMEOUT:?}: {obstacle}"
             );
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Starts it again after it has died as planned.
-    async fn revive(&mut self, asked: &str) {
+    /// Restarts the service after a planned kill.
+    async fn restart_after_kill(&mut self, operation: &str) {
         let service = &mut self.service;
-        let mut ended = wait_for("the end of a service that does not answer", DIES, || {
-            let ended = service.ended();
-            async move { ended }
-        })
+        let mut ended = wait_for(
+            "the end of a service that does not answer",
+            EXIT_TIMEOUT,
+            || {
+                let ended = service.ended();
+                async move { ended }
+            },
+        )
         .await;
         loop {
             assert!(
                 self.planned.pop_front().is_some() && ended.signal() == Some(9),
-                "at {asked}: the service ended by itself ({ended})"
+                "{operation}: the service ended without a planned kill ({ended})"
             );
-            self.deaths += 1;
+            self.kills += 1;
             match self.planned.front() {
                 Some(next) => self.plans.arm(Some(next)),
                 None => self.plans.disarm(),
@@ -205,7 +211,7 @@ impl CrashBench {
     /// One value of the database.
     pub(crate) fn query(&self, sql: &str) -> String {
         self.postgres.as_ref().map_or_else(
-            || rows::of_sqlite(&self.service.data().join("agent-workspace.db"), sql),
+            || rows::query_sqlite(&self.service.data().join("agent-workspace.db"), sql),
             |server| server.query(sql),
         )
     }

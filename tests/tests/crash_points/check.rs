@@ -1,4 +1,4 @@
-//! What must be true after a case: everything that was acknowledged is there, once, and nothing else.
+//! Checks after a case: all acknowledged data exists exactly once, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::bench::CrashBench;
-use crate::rows::FORBIDDEN;
+use crate::rows::FORBIDDEN_ROWS;
 use crate::scenario::is_one_run;
 
-/// What is there in the end, beside nothing.
+/// The expected state after a case.
 pub(crate) struct ExpectedState {
     pub(crate) conversations: Vec<Conversation>,
-    /// Whether the sandbox of all of them runs; otherwise there is none.
+    /// Whether the sandbox of these conversations runs; otherwise it does not exist.
     pub(crate) has_sandbox: bool,
-    /// Ids of events that the first of them has beside those of its run.
+    /// Ids of events that the first conversation has in addition to those of its run.
     pub(crate) events: Vec<String>,
 }
 
-/// Waits for the end of a sandbox that was deleted: its row, what it had on the machine, and its conversations.
-pub(crate) async fn is_gone(bench: &mut CrashBench, id: &str) {
+/// Waits until a deleted sandbox has no row, process and file any more.
+pub(crate) async fn wait_until_deleted(bench: &mut CrashBench, id: &str) {
     bench
-        .until("the end of a sandbox", async |bench| {
+        .until("deletion of a sandbox", async |bench| {
             let rows = bench.read(&format!("/api/v1/sandboxes?id={id}")).await;
             let mut traces = bench.service.traces_of(id);
             traces.retain(Trace::is_there);
@@ -32,21 +32,27 @@ pub(crate) async fn is_gone(bench: &mut CrashBench, id: &str) {
             if !(rows[0].is_null() && traces.is_empty() && processes.is_empty()) {
                 return Err(format!("{rows} {traces:?} {processes:?}"));
             }
-            // Nobody sees it any more as soon as it is to be deleted; its row goes when that is done, also the last of it.
-            let kept = bench.query(&format!("select count(*) from sandboxes where id = '{id}'"));
-            (kept == "0").then_some(()).ok_or(kept)
+            // The API hides a sandbox as soon as its deletion starts; the row is deleted last.
+            let rows = bench.query(&format!("select count(*) from sandboxes where id = '{id}'"));
+            (rows == "0").then_some(()).ok_or(rows)
         })
         .await;
 }
 
-/// Waits until the agent server, too, has forgotten a conversation, and the service knows.
-pub(crate) async fn is_forgotten(bench: &mut CrashBench, gone: &Conversation) {
-    let url = gone.conversation_url.clone().expect("it ran");
-    let key = gone.session_api_key.clone().expect("it ran");
+/// Waits until the agent server has deleted a conversation and the service has recorded that.
+pub(crate) async fn wait_until_forgotten(bench: &mut CrashBench, gone: &Conversation) {
+    let url = gone
+        .conversation_url
+        .clone()
+        .expect("the conversation has run");
+    let key = gone
+        .session_api_key
+        .clone()
+        .expect("the conversation has run");
     let direct = acceptance::Client::new(url, &key);
     bench
-        .until("the agent server to forget", async |bench| {
-            // Through the service, which may just be dying.
+        .until("deletion at the agent server", async |bench| {
+            // By the gateway of the service, which may be killed.
             let answer = direct.try_call(Method::GET, "/events/count", None).await;
             let answer = answer.map_err(|error| error.to_string())?;
             if answer.status != 404 {
@@ -58,8 +64,8 @@ pub(crate) async fn is_forgotten(bench: &mut CrashBench, gone: &Conversation) {
         .await;
 }
 
-/// Checks it all. The service lives.
-pub(crate) async fn holds(bench: &mut CrashBench, expected: &ExpectedState) {
+/// Checks the whole state of the running service.
+pub(crate) async fn assert_state(bench: &mut CrashBench, expected: &ExpectedState) {
     let ids = |all: &[Conversation]| -> BTreeSet<String> {
         all.iter()
             .map(|conversation| conversation.id.clone())
@@ -70,29 +76,31 @@ pub(crate) async fn holds(bench: &mut CrashBench, expected: &ExpectedState) {
     assert_eq!(ids(&found), ids(&expected.conversations), "conversations");
 
     let sandboxes = bench.user.sandboxes().await;
-    let wanted: BTreeSet<&str> = expected
+    let expected_sandboxes: BTreeSet<&str> = expected
         .conversations
         .iter()
         .filter(|_| expected.has_sandbox)
-        .map(|it| it.sandbox_id.as_str())
+        .map(|conversation| conversation.sandbox_id.as_str())
         .collect();
-    let running = sandboxes.iter().filter(|it| it.status == "RUNNING");
-    let running: BTreeSet<&str> = running.map(|it| it.id.as_str()).collect();
-    assert_eq!(running, wanted, "sandboxes that run");
-    assert_eq!(sandboxes.len(), wanted.len(), "{sandboxes:?}");
+    let running = sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.status == "RUNNING");
+    let running: BTreeSet<&str> = running.map(|sandbox| sandbox.id.as_str()).collect();
+    assert_eq!(running, expected_sandboxes, "running sandboxes");
+    assert_eq!(sandboxes.len(), expected_sandboxes.len(), "{sandboxes:?}");
     let servers = bench.service.agent_servers();
-    assert_eq!(servers.len(), wanted.len(), "{servers:?}");
+    assert_eq!(servers.len(), expected_sandboxes.len(), "{servers:?}");
     bench.service.assert_no_orphans(&[&bench.user]).await;
 
     for (conversation, is_first) in expected.conversations.iter().zip([true, false]) {
         let more = if is_first { &*expected.events } else { &[] };
-        events_are_there_once(bench, conversation, expected.has_sandbox, more).await;
+        assert_events(bench, conversation, expected.has_sandbox, more).await;
     }
-    rows_are_legal(bench).await;
+    assert_rows_legal(bench).await;
 }
 
-/// All that the agent server has, if it is there, and what was reported by others, each once.
-async fn events_are_there_once(
+/// The service has each event of the agent server, and each event that the test reported, exactly once.
+async fn assert_events(
     bench: &mut CrashBench,
     conversation: &Conversation,
     has_sandbox: bool,
@@ -127,15 +135,15 @@ fn ids(events: &[Value]) -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-async fn rows_are_legal(bench: &mut CrashBench) {
-    let counts = FORBIDDEN
+async fn assert_rows_legal(bench: &mut CrashBench) {
+    let counts = FORBIDDEN_ROWS
         .map(|(_, count)| format!("({count})"))
         .join(" || ' ' || ");
     let counts = format!("select {counts}");
     bench
-        .until("rows that are legal", async |bench| {
+        .until("legal state of all rows", async |bench| {
             let found = bench.query(&counts);
-            let wrong = FORBIDDEN
+            let wrong = FORBIDDEN_ROWS
                 .iter()
                 .zip(found.split(' '))
                 .filter(|(_, number)| *number != "0");
@@ -151,26 +159,26 @@ async fn rows_are_legal(bench: &mut CrashBench) {
         .await;
 }
 
-/// Deletes what is left of a case, and looks that this leaves nothing.
+/// Deletes the data of a case, and checks that nothing remains.
 pub(crate) async fn clear(bench: &mut CrashBench, expected: ExpectedState) {
     for conversation in &expected.conversations {
         bench.user.delete_conversation(&conversation.id).await;
     }
     if let Some(first) = expected.conversations.first() {
-        is_gone(bench, &first.sandbox_id).await;
+        wait_until_deleted(bench, &first.sandbox_id).await;
     }
     let nothing = ExpectedState {
         conversations: Vec::new(),
         has_sandbox: false,
         events: Vec::new(),
     };
-    holds(bench, &nothing).await;
+    assert_state(bench, &nothing).await;
     let tables = ["events", "conversations", "sandboxes"];
     let counts = tables.map(|table| format!("(select count(*) from {table})"));
     let counts = format!("select {}", counts.join(" || ' ' || "));
-    // The row of a sandbox goes last: after its processes, its files, and what its owner sees of it.
+    // The row of a sandbox is deleted last.
     bench
-        .until("no rows are left", async |bench| {
+        .until("empty tables", async |bench| {
             let left = bench.query(&counts);
             let is_empty = left == "0 0 0";
             is_empty
@@ -189,14 +197,17 @@ pub(crate) async fn clear(bench: &mut CrashBench, expected: ExpectedState) {
     }
 }
 
-/// The network of the containers goes a while after the last one.
-pub(crate) async fn no_network(bench: &mut CrashBench) {
-    let instance = bench.service.instance().expect("it has run");
+/// Waits until the service has removed the network of the containers.
+pub(crate) async fn assert_network_removed(bench: &mut CrashBench) {
+    let instance = bench
+        .service
+        .instance()
+        .expect("a started service has an instance");
     let Sandboxing::Docker(engine) = bench.service.sandboxing().clone() else {
         return;
     };
     bench
-        .until("the end of the network", async |_| {
+        .until("removal of the network", async |_| {
             let left = engine.networks_of(&instance);
             if left.is_empty() {
                 return Ok(());

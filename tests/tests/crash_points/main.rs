@@ -1,10 +1,10 @@
-//! The service is killed at every commit, every call of an engine, every side effect of process sandboxes and every change
-//! at an agent server, of a start, a pause, a delete and an event append; it is started again, what was cut off is asked
-//! again, and then everything that was acknowledged is there once, and nothing else.
+//! Kills the service at every commit, call of an engine, side effect of process sandboxes and change at an agent server of
+//! a start, a pause, a deletion and an append of events. The service restarts, and the client repeats failed requests. Then
+//! all acknowledged data must exist exactly once, and nothing else.
 //!
-//! A first run notes where the service comes by, and each of these points is then a case. With processes and `SQLite` all of
-//! them run here; with containers, and with Postgres, a sample that `CRASH_POINTS_SEED` decides. All of all:
-//! `cargo xtask soak --crash-points`.
+//! A first run records the crash points that the service passes, and each of them is a case. With processes and `SQLite` all
+//! cases run here; with containers and with Postgres a sample, selected by `CRASH_POINTS_SEED`. `cargo xtask soak
+//! --crash-points` runs all cases everywhere.
 
 mod bench;
 mod check;
@@ -21,59 +21,62 @@ use crate::bench::CrashBench;
 use crate::plan::{PlannedCrash, sample};
 use crate::scenario::Scenario;
 
-/// How many of the arrivals at one place are points here, and the last one: what is done ten times in a row is no other the
-/// seventh time.
-const TIMES: usize = 2;
+/// Arrivals at one crash point that become cases, in addition to the last one.
+const ARRIVALS_PER_POINT: usize = 2;
 
-/// A question that changes nothing and belongs to no scenario.
-const BY_THE_CLOCK: &str = "asking whether the engine is there";
+/// The periodic call of the engine, which belongs to no scenario.
+const PERIODIC_CALL: &str = "pinging the engine";
 
-/// How much is done.
+/// The number of cases.
 #[derive(Debug, Clone, Copy)]
 struct PlanExtent {
-    /// Points of a scenario.
-    most: usize,
-    /// Arrivals at one place, beside the last one.
-    times: usize,
+    /// Cases of a scenario.
+    max_cases: usize,
+    /// Arrivals at one crash point, in addition to the last one.
+    arrivals_per_point: usize,
     seed: u64,
 }
 
 impl PlanExtent {
-    /// All points of each scenario.
+    /// All cases of each scenario.
     fn all() -> Self {
         Self::at_most(usize::MAX)
     }
 
-    /// So many points of each scenario, unless the environment says all.
-    fn at_most(most: usize) -> Self {
+    /// At most this number of cases of each scenario, unless the environment requests all.
+    fn at_most(max_cases: usize) -> Self {
         let seed = variable("CRASH_POINTS_SEED").map_or(1, |text| {
-            text.parse().expect("CRASH_POINTS_SEED is a number")
+            text.parse().expect("CRASH_POINTS_SEED must be a number")
         });
         let is_long = variable("CRASH_POINTS_ALL").is_some();
         Self {
-            most: if is_long { usize::MAX } else { most },
-            times: if is_long { usize::MAX } else { TIMES },
+            max_cases: if is_long { usize::MAX } else { max_cases },
+            arrivals_per_point: if is_long {
+                usize::MAX
+            } else {
+                ARRIVALS_PER_POINT
+            },
             seed,
         }
     }
 
     fn is_all(self) -> bool {
-        self.most == usize::MAX
+        self.max_cases == usize::MAX
     }
 
-    /// Which of these are points: the essential ones, and others until there are enough.
+    /// Selects the cases: the essential ones, and others up to the limit.
     fn choose(self, arrivals: Vec<PlannedCrash>, essential: &[&str]) -> Vec<PlannedCrash> {
         let mut last: BTreeMap<String, usize> = BTreeMap::new();
         for point in &arrivals {
             last.insert(point.place.clone(), point.number);
         }
         let points = arrivals.into_iter().filter(|point| {
-            point.number <= self.times || last.get(&point.place) == Some(&point.number)
+            point.number <= self.arrivals_per_point || last.get(&point.place) == Some(&point.number)
         });
         let (mut chosen, others): (Vec<PlannedCrash>, Vec<PlannedCrash>) =
-            points.partition(|point| essential.iter().any(|deed| point.is_at(deed)));
-        let room = self.most.saturating_sub(chosen.len());
-        chosen.extend(sample(others, room, self.seed));
+            points.partition(|point| essential.iter().any(|operation| point.is_at(operation)));
+        let remaining = self.max_cases.saturating_sub(chosen.len());
+        chosen.extend(sample(others, remaining, self.seed));
         chosen
     }
 }
@@ -86,8 +89,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// One case: how often the service died in it, and where it came by.
-async fn case(
+/// Runs one case. Returns the number of kills, and the arrivals.
+async fn run_case(
     bench: &mut CrashBench,
     scenario: Scenario,
     points: &[PlannedCrash],
@@ -95,76 +98,79 @@ async fn case(
     let before = scenario.prepare(bench).await;
     bench.arm(points);
     let expected = scenario.act(bench, before).await;
-    let seen = bench.disarm().await;
-    check::holds(bench, &expected).await;
+    let result = bench.disarm().await;
+    check::assert_state(bench, &expected).await;
     check::clear(bench, expected).await;
-    seen
+    result
 }
 
-/// Where the service comes by. What happens in the background does not come by every time: what came by twice will do so
-/// again.
-async fn arrivals(bench: &mut CrashBench, scenario: Scenario) -> Vec<PlannedCrash> {
-    let (_, mut arrivals) = case(bench, scenario, &[]).await;
-    let again: BTreeSet<PlannedCrash> = case(bench, scenario, &[]).await.1.into_iter().collect();
+/// The arrivals of a scenario. Background work varies, so only arrivals of two runs count.
+async fn repeatable_arrivals(bench: &mut CrashBench, scenario: Scenario) -> Vec<PlannedCrash> {
+    let (_, mut arrivals) = run_case(bench, scenario, &[]).await;
+    let again: BTreeSet<PlannedCrash> =
+        run_case(bench, scenario, &[]).await.1.into_iter().collect();
     assert!(
         !arrivals.is_empty(),
-        "the service has no crash points: only debug builds have"
+        "the service has no crash points: test a debug build"
     );
-    arrivals.retain(|point| again.contains(point) && !point.place.ends_with(BY_THE_CLOCK));
+    arrivals.retain(|point| again.contains(point) && !point.place.ends_with(PERIODIC_CALL));
     arrivals
 }
 
 /// Kills the service at the points of a scenario, one after the other.
 async fn kill_at_each(bench: &mut CrashBench, scenario: Scenario, extent: PlanExtent) {
-    let began = Instant::now();
-    let arrivals = arrivals(bench, scenario).await;
+    let started_at = Instant::now();
+    let arrivals = repeatable_arrivals(bench, scenario).await;
     let essential = scenario.essential(bench.service.sandboxing());
     let points = extent.choose(arrivals, essential);
     let (mut killed, mut missed) = (Vec::new(), Vec::new());
     for point in &points {
-        // It may go another way once.
+        // Background work may prevent an arrival once.
         let alone = std::slice::from_ref(point);
-        let is_killed =
-            case(bench, scenario, alone).await.0 > 0 || case(bench, scenario, alone).await.0 > 0;
+        let is_killed = run_case(bench, scenario, alone).await.0 > 0
+            || run_case(bench, scenario, alone).await.0 > 0;
         if is_killed { &mut killed } else { &mut missed }.push(point);
     }
     let places: BTreeSet<&str> = killed.iter().map(|point| point.place.as_str()).collect();
-    for deed in essential {
-        for place in [format!("before {deed}"), format!("after {deed}")] {
+    for operation in essential {
+        for place in [format!("before {operation}"), format!("after {operation}")] {
             assert!(
                 places.contains(&*place),
-                "{scenario:?}: no kill {place}, but {places:#?}"
+                "{scenario:?}: no kill at `{place}`, only at {places:#?}"
             );
         }
     }
     assert!(
         missed.len() * 5 <= points.len(),
-        "{scenario:?}: not reached: {missed:#?}"
+        "{scenario:?}: too many crash points were not reached: {missed:#?}"
     );
     print_line(&format!(
-        "{scenario:?}: killed at {} of {} points, {} places, {} s",
+        "{scenario:?}: killed at {} of {} arrivals, {} crash points, {} s",
         killed.len(),
         points.len(),
         places.len(),
-        began.elapsed().as_secs()
+        started_at.elapsed().as_secs()
     ));
 }
 
-/// Kills it at some points, and once more while it makes good what the first death has left.
+/// Kills the service at some points, and again during its recovery.
 async fn kill_twice(bench: &mut CrashBench, scenario: Scenario, extent: PlanExtent) {
-    let arrivals = arrivals(bench, scenario).await;
-    let mut seconds = 0;
+    let arrivals = repeatable_arrivals(bench, scenario).await;
+    let mut second_kills = 0;
     for (n, point) in extent.choose(arrivals, &[]).into_iter().enumerate() {
         let second = PlannedCrash {
             place: "anywhere".to_owned(),
-            // Early and late in what a start of the service and the rest of the scenario do.
+            // Early and late in the recovery and the rest of the scenario.
             number: 1 + (n * 7 + 3) % 20,
         };
-        let (deaths, _) = case(bench, scenario, &[point, second]).await;
-        seconds += usize::from(deaths > 1);
+        let (kills, _) = run_case(bench, scenario, &[point, second]).await;
+        second_kills += usize::from(kills > 1);
     }
-    assert!(seconds > 0, "{scenario:?}: it never died a second time");
-    print_line(&format!("{scenario:?}: died {seconds} times a second time"));
+    assert!(
+        second_kills > 0,
+        "{scenario:?}: the service was never killed a second time"
+    );
+    print_line(&format!("{scenario:?}: {second_kills} second kills"));
 }
 
 async fn with_processes(scenario: Scenario) {
@@ -173,37 +179,37 @@ async fn with_processes(scenario: Scenario) {
 }
 
 #[tokio::test]
-async fn a_start_is_finished_once_wherever_the_service_dies() {
+async fn a_start_completes_once_after_any_crash() {
     with_processes(Scenario::Start).await;
 }
 
 #[tokio::test]
-async fn a_sandbox_pauses_and_resumes_wherever_the_service_dies() {
+async fn a_sandbox_pauses_and_resumes_after_any_crash() {
     with_processes(Scenario::PauseAndResume).await;
 }
 
 #[tokio::test]
-async fn a_conversation_goes_with_its_sandbox_wherever_the_service_dies() {
+async fn the_last_conversation_is_deleted_with_its_sandbox_after_any_crash() {
     with_processes(Scenario::DeleteConversation).await;
 }
 
 #[tokio::test]
-async fn one_of_two_conversations_goes_and_the_other_stays_wherever_the_service_dies() {
+async fn one_of_two_conversations_is_deleted_after_any_crash() {
     with_processes(Scenario::DeleteOneOfTwo).await;
 }
 
 #[tokio::test]
-async fn a_sandbox_is_deleted_wherever_the_service_dies() {
+async fn a_sandbox_is_deleted_after_any_crash() {
     with_processes(Scenario::DeleteSandbox).await;
 }
 
 #[tokio::test]
-async fn reported_events_are_kept_once_wherever_the_service_dies() {
+async fn reported_events_are_stored_once_after_any_crash() {
     with_processes(Scenario::Append).await;
 }
 
 #[tokio::test]
-async fn on_postgres_nothing_is_lost_or_left_wherever_the_service_dies() {
+async fn all_scenarios_recover_on_postgres() {
     let mut bench = CrashBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     for scenario in Scenario::ALL {
         kill_at_each(&mut bench, scenario, PlanExtent::at_most(6)).await;
@@ -211,7 +217,7 @@ async fn on_postgres_nothing_is_lost_or_left_wherever_the_service_dies() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_or_left_when_the_service_dies_again_while_it_recovers() {
+async fn all_scenarios_recover_from_a_second_crash() {
     let mut bench = CrashBench::start(&Sandboxing::Process, None).await;
     for scenario in Scenario::ALL {
         kill_twice(&mut bench, scenario, PlanExtent::at_most(5)).await;
@@ -219,7 +225,7 @@ async fn nothing_is_lost_or_left_when_the_service_dies_again_while_it_recovers()
 }
 
 #[tokio::test]
-async fn nothing_is_lost_or_left_in_containers_wherever_the_service_dies() {
+async fn all_scenarios_recover_with_containers() {
     let mut bench = CrashBench::start(&Sandboxing::docker(), None).await;
     let extent = PlanExtent::at_most(6);
     for scenario in Scenario::ALL {
@@ -227,5 +233,5 @@ async fn nothing_is_lost_or_left_in_containers_wherever_the_service_dies() {
             kill_at_each(&mut bench, scenario, extent).await;
         }
     }
-    check::no_network(&mut bench).await;
+    check::assert_network_removed(&mut bench).await;
 }

@@ -1,4 +1,4 @@
-//! Where the service is to die, told to it by files (`server/src/crash_points.rs` reads them).
+//! Plans of kills, passed to the service in files that `server/src/crash_points.rs` reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// An arrival: the `number`th time (from 1) at a place, as the service calls it.
+/// An arrival at a crash point: its name (`before …` or `after …`), and the number of the arrival from 1.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlannedCrash {
     pub(crate) place: String,
@@ -15,10 +15,10 @@ pub(crate) struct PlannedCrash {
 }
 
 impl PlannedCrash {
-    /// Whether it is before or after this deed, the first time.
-    pub(crate) fn is_at(&self, deed: &str) -> bool {
-        let of = self.place.split_once(' ').map(|(_, of)| of);
-        self.number == 1 && of == Some(deed)
+    /// Whether this is the first arrival before or after an operation.
+    pub(crate) fn is_at(&self, operation: &str) -> bool {
+        let own = self.place.split_once(' ').map(|(_, own)| own);
+        self.number == 1 && own == Some(operation)
     }
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for PlannedCrash {
     }
 }
 
-/// The directory that the service looks into.
+/// The directory that the service reads.
 pub(crate) struct PlanSet {
     dir: TempDir,
-    made: usize,
+    count: usize,
 }
 
 impl PlanSet {
@@ -39,34 +39,34 @@ impl PlanSet {
         let dir = tempfile::Builder::new().prefix("aw-plan-").tempdir();
         Self {
             dir: dir.expect("a temporary directory can be made"),
-            made: 0,
+            count: 0,
         }
     }
 
-    /// For `CRASH_POINTS_DIR`.
+    /// The value of `CRASH_POINTS_DIR`.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// From now on the service notes where it comes by, and dies at this point if there is one.
+    /// Lets the service record arrivals, and kill itself at this point if there is one.
     pub(crate) fn arm(&mut self, point: Option<&PlannedCrash>) {
-        self.made += 1;
-        let place = point.map_or((0, "nowhere"), |point| (point.number, &point.place));
-        let plan = format!("{}\n{}\n{}\n", self.made, place.0, place.1);
+        self.count += 1;
+        let (number, name) = point.map_or((0, "nowhere"), |point| (point.number, &point.place));
+        let plan = format!("{}\n{number}\n{name}\n", self.count);
         let _ = fs::remove_file(self.dir().join("arrivals"));
-        // In one step: the service reads all of it or nothing.
+        // Atomic: the service reads a complete plan or none.
         let unfinished = self.dir().join("plan.new");
         fs::write(&unfinished, plan).expect("the directory is writable");
         fs::rename(unfinished, self.dir().join("plan")).expect("the directory is writable");
     }
 
-    /// From now on it lives.
+    /// Ends kills and records.
     pub(crate) fn disarm(&self) {
-        // It may be disarmed already.
+        // There may be no plan.
         let _ = fs::remove_file(self.dir().join("plan"));
     }
 
-    /// Where it came by since it was armed, in this order.
+    /// The arrivals since [`Self::arm`], in order.
     pub(crate) fn arrivals(&self) -> Vec<PlannedCrash> {
         let text = fs::read_to_string(self.dir().join("arrivals")).unwrap_or_default();
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
@@ -82,7 +82,7 @@ impl PlanSet {
     }
 }
 
-/// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
+/// Pseudorandom numbers, equal in every run (Knuth's constants of MMIX).
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -95,11 +95,11 @@ impl SeededRandom {
     }
 }
 
-/// At most so many of these, chosen by a number, in their order.
-pub(crate) fn sample(all: Vec<PlannedCrash>, most: usize, seed: u64) -> Vec<PlannedCrash> {
+/// At most `max` of these in their order, selected by the seed.
+pub(crate) fn sample(all: Vec<PlannedCrash>, max: usize, seed: u64) -> Vec<PlannedCrash> {
     let mut dice = SeededRandom(seed);
     let mut chosen: Vec<_> = all.into_iter().enumerate().collect();
-    while chosen.len() > most {
+    while chosen.len() > max {
         chosen.swap_remove(dice.roll(chosen.len()));
     }
     chosen.sort_unstable();
@@ -107,7 +107,7 @@ pub(crate) fn sample(all: Vec<PlannedCrash>, most: usize, seed: u64) -> Vec<Plan
 }
 
 #[test]
-fn a_sample_is_a_part_in_order_that_the_number_decides() {
+fn a_sample_keeps_the_order_and_depends_on_the_seed() {
     let points = |numbers: &[usize]| -> Vec<PlannedCrash> {
         let place = || "before x".to_owned();
         let point = |&number| PlannedCrash {

@@ -1,28 +1,28 @@
-//! What no user sees: the tables of the service.
+//! Queries of the service's tables.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Each of these counts rows that nobody may leave behind, once everything has settled.
-pub(crate) const FORBIDDEN: [(&str, &str); 7] = [
+/// Counts of rows that must not exist after the recovery.
+pub(crate) const FORBIDDEN_ROWS: [(&str, &str); 7] = [
     (
         "starts that are still open",
         "select count(*) from start_tasks where is_open",
     ),
     (
-        "events of no conversation",
+        "events without a conversation",
         "select count(*) from events where conversation_id not in (select id from conversations)",
     ),
     (
-        "events that are there twice",
+        "duplicate events",
         "select count(*) from (select 1 from events group by conversation_id, event_id having count(*) > 1) as twice",
     ),
     (
-        "conversations to be deleted from a sandbox that is there",
+        "conversations still to be deleted at an agent server",
         "select count(*) from deleted_conversations where pending",
     ),
     (
-        "conversations that two starts made",
+        "conversations with two start tasks",
         "select count(*) from (select 1 from start_tasks group by conversation_id having count(*) > 1) as twice",
     ),
     (
@@ -35,16 +35,16 @@ pub(crate) const FORBIDDEN: [(&str, &str); 7] = [
     ),
 ];
 
-const ASK: &str = "
+const QUERY_SCRIPT: &str = "
 import sqlite3, sys
 db = sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True, timeout=10)
 print(db.execute(sys.argv[2]).fetchone()[0])
 ";
 
-/// One value of a file.
-pub(crate) fn of_sqlite(file: &Path, sql: &str) -> String {
+/// One value of an `SQLite` file.
+pub(crate) fn query_sqlite(file: &Path, sql: &str) -> String {
     let output = Command::new("python3")
-        .args(["-c", ASK])
+        .args(["-c", QUERY_SCRIPT])
         .arg(file)
         .arg(sql)
         .output()

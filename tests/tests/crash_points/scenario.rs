@@ -1,4 +1,4 @@
-//! What is done while the service dies, each as a client would: what is cut off is asked again.
+//! The scenarios during which the service is killed. They act as clients that repeat failed requests.
 
 use acceptance::client::{Conversation, text};
 use acceptance::world::finishes;
@@ -11,12 +11,12 @@ use crate::check::{self, ExpectedState};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 
-/// One of them.
+/// A sequence of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scenario {
     /// A conversation in a new sandbox, until its run has finished.
     Start,
-    /// A sandbox is paused and comes back.
+    /// A sandbox is paused and resumed.
     PauseAndResume,
     /// The last conversation of a sandbox is deleted, and the sandbox with it.
     DeleteConversation,
@@ -28,7 +28,7 @@ pub(crate) enum Scenario {
     Append,
 }
 
-/// What a case begins with.
+/// The data at the start of a case.
 pub(crate) struct StateBefore {
     conversations: Vec<Conversation>,
 }
@@ -44,12 +44,12 @@ impl Scenario {
         Self::Append,
     ];
 
-    /// Whether the sandbox changes.
+    /// Whether the scenario changes a sandbox.
     pub(crate) fn calls_the_engine(self) -> bool {
         !matches!(self, Self::DeleteOneOfTwo | Self::Append)
     }
 
-    /// Where the service must have died at least once, before and after.
+    /// Operations before and after which the service must be killed at least once.
     pub(crate) fn essential(self, sandboxing: &Sandboxing) -> &'static [&'static str] {
         match (self, sandboxing) {
             (Self::Start, Sandboxing::Process) => &[
@@ -84,22 +84,22 @@ impl Scenario {
         }
     }
 
-    /// Makes what it needs; nobody dies.
+    /// Creates the initial data, without kills.
     pub(crate) async fn prepare(self, bench: &mut CrashBench) -> StateBefore {
         let user = &bench.user;
         let mut conversations = Vec::new();
         if self != Self::Start {
-            conversations.push(finished(user, None).await);
+            conversations.push(finished_conversation(user, None).await);
         }
         if self == Self::DeleteOneOfTwo {
             let first = &conversations[0];
-            let second = finished(user, Some(&first.sandbox_id)).await;
+            let second = finished_conversation(user, Some(&first.sandbox_id)).await;
             conversations.push(second);
         }
         StateBefore { conversations }
     }
 
-    /// Does it, with the service dying somewhere, and waits for the end; what must be there then.
+    /// Runs the scenario, during which the service is killed. Returns the expected state.
     pub(crate) async fn act(self, bench: &mut CrashBench, before: StateBefore) -> ExpectedState {
         let StateBefore { mut conversations } = before;
         let mut events = Vec::new();
@@ -107,19 +107,19 @@ impl Scenario {
             Self::Start => conversations.push(start(bench).await),
             Self::PauseAndResume => pause_and_resume(bench, &conversations[0].sandbox_id).await,
             Self::DeleteConversation => {
-                let gone = conversations.remove(0);
-                delete(bench, &format!("{CONVERSATIONS}/{}", gone.id)).await;
-                check::is_gone(bench, &gone.sandbox_id).await;
+                let deleted = conversations.remove(0);
+                delete(bench, &format!("{CONVERSATIONS}/{}", deleted.id)).await;
+                check::wait_until_deleted(bench, &deleted.sandbox_id).await;
             }
             Self::DeleteOneOfTwo => {
-                let gone = conversations.remove(0);
-                delete(bench, &format!("{CONVERSATIONS}/{}", gone.id)).await;
-                check::is_forgotten(bench, &gone).await;
+                let deleted = conversations.remove(0);
+                delete(bench, &format!("{CONVERSATIONS}/{}", deleted.id)).await;
+                check::wait_until_forgotten(bench, &deleted).await;
             }
             Self::DeleteSandbox => {
                 let id = conversations[0].sandbox_id.clone();
                 delete(bench, &format!("/api/v1/sandboxes/{id}?sandbox_id={id}")).await;
-                check::is_gone(bench, &id).await;
+                check::wait_until_deleted(bench, &id).await;
             }
             Self::Append => events = append(bench, &conversations[0]).await,
         }
@@ -132,13 +132,13 @@ impl Scenario {
 }
 
 /// A conversation whose run has finished, in a new sandbox or in this one.
-async fn finished(user: &Client, sandbox: Option<&str>) -> Conversation {
-    let task = user.start(&request(sandbox)).await;
+async fn finished_conversation(user: &Client, sandbox: Option<&str>) -> Conversation {
+    let task = user.start(&start_body(sandbox)).await;
     let conversation = user.ready(&task).await;
     user.executed(&conversation.id, "finished").await
 }
 
-fn request(sandbox: Option<&str>) -> Value {
+fn start_body(sandbox: Option<&str>) -> Value {
     let first = json!({"role": "user", "content": text("hello"), "run": true});
     let mut request = json!({"initial_message": first});
     if let Some(sandbox) = sandbox {
@@ -149,62 +149,66 @@ fn request(sandbox: Option<&str>) -> Value {
 
 async fn start(bench: &mut CrashBench) -> Conversation {
     let key = bench.name();
-    let ask = ClientRequest {
-        body: Some(request(None)),
+    let request = ClientRequest {
+        body: Some(start_body(None)),
         key: Some(&key),
         ..ClientRequest::new(Method::POST, CONVERSATIONS)
     };
-    let task = bench.ask(&ask).await.0.ok()["id"].clone();
+    let task_id = bench.send(&request).await.0.ok()["id"].clone();
     let path = format!(
         "{CONVERSATIONS}/start-tasks?ids={}",
-        task.as_str().expect("a task has an id")
+        task_id.as_str().expect("a task has an id")
     );
-    let done = bench
-        .until("the end of the start", async |bench| {
+    let task = bench
+        .until("a finished start", async |bench| {
             let task = bench.read(&path).await[0].take();
-            assert!(!task.is_null(), "an acknowledged start is not there");
+            assert!(!task.is_null(), "an acknowledged start task does not exist");
             match task["status"].as_str() {
                 Some("READY" | "ERROR") => Ok(task),
                 _ => Err(task.to_string()),
             }
         })
         .await;
-    assert_eq!(done["status"], "READY", "{done}");
-    let id = &done["app_conversation_id"];
+    assert_eq!(task["status"], "READY", "{task}");
+    let id = &task["app_conversation_id"];
     let path = format!(
         "{CONVERSATIONS}?ids={}",
         id.as_str().expect("READY names a conversation")
     );
     let conversation = bench
-        .until("the end of the run", async |bench| {
+        .until("a finished run", async |bench| {
             let found = bench.read(&path).await[0].take();
             let is_done = found["execution_status"] == "finished";
             is_done.then_some(found.clone()).ok_or(found.to_string())
         })
         .await;
-    // The same request again, as by a client that did not get the answer.
-    let (again, _) = bench.ask(&ask).await;
-    assert_eq!(again.ok()["id"], task, "an Idempotency-Key started two");
+    // Repeat the request, as a client that did not receive the response.
+    let (again, _) = bench.send(&request).await;
+    assert_eq!(
+        again.ok()["id"],
+        task_id,
+        "the Idempotency-Key created a second start task"
+    );
     let again = bench
         .read(&format!(
             "{CONVERSATIONS}/start-tasks?ids={}",
-            done["id"].as_str().unwrap_or_default()
+            task["id"].as_str().unwrap_or_default()
         ))
         .await;
     assert_eq!(
-        again[0]["updated_at"], done["updated_at"],
-        "a start ended twice"
+        again[0]["updated_at"], task["updated_at"],
+        "the start task was completed twice"
     );
-    serde_json::from_value(conversation).expect("it is a conversation")
+    serde_json::from_value(conversation).expect("a conversation")
 }
 
 async fn pause_and_resume(bench: &mut CrashBench, id: &str) {
     for (verb, status) in [("pause", "PAUSED"), ("resume", "RUNNING")] {
-        let ask = ClientRequest {
+        let request = ClientRequest {
             body: Some(json!({})),
             ..ClientRequest::new(Method::POST, format!("/api/v1/sandboxes/{id}/{verb}"))
         };
-        let _ = bench.ask(&ask).await.0.ok();
+        let _ = bench.send(&request).await.0.ok();
         let path = format!("/api/v1/sandboxes?id={id}");
         bench
             .until(status, async |bench| {
@@ -221,16 +225,20 @@ async fn pause_and_resume(bench: &mut CrashBench, id: &str) {
 }
 
 async fn delete(bench: &mut CrashBench, path: &str) {
-    let (reply, is_first) = bench.ask(&ClientRequest::new(Method::DELETE, path)).await;
-    let is_gone = reply.status == 404 && !is_first;
-    assert!(is_gone || (200..300).contains(&reply.status), "{reply:?}");
+    let (reply, is_first) = bench.send(&ClientRequest::new(Method::DELETE, path)).await;
+    let is_repeated = reply.status == 404 && !is_first;
+    assert!(
+        is_repeated || (200..300).contains(&reply.status),
+        "{reply:?}"
+    );
 }
 
-/// Two batches of events and the record of the conversation, as an agent server reports them: again until they are taken.
-/// What was reported.
+/// Reports two batches of events and the state of the conversation, as an agent server does. Returns the ids of the events.
 async fn append(bench: &mut CrashBench, conversation: &Conversation) -> Vec<String> {
     let key = conversation.session_api_key.as_deref();
-    let caller = bench.user.with_key(key.expect("it is RUNNING"));
+    let caller = bench
+        .user
+        .with_key(key.expect("a running sandbox has a key"));
     let hex = conversation.id.replace('-', "");
     let event = |name: &str| {
         json!({"id": format!("{}-{name}", bench.name()), "kind": "MessageEvent", "source": "agent",
@@ -239,30 +247,30 @@ async fn append(bench: &mut CrashBench, conversation: &Conversation) -> Vec<Stri
     };
     let batches = [
         json!([event("a"), event("b")]),
-        // The last one of the first batch again: agent servers send what they do not know to be there.
+        // With the last event of the first batch again: agent servers repeat unacknowledged events.
         json!([event("b"), event("c")]),
     ];
     let ids = ["a", "b", "c"].map(|name| format!("{}-{name}", bench.name()));
     for batch in batches {
-        let ask = ClientRequest {
+        let request = ClientRequest {
             body: Some(batch),
             caller: Some(caller.clone()),
             ..ClientRequest::new(Method::POST, format!("/api/v1/webhooks/events/{hex}"))
         };
-        let _ = bench.ask(&ask).await.0.ok();
+        let _ = bench.send(&request).await.0.ok();
     }
     let record = json!({"id": conversation.id, "execution_status": "finished", "title": bench.name(),
         "updated_at": "2030-01-01T00:00:01"});
-    let ask = ClientRequest {
+    let request = ClientRequest {
         body: Some(record),
         caller: Some(caller),
         ..ClientRequest::new(Method::POST, "/api/v1/webhooks/conversations")
     };
-    let _ = bench.ask(&ask).await.0.ok();
+    let _ = bench.send(&request).await.0.ok();
     ids.into()
 }
 
-/// Whether a log is that of exactly one run.
+/// Whether the events are those of exactly one run.
 pub(crate) fn is_one_run(events: &[Value]) -> bool {
     finishes(events) == 1 && acceptance::world::said_by_user(events) == 1
 }

@@ -318,7 +318,7 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
         "ok       sandboxes: docker (auto: an engine answers",
         &format!("ok       engine: {version} on "),
         "disk limits: ",
-        &format!("template stub: image {stub} is there"),
+        &format!("template stub: image {stub} is present"),
         &format!("template other: image {absent} is missing"),
         "metadata address: ",
         "callbacks: ",

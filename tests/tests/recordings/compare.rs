@@ -1,4 +1,4 @@
-//! Where an answer differs from a recorded one.
+//! Compares a response with a recorded one.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::differences::MEMBERS;
 use crate::fact::RecordedFact;
 
-/// What we answered, with our ids replaced by the names of the fixtures.
+/// The response of this service, with ids replaced by the names of the fixtures.
 pub(crate) struct RecordedAnswer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) text: String,
 }
 
-/// The first difference, in words; `None` if they agree.
+/// Describes the first difference. `None`: they agree.
 pub(crate) fn difference(fact: &RecordedFact, answer: &RecordedAnswer) -> Option<String> {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_else(|_| json!(answer.text));
     if fact.status != answer.status {
@@ -30,7 +30,7 @@ pub(crate) fn difference(fact: &RecordedFact, answer: &RecordedAnswer) -> Option
         ));
     }
     for (name, recorded) in &fact.answer_headers {
-        let ours = answer.headers.iter().find(|(known, _)| known == name);
+        let ours = answer.headers.iter().find(|(own, _)| own == name);
         let ours = ours.map_or("nothing", |(_, value)| value.as_str());
         if sorted(ours) != sorted(recorded) {
             return Some(format!("header `{name}: {recorded}` → `{ours}`"));
@@ -67,14 +67,15 @@ fn brief(body: &Value) -> String {
     }
 }
 
-/// Errors are compared word by word; of validation errors type, place and message, and which further keys there are.
+/// Compares errors word by word. Of validation errors it compares type, location, message, and the names of other keys.
 fn error_differs(fact: &RecordedFact, recorded: &Value, ours: &Value) -> Option<String> {
     let recorded = reduced(recorded, fact.is_legacy());
     let ours = reduced(ours, false);
     (recorded != ours).then(|| format!("{} → {}", brief(&recorded), brief(&ours)))
 }
 
-/// The legacy operations answer places as strings and no keys but three (decided: D16, D17).
+/// Legacy operations of this service return locations as strings, and only three keys (D16 and D17 in
+/// `docs/reference/wire/legacy.md`).
 fn reduced(body: &Value, as_legacy: bool) -> Value {
     let Some(items) = body["detail"].as_array() else {
         return body.clone();
@@ -91,7 +92,7 @@ fn reduced(body: &Value, as_legacy: bool) -> Value {
                 }
                 "type" | "loc" | "msg" => value.clone(),
                 "input" | "ctx" if as_legacy => continue,
-                // Its presence alone.
+                // Only the presence of other keys counts.
                 _ => Value::Null,
             };
             reduced.insert(name.clone(), value);
@@ -101,26 +102,26 @@ fn reduced(body: &Value, as_legacy: bool) -> Value {
     json!({"detail": items.iter().map(reduce).collect::<Vec<_>>()})
 }
 
-/// Without the members that are only on this side.
+/// Removes members that only one side has by intention.
 fn without(document: &Value, fact: &RecordedFact, is_ours: bool) -> Value {
     let is_recorded = |name: &str| {
         fact.shape
             .as_ref()
             .is_some_and(|shape| mentions(shape, name))
     };
-    let known = |name: &str| {
+    let is_listed = |name: &str| {
         MEMBERS.iter().any(|member| {
             member.name == name
                 && member.is_ours == is_ours
                 && member.in_legacy == fact.is_legacy()
-                // What is ours in one answer may be everybody's in another.
+                // A member that this service adds in one response may be recorded in another.
                 && !(is_ours && is_recorded(name))
         })
     };
     match document {
         Value::Object(fields) => fields
             .iter()
-            .filter(|(name, _)| !known(name))
+            .filter(|(name, _)| !is_listed(name))
             .map(|(name, value)| (name.clone(), without(value, fact, is_ours)))
             .collect(),
         Value::Array(items) => items
@@ -131,7 +132,7 @@ fn without(document: &Value, fact: &RecordedFact, is_ours: bool) -> Value {
     }
 }
 
-/// Whether an answer or a fact has this member somewhere.
+/// Whether a document contains this member at any depth.
 pub(crate) fn mentions(document: &Value, name: &str) -> bool {
     match document {
         Value::Object(fields) => {
@@ -142,8 +143,8 @@ pub(crate) fn mentions(document: &Value, name: &str) -> bool {
     }
 }
 
-/// A shape is a type's name, a list with the shape of its items, or an object of shapes. Null fits everywhere: one
-/// recording cannot tell what may be null. An empty list fits every list.
+/// A shape is the name of a type, a list with the shape of its items, or an object of shapes. Null matches every shape,
+/// because one recording does not show what may be null. An empty list matches every list.
 fn shape_differs(at: &str, shape: &Value, ours: &Value) -> Option<String> {
     let at_whole = if at.is_empty() { "the body" } else { at };
     match (shape, ours) {
@@ -190,13 +191,13 @@ fn keys_differ(at: &str, recorded: &[String], present: &[String]) -> String {
         let only = these.iter().filter(|name| !those.contains(name));
         only.cloned().collect::<Vec<_>>().join(", ")
     };
-    let (gone, new) = (only(recorded, present), only(present, recorded));
-    if gone.is_empty() && new.is_empty() {
+    let (missing, new) = (only(recorded, present), only(present, recorded));
+    if missing.is_empty() && new.is_empty() {
         return format!("`{at}`: keys in another order");
     }
     let mut text = format!("`{at}`:");
-    if !gone.is_empty() {
-        let _ = write!(text, " without {gone}");
+    if !missing.is_empty() {
+        let _ = write!(text, " without {missing}");
     }
     if !new.is_empty() {
         let _ = write!(text, " with {new}");
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_know_keys_their_order_and_types() {
+    fn shapes_compare_keys_their_order_and_types() {
         let shape = json!({"a": "string", "b": [{"c": "number"}]});
         let differs = |ours: Value| shape_differs("", &shape, &ours);
         assert_eq!(differs(json!({"a": "x", "b": []})), None);

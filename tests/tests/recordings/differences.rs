@@ -1,9 +1,9 @@
-//! What we do otherwise on purpose.
+//! Intended differences to the reference.
 
-/// Members that our answers have, or do not have, wherever the reference answers otherwise.
+/// A member that responses of this service have in addition to the reference, or lack.
 pub(crate) struct DifferenceMember {
     pub(crate) name: &'static str,
-    /// Whether it is one of ours; else it is left out.
+    /// Whether this service adds the member; otherwise it omits it.
     pub(crate) is_ours: bool,
     /// Whether this is about the legacy operations, or about V1.
     pub(crate) in_legacy: bool,

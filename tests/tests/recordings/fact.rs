@@ -1,4 +1,4 @@
-//! One recorded exchange, as far as it matters.
+//! A recorded exchange of the fixtures.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFact {
     pub(crate) name: String,
-    /// The server that it was recorded with, and so the state that it expects.
+    /// The server with which the fact was recorded, which determines the expected state.
     pub(crate) session: String,
-    /// What was asked before it and is no fact itself.
+    /// Requests before it that are not facts.
     #[serde(default)]
     pub(crate) before: Vec<RecordedRequest>,
     pub(crate) method: String,
@@ -38,7 +38,7 @@ pub(crate) struct RecordedFact {
     pub(crate) text_answer: Option<String>,
 }
 
-/// A request whose answer does not matter, but what it does.
+/// A request that is sent only for its effect.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedRequest {
@@ -48,19 +48,19 @@ pub(crate) struct RecordedRequest {
     pub(crate) json: Option<Value>,
 }
 
-/// All facts in their order.
+/// All facts in order.
 pub(crate) fn all() -> Vec<RecordedFact> {
     let files = [
         include_str!("../../fixtures/recordings-v1.json"),
         include_str!("../../fixtures/recordings-v0.json"),
     ];
-    let read =
+    let parse =
         |text| serde_json::from_str::<Vec<RecordedFact>>(text).expect("the fixtures are facts");
-    files.into_iter().flat_map(read).collect()
+    files.into_iter().flat_map(parse).collect()
 }
 
 impl RecordedFact {
-    /// Whether it is about the operations whose errors have a form of their own.
+    /// Whether the fact is about a legacy operation, whose errors have another form.
     pub(crate) fn is_legacy(&self) -> bool {
         let in_v1_form = ["/api/v1/", "/api/conversations", "/api/user/"];
         let mut in_v1_form = in_v1_form.iter();

@@ -1,9 +1,9 @@
-//! What clients saw of the reference, asked of the real binary.
+//! Replays requests that were recorded with the reference, and compares the responses.
 //!
 //! `tests/fixtures/recordings-*.json` holds one fact for each recorded exchange: the request, the status, and the body of
-//! an error word by word or the shape of an answer. Facts of a session are asked in their order. Where we answer
-//! otherwise on purpose, `differences.rs` says why; a difference that is not there fails, and so does an entry that no
-//! longer differs. `docs/reference/compatibility-recordings.md` is written from both (`RECORDINGS_UPDATE=1`), and checked.
+//! an error word by word or the shape of a response. Facts of a session are replayed in order. `differences.rs` lists
+//! intended differences with reasons. Another difference fails, and so does an entry that no longer differs.
+//! `docs/reference/compatibility-recordings.md` is written from both (`RECORDINGS_UPDATE=1`), and checked.
 
 mod compare;
 mod differences;
@@ -22,7 +22,7 @@ use crate::fact::RecordedFact;
 const DOCUMENT: &str = "docs/reference/compatibility-recordings.md";
 
 #[tokio::test]
-async fn recorded_exchanges_agree_apart_from_what_is_changed_on_purpose() {
+async fn recorded_exchanges_agree_except_for_listed_differences() {
     let facts = fact::all();
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -49,18 +49,21 @@ async fn recorded_exchanges_agree_apart_from_what_is_changed_on_purpose() {
     }
     for (_, names) in DIFFERENCES {
         let stale = names.iter().filter(|name| !differing.contains_key(*name));
-        failures.extend(stale.map(|name| format!("{name} is listed and does not differ")));
+        failures.extend(stale.map(|name| format!("{name} is listed and no longer differs")));
     }
     for member in MEMBERS.iter().filter(|member| member.is_ours) {
         if !seen.contains(member.name) {
-            failures.push(format!("{} is listed and in no answer", member.name));
+            failures.push(format!(
+                "{} is listed and no response contains it",
+                member.name
+            ));
         }
     }
     for (_, names) in NOT_REPLAYED {
         let unknown = names
             .iter()
             .filter(|name| !facts.iter().any(|fact| fact.name == **name));
-        failures.extend(unknown.map(|name| format!("{name} is listed and no fact")));
+        failures.extend(unknown.map(|name| format!("{name} is listed and not recorded")));
     }
     assert!(
         failures.is_empty(),

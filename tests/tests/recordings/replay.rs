@@ -1,4 +1,4 @@
-//! Asks the facts of a session, one after the other.
+//! Replays the facts of a session one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,9 +17,9 @@ const RESUME: &str = "/api/v1/sandboxes/{sandbox}/resume";
 /// Longest time from a resume to RUNNING.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What each fact of a session differs in.
+/// The difference of each fact of a session.
 ///
-/// `seen` gets the members of ours that were answered.
+/// `seen` collects the added members that responses contained.
 pub(crate) async fn session(
     facts: &[RecordedFact],
     name: &str,
@@ -27,7 +27,7 @@ pub(crate) async fn session(
 ) -> BTreeMap<String, Option<String>> {
     let stub = Stub::new();
     let mut builder = Service::builder().stub(&stub);
-    // What the reference allows by itself, or was configured with.
+    // The origins that the reference allowed in this session.
     let origins = match name {
         "auth" => "https://ok.example",
         "keyed" | "legacy" => "http://localhost:*",
@@ -44,7 +44,7 @@ pub(crate) async fn session(
             .iter()
             .any(|(_, names)| names.contains(&fact.name.as_str()));
         if !is_left_out {
-            let answer = session.ask(fact).await;
+            let answer = session.send(fact).await;
             let body = serde_json::from_str(&answer.text).unwrap_or_default();
             let ours = MEMBERS.iter().filter(|member| member.is_ours);
             seen.extend(ours.map(|m| m.name).filter(|name| mentions(&body, name)));
@@ -61,7 +61,7 @@ struct ReplaySession {
     is_open: bool,
     is_working: bool,
     needs_settings: bool,
-    /// What stands for the names of the fixtures.
+    /// The values for the names in the fixtures.
     names: BTreeMap<&'static str, String>,
 }
 
@@ -84,7 +84,7 @@ impl ReplaySession {
         }
     }
 
-    /// What the first fact of a session finds.
+    /// Creates the state before the first fact of a session.
     async fn prepare(&self) {
         let user = self.service.admin();
         if self.needs_settings {
@@ -105,8 +105,8 @@ impl ReplaySession {
             })
     }
 
-    /// The other way round.
-    fn name(&self, text: &str) -> String {
+    /// Replaces values by names.
+    fn unfill(&self, text: &str) -> String {
         self.names
             .iter()
             .fold(text.to_owned(), |text, (name, value)| {
@@ -116,17 +116,17 @@ impl ReplaySession {
 
     /// # Panics
     /// When one of the requests is refused.
-    async fn do_before(&self, fact: &RecordedFact) {
-        for ask in &fact.before {
-            let method: Method = ask.method.parse().expect("a method");
-            let path = self.fill(&ask.path);
+    async fn send_preceding(&self, fact: &RecordedFact) {
+        for request in &fact.before {
+            let method: Method = request.method.parse().expect("a method");
+            let path = self.fill(&request.path);
             let user = self.service.admin();
-            let _ = user.call(method, &path, ask.json.as_ref()).await.ok();
+            let _ = user.call(method, &path, request.json.as_ref()).await.ok();
         }
     }
 
-    async fn ask(&mut self, fact: &RecordedFact) -> RecordedAnswer {
-        self.do_before(fact).await;
+    async fn send(&mut self, fact: &RecordedFact) -> RecordedAnswer {
+        self.send_preceding(fact).await;
         let method: Method = fact.method.parse().expect("a method");
         let (_, way) = way_to(&self.service.url());
         let url = format!("{way}{}", self.fill(&fact.path));
@@ -158,7 +158,7 @@ impl ReplaySession {
         RecordedAnswer {
             status,
             headers: headers.iter().map(header).collect(),
-            text: self.name(&text),
+            text: self.unfill(&text),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Following a conversation's events over replicas, kills and restarts: every event once, in one order.
+//! Followed events across replicas, kills and restarts: each event arrives once, in one order.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::replica_pair::ReplicaPair;
 
-/// Longer than the keep-alives of a stream are apart.
-const SILENCE: Duration = Duration::from_secs(60);
+/// Longer than the interval of keep-alives.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a stream said until it ended.
+/// The events of a stream until its end.
 struct Follower {
     path: String,
     key: String,
-    /// Numbers and ids, in the order in which they came.
-    seen: Vec<(u64, String)>,
-    /// Why the last stream has ended, if it said so.
+    /// Numbers and ids in the order of arrival.
+    received: Vec<(u64, String)>,
+    /// The reported reason for the end of the last stream.
     ended: Option<String>,
 }
 
@@ -28,18 +28,18 @@ impl Follower {
         Self {
             path: format!("/api/v1/conversation/{conversation}/events/stream"),
             key: client.key().to_owned(),
-            seen: Vec::new(),
+            received: Vec::new(),
             ended: None,
         }
     }
 
-    /// Begins a stream of this service, on from what was seen.
-    async fn begin(&self, service: &str) -> Response {
+    /// Opens a stream at this service, after the last received event.
+    async fn open(&self, service: &str) -> Response {
         let (http, way) = way_to(service);
         let http = http.build().expect("a client");
         let mut request = http.get(format!("{way}{}", self.path));
         request = request.header("X-Session-API-Key", &self.key);
-        if let Some((last, _)) = self.seen.last() {
+        if let Some((last, _)) = self.received.last() {
             request = request.header("Last-Event-ID", *last);
         }
         let answer = request.send().await.expect("the stream begins");
@@ -47,20 +47,25 @@ impl Follower {
         answer
     }
 
-    /// Reads one stream of this service, on from what was seen, until this event, or its end.
+    /// Opens a stream and reads it until this event, or its end.
     async fn read(&mut self, service: &str, until: Option<usize>) {
-        let begun = self.begin(service).await;
-        self.go_on(begun, until).await;
+        let stream = self.open(service).await;
+        self.read_stream(stream, until).await;
     }
 
-    /// The same with a stream that has begun.
-    async fn go_on(&mut self, mut answer: Response, until: Option<usize>) {
+    /// Reads an open stream until this event, or its end.
+    async fn read_stream(&mut self, mut answer: Response, until: Option<usize>) {
         let until = until.map(name);
         let mut text = Vec::new();
-        let is_seen = |it: &Self| it.seen.iter().any(|(_, id)| Some(id) == until.as_ref());
-        while !is_seen(self) {
-            let next = tokio::time::timeout(SILENCE, answer.chunk()).await;
-            // Cut off, as by a kill, is an end, too.
+        let has_arrived = |follower: &Self| {
+            follower
+                .received
+                .iter()
+                .any(|(_, id)| Some(id) == until.as_ref())
+        };
+        while !has_arrived(self) {
+            let next = tokio::time::timeout(SILENCE_TIMEOUT, answer.chunk()).await;
+            // A broken connection ends the stream, too.
             let Ok(Some(chunk)) = next.expect("keep-alives") else {
                 return;
             };
@@ -74,25 +79,26 @@ impl Follower {
 
     fn note(&mut self, block: &str) {
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
-        let data: Option<Value> = field("data: ").map(|it| serde_json::from_str(it).expect("JSON"));
+        let data: Option<Value> =
+            field("data: ").map(|data| serde_json::from_str(data).expect("JSON"));
         match (field("event: "), field("id: "), data) {
             (None, Some(id), Some(event)) => {
                 let seq = id.parse().expect("a number");
                 let id = event["id"].as_str().expect("an id");
-                self.seen.push((seq, id.to_owned()));
+                self.received.push((seq, id.to_owned()));
             }
             (Some("end"), None, Some(why)) => {
                 self.ended = why["reason"].as_str().map(str::to_owned);
             }
             (None, None, None) => {}
-            _ => panic!("what is {block:?}?"),
+            _ => panic!("unexpected block {block:?}"),
         }
     }
 
-    /// Each of the events that were reported once, in their order, and with numbers that grow. (The run has others.)
-    fn assert_saw(&self, reported: usize) {
-        assert!(self.seen.is_sorted_by(|one, two| one.0 < two.0));
-        let ids = self.seen.iter().map(|(_, id)| id.clone());
+    /// Checks that each reported event arrived once, in order, with increasing numbers. (The run has other events.)
+    fn assert_received(&self, reported: usize) {
+        assert!(self.received.is_sorted_by(|one, two| one.0 < two.0));
+        let ids = self.received.iter().map(|(_, id)| id.clone());
         let ids: Vec<String> = ids.filter(|id| id.starts_with("f-")).collect();
         assert_eq!(ids, (0..reported).map(name).collect::<Vec<_>>());
     }
@@ -102,7 +108,7 @@ fn name(n: usize) -> String {
     format!("f-{n}")
 }
 
-/// Reports events as the conversation's sandbox does.
+/// Reports events as the conversation's agent server does.
 async fn report(sandbox: &Client, conversation: &str, ids: std::ops::Range<usize>) {
     for n in ids {
         let event =
@@ -112,8 +118,8 @@ async fn report(sandbox: &Client, conversation: &str, ids: std::ops::Range<usize
     }
 }
 
-/// A conversation, and a client that is its sandbox.
-async fn begun(user: &Client) -> (String, Client) {
+/// A conversation, and a client with the key of its sandbox.
+async fn start_conversation(user: &Client) -> (String, Client) {
     let id = user.converse("hello").await.id;
     let path = format!("/api/v1/app-conversations?ids={id}");
     let read = user.get(&path).await.ok();
@@ -121,42 +127,42 @@ async fn begun(user: &Client) -> (String, Client) {
     (id, user.with_key(key))
 }
 
-/// What is reported at one replica is followed at the other; when that one is killed, its follower goes on at the first.
+/// Events reported at one replica are followed at the other. After a kill of that one, the follower continues at the first.
 #[tokio::test]
-async fn events_are_followed_at_another_replica_and_past_its_death() {
+async fn events_are_followed_at_another_replica_and_after_its_kill() {
     let mut pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
-    let (id, sandbox) = begun(user.on(0)).await;
+    let (id, sandbox) = start_conversation(user.on(0)).await;
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];
     let mut follower = Follower::of(user.on(1), &id);
     let first = report(&sandbox, &id, 0..30);
     tokio::join!(follower.read(&urls[1], Some(29)), first);
-    follower.assert_saw(30);
-    // It dies while events come in.
-    let dies = async {
+    follower.assert_received(30);
+    // Kill the replica while events arrive.
+    let kill = async {
         report(&sandbox, &id, 30..40).await;
         pair.kill(1);
         report(&sandbox, &id, 40..60).await;
     };
-    let begun = follower.begin(&urls[1]).await;
-    tokio::join!(follower.go_on(begun, None), dies);
-    assert_eq!(follower.ended, None, "it could not say so");
+    let stream = follower.open(&urls[1]).await;
+    tokio::join!(follower.read_stream(stream, None), kill);
+    assert_eq!(follower.ended, None, "a killed replica reports no reason");
     follower.read(&urls[0], Some(59)).await;
-    follower.assert_saw(60);
+    follower.assert_received(60);
 }
 
-/// A service that stops says so, waits for no stream, and goes on with it when it is back.
+/// A stopping service ends its streams with a reason, without waiting; the follower continues after the restart.
 #[tokio::test]
-async fn events_are_followed_past_a_restart_with_sqlite() {
-    // Longer than a stop may take here: whatever has to be waited for is noticed.
+async fn events_are_followed_across_a_restart_with_sqlite() {
+    // Longer than a stop may take in tests, so waiting for a stream would fail the test.
     let slow = |builder: Builder| builder.env("WORKSPACE_HTTP__DRAIN", "120s");
     let mut world = World::configured("", slow).await;
-    let (id, sandbox) = begun(&world.user).await;
+    let (id, sandbox) = start_conversation(&world.user).await;
     let url = world.service.url();
     let mut follower = Follower::of(&world.user, &id);
     report(&sandbox, &id, 0..5).await;
-    let begun = follower.begin(&url).await;
-    tokio::join!(follower.go_on(begun, None), async {
+    let stream = follower.open(&url).await;
+    tokio::join!(follower.read_stream(stream, None), async {
         report(&sandbox, &id, 5..10).await;
         world.service.stop().await;
     });
@@ -164,5 +170,5 @@ async fn events_are_followed_past_a_restart_with_sqlite() {
     world.service.restart().await;
     let more = report(&sandbox, &id, 10..20);
     tokio::join!(follower.read(&url, Some(19)), more);
-    follower.assert_saw(20);
+    follower.assert_received(20);
 }

@@ -1,4 +1,4 @@
-//! Two services on one Postgres, either of which may die at any moment, and so may Postgres.
+//! Two services on one Postgres. Tests kill either service, and Postgres.
 
 mod following;
 mod replica_pair;
@@ -13,50 +13,53 @@ use serde_json::json;
 
 use crate::replica_pair::{ReplicaPair, ReplicaRequest};
 
-/// A killed replica's work goes on elsewhere within this time (its lease has to run out first). The promise is ten
-/// seconds; the rest is for a busy machine.
-const TAKEN_OVER: Duration = Duration::from_secs(90);
+/// Deadline for another replica to take over work, after the lease expires: far longer than a busy machine needs.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn nothing_is_lost_or_done_twice_while_replicas_and_postgres_die() {
-    storm::rages(Sandboxing::Process).await;
+async fn killed_replicas_and_postgres_lose_and_duplicate_nothing() {
+    storm::run(Sandboxing::Process).await;
 }
 
 #[tokio::test]
-async fn nothing_is_lost_or_done_twice_by_replicas_that_share_an_engine() {
-    storm::rages(Sandboxing::docker()).await;
+async fn killed_replicas_that_share_an_engine_lose_and_duplicate_nothing() {
+    storm::run(Sandboxing::docker()).await;
 }
 
-/// Either replica shows what the other made, and acts on it wherever it lives.
+/// Each replica shows the sandboxes of the other, and acts on them.
 #[tokio::test]
 async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
     let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
     let started = user.on(0).converse("hello").await;
-    let (here, there) = (user.on(0), user.on(1));
-    assert_eq!(there.conversation(&started.id).await.id, started.id);
-    there.pause(&started.sandbox_id).await;
-    here.sandbox_becomes(&started.sandbox_id, "PAUSED", TAKEN_OVER)
+    let (first, second) = (user.on(0), user.on(1));
+    assert_eq!(second.conversation(&started.id).await.id, started.id);
+    second.pause(&started.sandbox_id).await;
+    first
+        .sandbox_becomes(&started.sandbox_id, "PAUSED", TAKEOVER_TIMEOUT)
         .await;
-    there.resume(&started.sandbox_id).await;
-    here.sandbox_becomes(&started.sandbox_id, "RUNNING", TAKEN_OVER)
+    second.resume(&started.sandbox_id).await;
+    first
+        .sandbox_becomes(&started.sandbox_id, "RUNNING", TAKEOVER_TIMEOUT)
         .await;
-    there.say(&started.id, "again").await;
-    there.delete_conversation(&started.id).await;
-    wait_for("the end of the sandbox", TAKEN_OVER, || async {
-        here.sandboxes().await.is_empty().then_some(())
+    second.say(&started.id, "again").await;
+    second.delete_conversation(&started.id).await;
+    wait_for("the end of the sandbox", TAKEOVER_TIMEOUT, || async {
+        first.sandboxes().await.is_empty().then_some(())
     })
     .await;
 }
 
-/// A stream that begins at one replica shows a start that the other one works on.
+/// The stream is at one replica, and the other one works on the start.
 #[tokio::test]
-async fn a_start_is_streamed_from_the_replica_that_does_not_work_on_it() {
+async fn either_replica_streams_the_states_of_a_start() {
     let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
     let sandbox = user.on(0).start_sandbox().await;
     let id = sandbox.id;
-    user.on(0).sandbox_becomes(&id, "RUNNING", TAKEN_OVER).await;
+    user.on(0)
+        .sandbox_becomes(&id, "RUNNING", TAKEOVER_TIMEOUT)
+        .await;
     let body = json!({"sandbox_id": id});
     let streamed = user
         .on(1)
@@ -68,21 +71,21 @@ async fn a_start_is_streamed_from_the_replica_that_does_not_work_on_it() {
     assert_eq!(states.last().expect("a state")["status"], "READY");
 }
 
-/// What a killed replica was at is finished by the one that shares its engine, without its coming back.
+/// A replica that shares the engine completes the starts of a killed one, which does not restart.
 #[tokio::test]
-async fn the_work_of_a_dead_replica_goes_on_elsewhere() {
+async fn another_replica_completes_the_starts_of_a_killed_one() {
     let mut pair = ReplicaPair::start(&Sandboxing::docker(), "").await;
     let user = pair.user("ada").await;
     let mut tasks = Vec::new();
     for n in 0..4 {
-        let ask = ReplicaRequest::start(&format!("take-over-{n}"), "hello");
-        tasks.push(user.acknowledged(0, &ask).await);
+        let request = ReplicaRequest::start(&format!("take-over-{n}"), "hello");
+        tasks.push(user.acknowledged(0, &request).await);
     }
     pair.kill(0);
     for id in tasks {
         let task = wait_for(
-            "the end of a start of a dead replica",
-            TAKEN_OVER,
+            "a finished start of the killed replica",
+            TAKEOVER_TIMEOUT,
             || async {
                 let task = user.on(1).task(&id).await;
                 matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)

@@ -1,4 +1,4 @@
-//! Two services on one Postgres, and users who reach either of them.
+//! Two services on one Postgres, and users that send requests to either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use acceptance::{Client, Postgres, Sandboxing, Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Any 32 bytes will do.
+/// Any 32 bytes.
 const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
-/// How long a request is tried again while Postgres or both replicas are away.
+/// Deadline of repeated requests while Postgres or both replicas are down.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Dropped in this order.
@@ -62,7 +62,7 @@ impl ReplicaPair {
         }
     }
 
-    /// A user with a model, reachable at both.
+    /// A user with a model, known to both replicas.
     pub(crate) async fn user(&self, name: &str) -> ReplicaUser {
         let key = self.replicas[0].user(name).key().to_owned();
         let at = |service: &Service| Client::new(service.url(), &key);
@@ -75,29 +75,29 @@ impl ReplicaPair {
         self.replicas[which].kill9();
     }
 
-    /// Waits until each sandbox of these users is what its row says, and nothing else is there.
+    /// Waits until the sandboxes of these users match their rows, and no other sandbox exists.
     pub(crate) async fn assert_consistent(&self, users: &[&ReplicaUser]) {
         let deadline = tokio::time::Instant::now() + RECONCILE_TIMEOUT;
-        while let Err(difference) = self.agree(users).await {
+        while let Err(difference) = self.check_consistency(users).await {
             assert!(tokio::time::Instant::now() < deadline, "{difference}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    async fn agree(&self, users: &[&ReplicaUser]) -> Result<(), String> {
+    async fn check_consistency(&self, users: &[&ReplicaUser]) -> Result<(), String> {
         let mut servers: BTreeMap<String, usize> = BTreeMap::new();
-        let mut places: Vec<String> = Vec::new();
-        let shares = self.replicas[0].instance() == self.replicas[1].instance();
-        let seen = if shares {
+        let mut directories: Vec<String> = Vec::new();
+        let is_shared_host = self.replicas[0].instance() == self.replicas[1].instance();
+        let inspected = if is_shared_host {
             &self.replicas[..1]
         } else {
             &self.replicas[..]
         };
-        for replica in seen {
+        for replica in inspected {
             for server in replica.agent_servers() {
                 *servers.entry(server.sandbox).or_default() += 1;
             }
-            places.extend(replica.sandbox_directories());
+            directories.extend(replica.sandbox_directories());
         }
         for user in users {
             for sandbox in user.on(1).sandboxes().await {
@@ -105,23 +105,25 @@ impl ReplicaPair {
                 if found != usize::from(sandbox.status == "RUNNING") {
                     return Err(format!("{found} agent servers of {sandbox:?}"));
                 }
-                places.retain(|place| *place != sandbox.id);
+                directories.retain(|directory| *directory != sandbox.id);
             }
         }
-        if servers.is_empty() && places.is_empty() {
+        if servers.is_empty() && directories.is_empty() {
             return Ok(());
         }
-        Err(format!("of no sandbox: {servers:?} {places:?}"))
+        Err(format!(
+            "agent servers and directories without a sandbox: {servers:?} {directories:?}"
+        ))
     }
 }
 
-/// Something to be asked of either replica.
+/// A request to either replica.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplicaRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
-    /// Makes it safe to send twice.
+    /// The `Idempotency-Key`.
     pub(crate) key: Option<String>,
 }
 
@@ -161,15 +163,15 @@ impl ReplicaRequest {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestOutcome {
-    Said(u16, Value),
-    /// Cut off at both replicas: it may have been carried out or not.
+    Responded(u16, Value),
+    /// No response from either replica: the request may have been executed.
     Unknown,
 }
 
-/// One user, who goes through something like a proxy: a request that is cut off is sent once more to the other replica.
+/// A user behind a simulated proxy, which repeats a failed request at the other replica.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplicaUser([Client; 2]);
 
@@ -180,31 +182,31 @@ impl ReplicaUser {
 
     /// # Panics
     /// When the answer is a server error other than 503 with `Retry-After`.
-    pub(crate) async fn ask(&self, first: usize, ask: &ReplicaRequest) -> RequestOutcome {
+    pub(crate) async fn send(&self, first: usize, request: &ReplicaRequest) -> RequestOutcome {
         for which in [first, first + 1] {
-            let (method, body) = (ask.method.clone(), ask.body.as_ref());
-            let sent = self
-                .on(which)
-                .try_repeatable(method, &ask.path, body, ask.key.as_deref());
+            let (method, body) = (request.method.clone(), request.body.as_ref());
+            let sent =
+                self.on(which)
+                    .try_repeatable(method, &request.path, body, request.key.as_deref());
             let Ok(reply) = sent.await else { continue };
             let may_retry = reply.headers.contains_key("retry-after");
             assert!(
                 reply.status < 500 || (reply.status == 503 && may_retry),
-                "{ask:?}: {} {}",
+                "{request:?}: {} {}",
                 reply.status,
                 reply.text
             );
-            return RequestOutcome::Said(reply.status, reply.body);
+            return RequestOutcome::Responded(reply.status, reply.body);
         }
         RequestOutcome::Unknown
     }
 
-    /// Asks until somebody answers with success; the id in the answer.
-    pub(crate) async fn acknowledged(&self, first: usize, ask: &ReplicaRequest) -> String {
+    /// Repeats the request until it succeeds. Returns the id in the response.
+    pub(crate) async fn acknowledged(&self, first: usize, request: &ReplicaRequest) -> String {
         wait_for("an acknowledgement", RETRY_TIMEOUT, || async {
-            match self.ask(first, ask).await {
-                RequestOutcome::Said(200, body) => body["id"].as_str().map(str::to_owned),
-                RequestOutcome::Said(..) | RequestOutcome::Unknown => None,
+            match self.send(first, request).await {
+                RequestOutcome::Responded(200, body) => body["id"].as_str().map(str::to_owned),
+                RequestOutcome::Responded(..) | RequestOutcome::Unknown => None,
             }
         })
         .await

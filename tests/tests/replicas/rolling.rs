@@ -1,4 +1,4 @@
-//! Replicas that are stopped and started again one after the other, as an operator upgrades them: nobody notices.
+//! Rolling restarts of replicas, as during an upgrade, behind a load balancer.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,73 +15,78 @@ use crate::replica_pair::{ReplicaPair, ReplicaRequest, ReplicaUser};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
 const USERS: usize = 8;
-/// Between two looks of the balancer at a replica. One failure takes it out, one success brings it back.
-const CHECK: Duration = Duration::from_millis(50);
-/// Much longer than that takes, also on a busy machine.
+/// Interval of the load balancer's health checks. One failure removes a replica, one success adds it.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Much longer than some health checks, also on a busy machine.
 const DRAIN_DELAY: &str = "6s";
-/// Until everything that was begun has ended.
+/// Deadline of all started work.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What a load balancer does: asks both replicas whether they are ready, and sends requests to one that is. Where nobody
-/// listens it tries the other one; what was sent is never sent again.
+/// A load balancer that checks `/ready` of both replicas and sends requests to a ready one. If a replica does not listen,
+/// it tries the other one. It never repeats a sent request.
 #[derive(Default)]
 struct LoadBalancer {
-    is_in: [AtomicBool; 2],
+    is_ready: [AtomicBool; 2],
 }
 
 impl LoadBalancer {
-    /// Looks at both while this goes on.
+    /// Checks both replicas while `work` runs.
     async fn during<T>(&self, urls: [String; 2], work: impl Future<Output = T>) -> T {
         let [one, two] = urls;
         tokio::select! {
-            done = work => done,
-            () = self.look(0, one) => unreachable!("it looks for ever"),
-            () = self.look(1, two) => unreachable!("it looks for ever"),
+            result = work => result,
+            () = self.check(0, one) => unreachable!("the checks never end"),
+            () = self.check(1, two) => unreachable!("the checks never end"),
         }
     }
 
-    async fn look(&self, which: usize, url: String) {
+    async fn check(&self, which: usize, url: String) {
         let probe = Client::new(url, "none");
         loop {
             let ready = probe.try_call(Method::GET, "/ready", None).await;
             let ready = ready.is_ok_and(|answer| answer.status == 200);
-            self.is_in[which].store(ready, Ordering::SeqCst);
-            sleep(CHECK).await;
+            self.is_ready[which].store(ready, Ordering::SeqCst);
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
-    fn has(&self, which: usize) -> bool {
-        self.is_in[which].load(Ordering::SeqCst)
+    fn uses(&self, which: usize) -> bool {
+        self.is_ready[which].load(Ordering::SeqCst)
     }
 
-    /// The answer, or what the user would have seen go wrong.
+    /// The response, or the failure that a user would see.
     async fn send(
         &self,
         user: &ReplicaUser,
         turn: usize,
-        ask: &ReplicaRequest,
+        request: &ReplicaRequest,
     ) -> Result<Value, String> {
-        let first = if self.has(turn % 2) { turn } else { turn + 1 };
+        let first = if self.uses(turn % 2) { turn } else { turn + 1 };
         for which in [first, first + 1] {
-            let body = ask.body.as_ref();
+            let body = request.body.as_ref();
             let sent = user
                 .on(which)
-                .try_repeatable(ask.method.clone(), &ask.path, body, ask.key.as_deref())
+                .try_repeatable(
+                    request.method.clone(),
+                    &request.path,
+                    body,
+                    request.key.as_deref(),
+                )
                 .await;
             match sent {
                 Ok(reply) if reply.status == 200 => return Ok(reply.body),
-                Ok(reply) => return Err(format!("{ask:?}: {} {}", reply.status, reply.text)),
-                // Nothing was sent.
+                Ok(reply) => return Err(format!("{request:?}: {} {}", reply.status, reply.text)),
+                // The connection failed, so no request was sent.
                 Err(error) if error.is_connect() => {}
-                Err(error) => return Err(format!("{ask:?}: {error:?}")),
+                Err(error) => return Err(format!("{request:?}: {error:?}")),
             }
         }
-        Err(format!("{ask:?}: no replica listens"))
+        Err(format!("{request:?}: no replica listens"))
     }
 }
 
-/// Reads until it is over, and starts a conversation now and then, one at least; the tasks.
-async fn lives(
+/// Reads until the test is over, and starts one or two conversations. Returns their start tasks.
+async fn send_requests(
     user: &ReplicaUser,
     number: usize,
     balancer: &LoadBalancer,
@@ -89,18 +94,18 @@ async fn lives(
 ) -> Vec<String> {
     let mut tasks = Vec::new();
     for turn in 0.. {
-        // The last ones' turn to begin may come late where everything is slow.
+        // On a slow machine the first start may come late.
         if is_over.load(Ordering::SeqCst) && !tasks.is_empty() {
             break;
         }
         let read = ReplicaRequest::get(format!("{CONVERSATIONS}/search"));
         let read = balancer.send(user, number + turn, &read).await;
-        read.unwrap_or_else(|seen| panic!("{seen}"));
-        // At different times, so that some are under way at every moment.
+        read.unwrap_or_else(|failure| panic!("{failure}"));
+        // At different times, so that some starts are in progress at any time.
         if turn % 100 == number * 12 && tasks.len() < 2 {
             let start = ReplicaRequest::start(&format!("{number}-{turn}"), "hello");
             let task = balancer.send(user, number + turn, &start).await;
-            let task = task.unwrap_or_else(|seen| panic!("{seen}"));
+            let task = task.unwrap_or_else(|failure| panic!("{failure}"));
             tasks.push(task["id"].as_str().expect("an id").to_owned());
         }
         sleep(Duration::from_millis(40)).await;
@@ -108,11 +113,11 @@ async fn lives(
     tasks
 }
 
-/// Stops and starts each replica twice, each time as soon as the balancer uses both.
-async fn upgrades(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
+/// Restarts each replica twice, when the balancer uses both.
+async fn restart_replicas(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
     for round in 0..4 {
         wait_until("both replicas being used", SETTLE_TIMEOUT, || {
-            balancer.has(0) && balancer.has(1)
+            balancer.uses(0) && balancer.uses(1)
         })
         .await;
         let replica = &mut pair.replicas[round % 2];
@@ -121,9 +126,9 @@ async fn upgrades(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
     }
 }
 
-/// Each request is answered with success, the first time that it is sent, and each start becomes a conversation.
+/// Each request succeeds at the first attempt, and each start becomes a conversation.
 #[tokio::test]
-async fn nobody_notices_that_replicas_are_upgraded() {
+async fn a_rolling_restart_fails_no_request() {
     let drain = [("WORKSPACE_HTTP__DRAIN_DELAY", DRAIN_DELAY)];
     let mut pair = ReplicaPair::configured(&Sandboxing::Process, "", &drain).await;
     let mut users = Vec::new();
@@ -133,17 +138,17 @@ async fn nobody_notices_that_replicas_are_upgraded() {
     let balancer = LoadBalancer::default();
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];
     let is_over = AtomicBool::new(false);
-    let everybody = users.iter().enumerate();
-    let everybody = everybody.map(|(number, user)| lives(user, number, &balancer, &is_over));
-    let upgrades = async {
-        upgrades(&mut pair, &balancer).await;
+    let loops = users.iter().enumerate();
+    let loops = loops.map(|(number, user)| send_requests(user, number, &balancer, &is_over));
+    let restarts = async {
+        restart_replicas(&mut pair, &balancer).await;
         is_over.store(true, Ordering::SeqCst);
     };
-    let all = futures::future::join(join_all(everybody), upgrades);
+    let all = futures::future::join(join_all(loops), restarts);
     let (tasks, ()) = balancer.during(urls, all).await;
     for (user, tasks) in users.iter().zip(&tasks) {
         for id in tasks {
-            let task = wait_for("the end of a start", SETTLE_TIMEOUT, || async {
+            let task = wait_for("a finished start", SETTLE_TIMEOUT, || async {
                 let task = user.on(1).task(id).await;
                 matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
             })
@@ -153,17 +158,17 @@ async fn nobody_notices_that_replicas_are_upgraded() {
     }
 }
 
-/// A replica that is stopped gives its starts away at once: it need not come back, and no lease has to run out.
+/// A stopping replica releases its start tasks at once, so another one continues before the lease expires.
 #[tokio::test]
-async fn a_replica_that_is_stopped_hands_its_starts_over() {
+async fn a_stopping_replica_hands_over_its_starts() {
     let mut pair = ReplicaPair::start(&Sandboxing::docker(), "create-hang").await;
     let user = pair.user("ada").await;
     pair.kill(1);
     let id = user
         .acknowledged(0, &ReplicaRequest::start("hand-over", "hello"))
         .await;
-    // It is under way until its agent server answers, and that it does only to whoever asks again.
-    wait_for("a start that hangs", SETTLE_TIMEOUT, || async {
+    // The agent server does not answer the first request, so the start stays in progress.
+    wait_for("a hanging start", SETTLE_TIMEOUT, || async {
         let task = user.on(0).task(&id).await;
         (task.status == "STARTING_CONVERSATION").then_some(())
     })
@@ -172,12 +177,19 @@ async fn a_replica_that_is_stopped_hands_its_starts_over() {
     pair.stub.set("");
     pair.replicas[0].stop().await;
     let log = pair.replicas[0].log();
-    assert!(log.contains("start handed over"), "it is kept");
-    // Whoever goes on waits for a while whether the other one's request has made the conversation.
-    let task = wait_for("the end of a start handed over", SETTLE_TIMEOUT, || async {
-        let task = user.on(1).task(&id).await;
-        matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
-    })
+    assert!(
+        log.contains("start handed over"),
+        "the start was not handed over"
+    );
+    // The other replica first waits for the result of the former request.
+    let task = wait_for(
+        "a finished start after the handover",
+        SETTLE_TIMEOUT,
+        || async {
+            let task = user.on(1).task(&id).await;
+            matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
+        },
+    )
     .await;
     assert_eq!(task.status, "READY", "{task:?}");
 }

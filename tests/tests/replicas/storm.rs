@@ -1,4 +1,4 @@
-//! Eight users at two replicas, one of which is killed every few seconds, while Postgres is restarted twice.
+//! Eight users at two replicas. One replica is killed every few seconds, and Postgres is restarted twice.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::replica_pair::{ReplicaPair, ReplicaRequest, ReplicaUser, RequestOutco
 const USERS: usize = 8;
 const SANDBOXES: &str = "/api/v1/sandboxes";
 const CONVERSATIONS: &str = "/api/v1/app-conversations";
-/// Everything that a service does by itself sooner or later, after all that.
+/// Deadline for the recovery after the storm.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long, and which numbers.
+/// Duration and randomness of the storm.
 struct StormOptions {
-    lasts: Duration,
-    kill_every: Duration,
+    duration: Duration,
+    kill_interval: Duration,
     seed: u64,
 }
 
@@ -28,8 +28,8 @@ impl StormOptions {
     fn from_environment() -> Self {
         let number = |name, default| number(name).unwrap_or(default);
         Self {
-            lasts: Duration::from_secs(number("REPLICAS_SECONDS", 30)),
-            kill_every: Duration::from_secs(5),
+            duration: Duration::from_secs(number("REPLICAS_SECONDS", 30)),
+            kill_interval: Duration::from_secs(5),
             seed: number("REPLICAS_SEED", 1),
         }
     }
@@ -43,7 +43,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
+/// Pseudorandom numbers, equal in every run (Knuth's constants of MMIX).
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -60,7 +60,7 @@ impl SeededRandom {
     }
 }
 
-/// What one user was told.
+/// The acknowledgements that one user received.
 #[derive(Default)]
 struct ReportedState {
     /// Start tasks that were acknowledged.
@@ -72,42 +72,42 @@ struct ReportedState {
     unknown: usize,
 }
 
-pub(crate) async fn rages(sandboxing: Sandboxing) {
+pub(crate) async fn run(sandboxing: Sandboxing) {
     let options = StormOptions::from_environment();
     let mut pair = ReplicaPair::start(&sandboxing, "").await;
     let mut users: Vec<ReplicaUser> = Vec::new();
     for n in 0..USERS {
         users.push(pair.user(&format!("user-{n}")).await);
     }
-    let end = Instant::now() + options.lasts;
+    let end = Instant::now() + options.duration;
     let work = join_all(users.iter().enumerate().map(|(n, user)| {
         let seed = options.seed.wrapping_mul(1_000_003) + n as u64;
-        lives(user, n, SeededRandom(seed), end)
+        send_requests(user, n, SeededRandom(seed), end)
     }));
-    let (told, ()) = tokio::join!(work, kills(&mut pair, &options, end));
-    show(&told);
-    for (user, told) in users.iter().zip(&told) {
-        settles(user, told).await;
+    let (reported, ()) = tokio::join!(work, kill_replicas(&mut pair, &options, end));
+    print_summary(&reported);
+    for (user, reported) in users.iter().zip(&reported) {
+        assert_settled(user, reported).await;
     }
     let users: Vec<&ReplicaUser> = users.iter().collect();
     pair.assert_consistent(&users).await;
     for user in users {
-        compares(user).await;
+        assert_events_stored(user).await;
     }
 }
 
-/// Kills one replica after the other, and restarts Postgres a third and two thirds of the way.
-async fn kills(pair: &mut ReplicaPair, options: &StormOptions, end: Instant) {
-    let began = Instant::now();
+/// Kills the replicas in turn, and restarts Postgres after one and two thirds of the time.
+async fn kill_replicas(pair: &mut ReplicaPair, options: &StormOptions, end: Instant) {
+    let started_at = Instant::now();
     let mut restarts = vec![("immediate", 2), ("fast", 1)];
     for round in 0.. {
-        sleep(options.kill_every).await;
+        sleep(options.kill_interval).await;
         if Instant::now() >= end {
             return;
         }
         pair.kill(round % 2);
         if let Some(&(mode, parts)) = restarts.last()
-            && began.elapsed() > options.lasts * parts / 3
+            && started_at.elapsed() > options.duration * parts / 3
         {
             restarts.pop();
             pair.postgres.stop(mode);
@@ -119,20 +119,20 @@ async fn kills(pair: &mut ReplicaPair, options: &StormOptions, end: Instant) {
     }
 }
 
-async fn lives(
+async fn send_requests(
     user: &ReplicaUser,
     number: usize,
     mut dice: SeededRandom,
     end: Instant,
 ) -> ReportedState {
-    let mut told = ReportedState::default();
+    let mut reported = ReportedState::default();
     for step in 0.. {
         if Instant::now() >= end {
             break;
         }
         let replica = dice.roll(2);
-        let own = ids(user, replica, &mut told).await;
-        let ask = match dice.roll(8) {
+        let own = ids(user, replica, &mut reported).await;
+        let request = match dice.roll(8) {
             0..=2 => Some(ReplicaRequest::start(
                 &format!("{number}-{step}"),
                 "STEPS=3",
@@ -148,40 +148,43 @@ async fn lives(
                 .map(|id| ReplicaRequest::delete(format!("{SANDBOXES}/{id}?sandbox_id={id}"))),
             _ => Some(ReplicaRequest::get(CONVERSATIONS)),
         };
-        if let Some(ask) = ask {
-            let outcome = user.ask(replica, &ask).await;
-            told.note(&ask, &outcome);
+        if let Some(request) = request {
+            let outcome = user.send(replica, &request).await;
+            reported.note(&request, &outcome);
         }
         sleep(Duration::from_millis(50 + 20 * dice.roll(10) as u64)).await;
     }
-    told
+    reported
 }
 
 impl ReportedState {
-    fn note(&mut self, ask: &ReplicaRequest, outcome: &RequestOutcome) {
+    fn note(&mut self, request: &ReplicaRequest, outcome: &RequestOutcome) {
         self.requests += 1;
         match outcome {
-            RequestOutcome::Said(200, body) if ask.key.is_some() => {
+            RequestOutcome::Responded(200, body) if request.key.is_some() => {
                 let id = body["id"].as_str().expect("a task has an id").to_owned();
                 self.starts.insert(id);
             }
-            RequestOutcome::Said(200, _) if ask.method == reqwest::Method::DELETE => {
-                let (_, id) = ask.path.split_once("sandbox_id=").expect("our own path");
+            RequestOutcome::Responded(200, _) if request.method == reqwest::Method::DELETE => {
+                let (_, id) = request
+                    .path
+                    .split_once("sandbox_id=")
+                    .expect("our own path");
                 self.deleted.insert(id.to_owned());
             }
-            RequestOutcome::Said(503, _) => self.unavailable += 1,
-            RequestOutcome::Said(..) => {}
+            RequestOutcome::Responded(503, _) => self.unavailable += 1,
+            RequestOutcome::Responded(..) => {}
             RequestOutcome::Unknown => self.unknown += 1,
         }
     }
 }
 
-/// Sandboxes of this user, if the store can be asked.
-async fn ids(user: &ReplicaUser, replica: usize, told: &mut ReportedState) -> Vec<String> {
-    let ask = ReplicaRequest::get(format!("{SANDBOXES}/search"));
-    let outcome = user.ask(replica, &ask).await;
-    told.note(&ask, &outcome);
-    let RequestOutcome::Said(200, page) = outcome else {
+/// Ids of the user's sandboxes; empty if the store is down.
+async fn ids(user: &ReplicaUser, replica: usize, reported: &mut ReportedState) -> Vec<String> {
+    let request = ReplicaRequest::get(format!("{SANDBOXES}/search"));
+    let outcome = user.send(replica, &request).await;
+    reported.note(&request, &outcome);
+    let RequestOutcome::Responded(200, page) = outcome else {
         return Vec::new();
     };
     let items = page["items"].as_array().into_iter().flatten();
@@ -190,32 +193,28 @@ async fn ids(user: &ReplicaUser, replica: usize, told: &mut ReportedState) -> Ve
         .collect()
 }
 
-/// Every acknowledged start has ended, once, with a cause if it failed; what was deleted stays deleted.
-async fn settles(user: &ReplicaUser, told: &ReportedState) {
-    for id in &told.starts {
-        let task = wait_for(
-            "the end of an acknowledged start",
-            SETTLE_TIMEOUT,
-            || async {
-                let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
-                let found = user.on(0).get(&path).await.ok();
-                // The tasks of deleted conversations go with them.
-                let ended = found[0].is_null()
-                    || found[0]["status"] == "READY"
-                    || found[0]["status"] == "ERROR";
-                ended.then(|| found[0].clone())
-            },
-        )
+/// Every acknowledged start has finished once, with a cause if it failed. Deleted sandboxes stay deleted.
+async fn assert_settled(user: &ReplicaUser, reported: &ReportedState) {
+    for id in &reported.starts {
+        let task = wait_for("a finished start", SETTLE_TIMEOUT, || async {
+            let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
+            let found = user.on(0).get(&path).await.ok();
+            // Tasks of deleted conversations are deleted, too.
+            let ended = found[0].is_null()
+                || found[0]["status"] == "READY"
+                || found[0]["status"] == "ERROR";
+            ended.then(|| found[0].clone())
+        })
         .await;
         if task["status"] == "ERROR" {
             let cause = task["detail"].as_str().unwrap_or_default();
-            assert!(!cause.is_empty(), "failed without a cause: {task}");
+            assert!(!cause.is_empty(), "a start failed without a cause: {task}");
         }
     }
     for sandbox in user.on(1).sandboxes().await {
         assert!(
-            !told.deleted.contains(&sandbox.id),
-            "came back: {sandbox:?}"
+            !reported.deleted.contains(&sandbox.id),
+            "a deleted sandbox exists: {sandbox:?}"
         );
     }
     let tasks = user
@@ -230,12 +229,12 @@ async fn settles(user: &ReplicaUser, told: &ReportedState) {
     assert_eq!(
         distinct.len(),
         conversations.len(),
-        "a conversation of two starts"
+        "two start tasks created the same conversation"
     );
 }
 
-/// The log of each conversation that can be asked is in the store, each event once.
-async fn compares(user: &ReplicaUser) {
+/// The store has each event of every running conversation once.
+async fn assert_events_stored(user: &ReplicaUser) {
     for conversation in user.on(0).conversations().await {
         if conversation.sandbox_status != "RUNNING" {
             continue;
@@ -254,7 +253,7 @@ async fn compares(user: &ReplicaUser) {
         })
         .await;
         let distinct: BTreeSet<&String> = ours.iter().collect();
-        assert_eq!(distinct.len(), ours.len(), "an event is there twice");
+        assert_eq!(distinct.len(), ours.len(), "an event is stored twice");
     }
 }
 
@@ -262,10 +261,10 @@ fn id(event: &Value) -> String {
     event["id"].as_str().unwrap_or_default().to_owned()
 }
 
-fn show(told: &[ReportedState]) {
-    let sum = |of: fn(&ReportedState) -> usize| told.iter().map(of).sum::<usize>();
+fn print_summary(reported: &[ReportedState]) {
+    let sum = |of: fn(&ReportedState) -> usize| reported.iter().map(of).sum::<usize>();
     print_line(&format!(
-        "{} requests, {} starts acknowledged, {} answered 503, {} cut off at both replicas",
+        "{} requests, {} starts acknowledged, {} answered 503, {} without a response from either replica",
         sum(|t| t.requests),
         sum(|t| t.starts.len()),
         sum(|t| t.unavailable),

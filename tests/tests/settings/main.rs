@@ -1,5 +1,5 @@
-//! Many writers at once on one user's settings, tokens and secrets: nothing that was acknowledged is lost, and nobody is
-//! answered with a server error. And git tokens that are verified.
+//! Concurrent writers of one user's settings, tokens and secrets: no acknowledged change is lost, and no response is a
+//! server error. Also verification of git tokens.
 
 mod verify;
 
@@ -10,12 +10,12 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Any 32 bytes will do.
+/// Any 32 bytes.
 const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const SETTINGS: &str = "/api/v1/settings";
 const PROVIDERS: [&str; 5] = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
-/// Names that hold one number each: every writer has a place of its own, in one document.
+/// Concurrent writers, each of its own value.
 const WRITERS: usize = 50;
 
 /// One change.
@@ -34,7 +34,7 @@ impl Change {
     }
 }
 
-/// Fifty changes, each of something else: model options, plain fields of both APIs, tokens, profiles, secrets.
+/// Fifty changes of different values: model options, plain fields of both APIs, tokens, profiles, secrets.
 fn changes() -> Vec<Change> {
     let option = |n: usize| {
         let body =
@@ -74,9 +74,9 @@ fn changes() -> Vec<Change> {
     all
 }
 
-/// All at once, in turn through the given clients (of one user).
-async fn storm(clients: &[Client]) {
-    // Profiles need settings to be there.
+/// Sends all changes concurrently, in turn through the given clients of one user.
+async fn send_all_changes(clients: &[Client]) {
+    // Profiles need existing settings.
     let _ = clients[0].post(SETTINGS, &json!({})).await.ok();
     let changes = changes();
     let sent = changes.iter().enumerate().map(|(n, change)| {
@@ -91,11 +91,11 @@ async fn storm(clients: &[Client]) {
         );
     }
     for client in clients {
-        nothing_is_lost(client).await;
+        assert_nothing_lost(client).await;
     }
 }
 
-async fn nothing_is_lost(client: &Client) {
+async fn assert_nothing_lost(client: &Client) {
     let settings = client.get(SETTINGS).await.ok();
     let options = settings["agent_settings"]["llm"]["litellm_extra_body"].clone();
     let expected: Value = (0..20).map(|n| (format!("w{n}"), json!(n))).collect();
@@ -130,9 +130,9 @@ async fn nothing_is_lost(client: &Client) {
 }
 
 #[tokio::test]
-async fn fifty_writers_at_once_lose_nothing() {
+async fn fifty_concurrent_writers_lose_nothing() {
     let service = Service::start().await;
-    storm(&[service.admin()]).await;
+    send_all_changes(&[service.admin()]).await;
 }
 
 #[tokio::test]
@@ -147,12 +147,12 @@ async fn fifty_writers_at_two_replicas_lose_nothing() {
     };
     let (one, two) = (replica().await, replica().await);
     let at = |service: &Service| Client::new(service.url(), FIRST_KEY);
-    storm(&[at(&one), at(&two)]).await;
+    send_all_changes(&[at(&one), at(&two)]).await;
 }
 
-/// One replica has a long queue, the other one writer, who must not wait for the whole of it, and no server error.
+/// One replica has a long queue. The single writer at the other one gets through, without a server error.
 #[tokio::test]
-async fn a_busy_replica_does_not_keep_the_other_one_out() {
+async fn a_busy_replica_does_not_block_writers_of_another_one() {
     let postgres = Postgres::start();
     let replica = async || {
         let builder = Service::builder()
@@ -161,22 +161,22 @@ async fn a_busy_replica_does_not_keep_the_other_one_out() {
             .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
         builder.start().await
     };
-    let (busy, calm) = (replica().await, replica().await);
+    let (busy, idle) = (replica().await, replica().await);
     let at = |service: &Service| Client::new(service.url(), FIRST_KEY);
-    let (busy, calm) = (at(&busy), at(&calm));
+    let (busy, idle) = (at(&busy), at(&idle));
     let queue = (0..90).map(|n| {
         let body =
             json!({"agent_settings_diff": {"llm": {"litellm_extra_body": {format!("w{n}"): n}}}});
         let busy = busy.clone();
         async move { busy.call(Method::POST, SETTINGS, Some(&body)).await.status }
     });
-    let one_by_one = async {
+    let single_writer = async {
         for n in 0..20 {
             let body = json!({"agent_settings_diff": {"llm": {"litellm_extra_body": {format!("c{n}"): n}}}});
-            let _ = calm.post(SETTINGS, &body).await.ok();
+            let _ = idle.post(SETTINGS, &body).await.ok();
         }
     };
-    let (statuses, ()) = futures::join!(join_all(queue), one_by_one);
+    let (statuses, ()) = futures::join!(join_all(queue), single_writer);
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     let settings = busy.get(SETTINGS).await.ok();
     let options = settings["agent_settings"]["llm"]["litellm_extra_body"].as_object();

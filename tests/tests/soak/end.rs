@@ -1,4 +1,4 @@
-//! After the storm: what is there is what users were told, and once they have deleted it, nothing is.
+//! Checks at the end: the state matches the acknowledgements, and after deletion no resource remains.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -13,8 +13,7 @@ use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::soak_client::{SoakAnswer, SoakClient};
 use crate::user_loop::{SoakUser, settle};
 
-/// Everything that the service does by itself sooner or later: a pass of its keeper, the network of sandboxes that is
-/// removed when it was idle for a while.
+/// Deadline for background work of the service, such as the reconciler, and the removal of an idle network.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -35,20 +34,22 @@ pub(crate) async fn compare(
         let expected: BTreeSet<String> = own.map(|life| life.id.clone()).collect();
         let seen = ids(client, key).await?;
         if seen != expected {
-            return Err(format!("a user sees {seen:?}, and should see {expected:?}"));
+            return Err(format!(
+                "a user has the sandboxes {seen:?} instead of {expected:?}"
+            ));
         }
     }
-    let (engine, instance) = place(service)?;
-    let began = Instant::now();
+    let (engine, instance) = engine_and_instance(service)?;
+    let started_at = Instant::now();
     for life in &mut kept {
         loop {
             let containers = engine.containers_of(&instance);
             let status = status(client, life).await?;
-            let Err(difference) = agree(&status, &life.id, &containers) else {
+            let Err(difference) = check_containers(&status, &life.id, &containers) else {
                 break;
             };
-            if began.elapsed() > RECONCILE_TIMEOUT {
-                return Err(life.wrong(difference));
+            if started_at.elapsed() > RECONCILE_TIMEOUT {
+                return Err(life.failure(difference));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -62,15 +63,17 @@ async fn status(client: &SoakClient, life: &mut SandboxLife) -> Result<String, S
     let path = format!("/api/v1/sandboxes?id={}", life.id);
     let seen = client.read(&life.key, &path).await?;
     if !life.fits(&seen[0]) {
-        return Err(life.wrong(format!("it changed by itself: {seen}")));
+        return Err(life.failure(format!("it changed without a request: {seen}")));
     }
     Ok(seen[0]["status"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Whether a RUNNING sandbox has one container that is up, and any other none.
-fn agree(status: &str, id: &str, containers: &[Container]) -> Result<(), String> {
-    let of = containers.iter().filter(|it| it.sandbox == id);
-    let (up, down): (Vec<_>, Vec<_>) = of.partition(|it| it.is_up());
+/// Checks that a RUNNING sandbox has one running container, and others have none.
+fn check_containers(status: &str, id: &str, containers: &[Container]) -> Result<(), String> {
+    let own = containers
+        .iter()
+        .filter(|container| container.sandbox == id);
+    let (up, down): (Vec<_>, Vec<_>) = own.partition(|container| container.is_up());
     match (status, up.len(), down.len()) {
         ("RUNNING", 1, 0) | ("PAUSED", 0, 1) | ("PAUSED" | "MISSING", 0, 0) => Ok(()),
         _ => Err(format!(
@@ -79,19 +82,19 @@ fn agree(status: &str, id: &str, containers: &[Container]) -> Result<(), String>
     }
 }
 
-/// Deletes everything, looks whether capacity is free, deletes that, too, and looks what is left anywhere.
-pub(crate) async fn nothing_is_left(
+/// Deletes all sandboxes, checks that their capacity is free, and checks that no resource remains.
+pub(crate) async fn assert_nothing_left(
     service: &mut Service,
     users: &[SoakUser],
     client: &SoakClient,
 ) -> Result<(), String> {
     delete_all(users, client).await?;
-    no_rows(service).await?;
-    capacity_is_free(service, users, client).await?;
+    wait_for_no_rows(service).await?;
+    check_free_capacity(service, users, client).await?;
     delete_all(users, client).await?;
-    no_rows(service).await?;
-    let (engine, instance) = place(service)?;
-    until("the end of all containers, volumes and networks", || {
+    wait_for_no_rows(service).await?;
+    let (engine, instance) = engine_and_instance(service)?;
+    until("removal of all containers, volumes and networks", || {
         let containers = engine.containers_of(&instance);
         let volumes = engine.volumes_of(&instance);
         let networks = engine.networks_of(&instance);
@@ -99,8 +102,8 @@ pub(crate) async fn nothing_is_left(
         (!is_empty).then(|| format!("{containers:?} {volumes:?} {networks:?}"))
     })
     .await?;
-    until("the end of the rules about the metadata address", || {
-        // Without rights there are none, and nothing is listed.
+    until("removal of the rules about the metadata address", || {
+        // Without permission there are no rules.
         let rules = Command::new("iptables").args(["-w", "10", "-S"]).output();
         let rules = String::from_utf8_lossy(&rules.ok()?.stdout).into_owned();
         let own: Vec<&str> = rules
@@ -117,8 +120,8 @@ async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), Strin
         let key = user.client.key();
         for id in ids(client, key).await? {
             let (method, path) = DesiredState::Deleted.request(&id);
-            let answer = client.ask(key, &method, &path, None).await;
-            if !matches!(answer, SoakAnswer::Said(200..=299, _)) {
+            let answer = client.send(key, &method, &path, None).await;
+            if !matches!(answer, SoakAnswer::Responded(200..=299, _)) {
                 return Err(format!("deleting {id}: {answer}"));
             }
         }
@@ -126,8 +129,8 @@ async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), Strin
     Ok(())
 }
 
-/// With caps of one per user and one too few for all users.
-async fn capacity_is_free(
+/// Sets caps of one sandbox per user, and of one fewer than there are users.
+async fn check_free_capacity(
     service: &mut Service,
     users: &[SoakUser],
     client: &SoakClient,
@@ -138,40 +141,40 @@ async fn capacity_is_free(
     service.restart().await;
     let start = async |user: &SoakUser| {
         client
-            .ask(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
+            .send(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
             .await
     };
     for (number, user) in users.iter().enumerate() {
         let is_last = number + 1 == users.len();
         match start(user).await {
-            SoakAnswer::Said(200..=299, _) if !is_last => {}
-            SoakAnswer::Said(429, _) if is_last => {}
+            SoakAnswer::Responded(200..=299, _) if !is_last => {}
+            SoakAnswer::Responded(429, _) if is_last => {}
             other => return Err(format!("start {number} with a cap of {all}: {other}")),
         }
     }
     match start(&users[0]).await {
-        SoakAnswer::Said(429, _) => Ok(()),
+        SoakAnswer::Responded(429, _) => Ok(()),
         other => Err(format!("a second start with a cap of one: {other}")),
     }
 }
 
-/// The service's own table, which users do not see all of.
-async fn no_rows(service: &Service) -> Result<(), String> {
+/// Waits until the table of sandboxes, which contains rows that the API hides, is empty.
+async fn wait_for_no_rows(service: &Service) -> Result<(), String> {
     const COUNT: &str = "
 import sqlite3, sys
 db = sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True)
 print(db.execute('select count(*) from sandboxes').fetchone()[0])
 ";
     let database = service.data().join("agent-workspace.db");
-    until("the end of all rows", || {
+    until("empty table of sandboxes", || {
         let mut count = Command::new("python3");
         count.args(["-c", COUNT]).arg(&database);
-        let said = match count.output() {
+        let count_text = match count.output() {
             Ok(output) => [output.stdout, output.stderr].concat(),
-            Err(error) => return Some(format!("python3 cannot be run: {error}")),
+            Err(error) => return Some(format!("cannot run python3: {error}")),
         };
-        let said = String::from_utf8_lossy(&said).trim().to_owned();
-        (said != "0").then_some(said)
+        let count_text = String::from_utf8_lossy(&count_text).trim().to_owned();
+        (count_text != "0").then_some(count_text)
     })
     .await
 }
@@ -181,25 +184,23 @@ async fn ids(client: &SoakClient, key: &str) -> Result<BTreeSet<String>, String>
         .read(key, "/api/v1/sandboxes/search?limit=100")
         .await?;
     let items = list["items"].as_array().into_iter().flatten();
-    let ids = items.filter_map(|it: &Value| it["id"].as_str());
+    let ids = items.filter_map(|item: &Value| item["id"].as_str());
     Ok(ids.map(str::to_owned).collect())
 }
 
-fn place(service: &Service) -> Result<(Engine, String), String> {
+fn engine_and_instance(service: &Service) -> Result<(Engine, String), String> {
     match (service.sandboxing(), service.instance()) {
         (Sandboxing::Docker(engine), Some(instance)) => Ok((engine.clone(), instance)),
         _ => Err("the service runs no containers".to_owned()),
     }
 }
 
-/// Asks until nothing is in the way any more.
-async fn until(what: &str, mut in_the_way: impl FnMut() -> Option<String>) -> Result<(), String> {
-    let began = Instant::now();
-    while let Some(left) = in_the_way() {
-        if began.elapsed() > RECONCILE_TIMEOUT {
-            return Err(format!(
-                "waited {RECONCILE_TIMEOUT:?} in vain for {what}: {left}"
-            ));
+/// Polls until there is no obstacle.
+async fn until(what: &str, mut obstacle: impl FnMut() -> Option<String>) -> Result<(), String> {
+    let started_at = Instant::now();
+    while let Some(left) = obstacle() {
+        if started_at.elapsed() > RECONCILE_TIMEOUT {
+            return Err(format!("no {what} within {RECONCILE_TIMEOUT:?}: {left}"));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

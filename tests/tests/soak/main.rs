@@ -1,9 +1,8 @@
-//! Eight users start, pause, resume and delete containers in an order that a number chooses, while the service is killed
-//! again and again: nothing that was acknowledged is lost, and in the end nothing is left.
+//! Eight users start, pause, resume and delete containers in a pseudorandom order while the service is killed repeatedly. No
+//! acknowledged change is lost, and in the end no resource remains.
 //!
-//! A short form runs with the other suites. `cargo xtask soak --sandboxes 200 --kills 20 --seed 42` is the long one; the
-//! number decides what is done and when the service dies, not how the machine schedules it, so a failure may need a few runs
-//! to come again.
+//! A short form runs with the other suites; `cargo xtask soak --sandboxes 200 --kills 20 --seed 42` is the long one. The seed
+//! determines requests and kills, not the scheduling of the machine, so a failure may need several runs to appear again.
 
 mod end;
 mod sandbox_life;
@@ -24,24 +23,24 @@ use crate::soak_client::SoakClient;
 use crate::user_loop::{SoakUser, UserLoop};
 
 const USERS: usize = 8;
-/// Each has at most [`lane::MAX_CONCURRENT`] sandboxes at once.
+/// Each has at most [`user_loop::MAX_CONCURRENT`] sandboxes at once.
 const MAX_USER_LOOPS: usize = 16;
-/// After its moment has come, a kill waits for up to so many milliseconds.
-const KILL_DELAY: usize = 400;
+/// Maximum additional delay of a kill.
+const MAX_KILL_DELAY_MILLIS: usize = 400;
 
-/// How far the storm is.
+/// The progress of all users.
 #[derive(Default)]
 struct SoakProgress {
-    /// Sandboxes begun, and lives ended or kept: twice the number of sandboxes in the end.
+    /// Started sandboxes plus finished ones: twice the number of sandboxes in the end.
     events: Cell<usize>,
     is_over: Cell<bool>,
-    wrong: RefCell<Vec<String>>,
+    failures: RefCell<Vec<String>>,
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_kills() {
+async fn killed_services_lose_no_acknowledged_change_and_leave_no_resource() {
     let options = SoakOptions::from_environment();
-    let began = Instant::now();
+    let started_at = Instant::now();
     let stub = Stub::new();
     let builder = Service::builder()
         .sandboxing(&Sandboxing::docker())
@@ -55,13 +54,13 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
     let client = SoakClient::new(&service.url());
     let progress = SoakProgress::default();
 
-    let kept = storm(&mut service, options, &users, &client, &progress).await;
-    let wrong = progress.wrong.borrow().join("\n\n");
-    assert!(wrong.is_empty(), "seed {}: {wrong}", options.seed);
+    let kept = run_users(&mut service, options, &users, &client, &progress).await;
+    let failures = progress.failures.borrow().join("\n\n");
+    assert!(failures.is_empty(), "seed {}: {failures}", options.seed);
     let lost = end::compare(&service, &users, &client, kept).await;
     assert!(lost.is_ok(), "seed {}: {}", options.seed, lost.unwrap_err());
     let memory = resident(service.pid()).unwrap_or_default() >> 20;
-    let left = end::nothing_is_left(&mut service, &users, &client).await;
+    let left = end::assert_nothing_left(&mut service, &users, &client).await;
     assert!(left.is_ok(), "seed {}: {}", options.seed, left.unwrap_err());
     print_line(&format!(
         "soak with seed {}: {} kills, {USERS} users, {} sandboxes, {client}, {} s, {memory} MiB resident; left: no \
@@ -69,12 +68,12 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
         options.seed,
         options.kills,
         options.sandboxes,
-        began.elapsed().as_secs(),
+        started_at.elapsed().as_secs(),
     ));
 }
 
-/// All lanes at once, and the kills. Returns the sandboxes that nobody deleted.
-async fn storm(
+/// Runs all users and the kills concurrently. Returns the sandboxes that were not deleted.
+async fn run_users(
     service: &mut Service,
     options: SoakOptions,
     users: &[SoakUser],
@@ -82,42 +81,42 @@ async fn storm(
     progress: &SoakProgress,
 ) -> Vec<SandboxLife> {
     let count = MAX_USER_LOOPS.min(options.sandboxes.div_ceil(3)).max(1);
-    let lanes = (0..count).map(|number| {
+    let loops = (0..count).map(|number| {
         let share = options.sandboxes / count + usize::from(number < options.sandboxes % count);
-        let lane = UserLoop::new(
+        let user_loop = UserLoop::new(
             client,
             &users[number % users.len()],
             SeededRandom::new(options.seed, number),
             share,
         );
-        run(lane, progress)
+        run(user_loop, progress)
     });
-    let lanes = async {
-        let kept = join_all(lanes).await;
+    let loops = async {
+        let kept = join_all(loops).await;
         progress.is_over.set(true);
         kept.into_iter().flatten().collect()
     };
-    let (kept, ()) = join(lanes, kills(service, options, progress)).await;
+    let (kept, ()) = join(loops, kill_service(service, options, progress)).await;
     kept
 }
 
-async fn run(mut lane: UserLoop<'_>, progress: &SoakProgress) -> Vec<SandboxLife> {
+async fn run(mut user_loop: UserLoop<'_>, progress: &SoakProgress) -> Vec<SandboxLife> {
     while !progress.is_over.get() {
-        match lane.step().await {
+        match user_loop.step().await {
             Ok(Some(events)) => progress.events.set(progress.events.get() + events),
             Ok(None) => break,
-            Err(wrong) => {
-                print_line(&wrong);
-                progress.wrong.borrow_mut().push(wrong);
+            Err(failure) => {
+                print_line(&failure);
+                progress.failures.borrow_mut().push(failure);
                 progress.is_over.set(true);
             }
         }
     }
-    lane.into_lives()
+    user_loop.into_lives()
 }
 
-/// Kills the service at moments that are spread over the whole storm, some of them while it is still looking around.
-async fn kills(service: &mut Service, options: SoakOptions, progress: &SoakProgress) {
+/// Kills the service at pseudorandom moments, some of them during its start.
+async fn kill_service(service: &mut Service, options: SoakOptions, progress: &SoakProgress) {
     let mut dice = SeededRandom::new(options.seed, usize::MAX);
     let all = 2 * options.sandboxes;
     let mut moments: Vec<usize> = (0..options.kills).map(|_| 1 + dice.roll(all - 2)).collect();
@@ -126,11 +125,11 @@ async fn kills(service: &mut Service, options: SoakOptions, progress: &SoakProgr
         while progress.events.get() < moment && !progress.is_over.get() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // A storm with something wrong ends early.
-        if !progress.wrong.borrow().is_empty() {
+        // A failure ends the test early.
+        if !progress.failures.borrow().is_empty() {
             return;
         }
-        let delay = u64::try_from(dice.roll(KILL_DELAY)).unwrap_or(0);
+        let delay = u64::try_from(dice.roll(MAX_KILL_DELAY_MILLIS)).unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(delay)).await;
         service.restart().await;
         print_line(&format!(

@@ -1,4 +1,4 @@
-//! What one sandbox must be: a model beside the service.
+//! A model of the state that a sandbox may have.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub(crate) enum DesiredState {
 }
 
 impl DesiredState {
-    /// The request that says it.
+    /// The request for this state.
     pub(crate) fn request(self, id: &str) -> (Method, String) {
         match self {
             Self::Running => (Method::POST, format!("/api/v1/sandboxes/{id}/resume")),
@@ -29,16 +29,16 @@ impl DesiredState {
     }
 }
 
-/// One sandbox, as its user knows it.
+/// A sandbox from the view of its user.
 pub(crate) struct SandboxLife {
     pub(crate) id: String,
-    /// Its owner's.
+    /// The owner's API key.
     pub(crate) key: String,
-    /// Everything that may be wanted now: one wish after an acknowledgement, more after requests that were cut off.
-    wishes: BTreeSet<DesiredState>,
+    /// The possible desired states: one after an acknowledgement, several after requests without a response.
+    possible: BTreeSet<DesiredState>,
     /// Seen RUNNING.
     pub(crate) has_run: bool,
-    /// How many things are still done with it.
+    /// Remaining steps.
     pub(crate) steps: usize,
     history: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl SandboxLife {
         Self {
             id: id.to_owned(),
             key: key.to_owned(),
-            wishes: BTreeSet::from([DesiredState::Running]),
+            possible: BTreeSet::from([DesiredState::Running]),
             has_run: false,
             steps,
             history: Vec::new(),
@@ -60,58 +60,58 @@ impl SandboxLife {
             .push(format!("{:8.3} s  {what}", at.as_secs_f64()));
     }
 
-    /// Acknowledged.
-    pub(crate) fn is(&mut self, wish: DesiredState) {
-        self.wishes = BTreeSet::from([wish]);
+    /// Records an acknowledged change.
+    pub(crate) fn acknowledge(&mut self, state: DesiredState) {
+        self.possible = BTreeSet::from([state]);
     }
 
-    /// Perhaps carried out.
-    pub(crate) fn may_be(&mut self, wish: DesiredState) {
-        self.wishes.insert(wish);
+    /// Records a change that may have been executed.
+    pub(crate) fn add_possible(&mut self, state: DesiredState) {
+        self.possible.insert(state);
     }
 
-    pub(crate) fn can_be(&self, wish: DesiredState) -> bool {
-        self.wishes.contains(&wish)
+    pub(crate) fn can_be(&self, state: DesiredState) -> bool {
+        self.possible.contains(&state)
     }
 
-    /// Known to be gone.
+    /// Whether the sandbox is certainly deleted.
     pub(crate) fn is_over(&self) -> bool {
-        self.wishes.len() == 1 && self.can_be(DesiredState::Deleted)
+        self.possible.len() == 1 && self.can_be(DesiredState::Deleted)
     }
 
-    /// Whether the service may say this of it right now: the document, or `null`.
+    /// Whether the service may respond with this document, or with `null`, at the moment.
     pub(crate) fn fits(&mut self, seen: &Value) -> bool {
         if seen.is_null() {
             return self.can_be(DesiredState::Deleted);
         }
-        if self.wishes.remove(&DesiredState::Deleted) && self.wishes.is_empty() {
-            // Acknowledged, and still to be seen.
-            self.wishes.insert(DesiredState::Deleted);
+        if self.possible.remove(&DesiredState::Deleted) && self.possible.is_empty() {
+            // The deletion was acknowledged, and the sandbox still exists.
+            self.possible.insert(DesiredState::Deleted);
             return false;
         }
         let status = seen["status"].as_str().unwrap_or_default();
         self.has_run |= status == "RUNNING";
         match status {
-            // Seen before the pause that may have been asked for.
+            // Before a pause that may have been requested.
             "STARTING" | "RUNNING" => self.can_be(DesiredState::Running),
             "PAUSED" => self.can_be(DesiredState::Paused),
-            "MISSING" => self.can_be(DesiredState::Paused) && self.never_began(seen),
+            "MISSING" => self.can_be(DesiredState::Paused) && self.was_paused_before_start(seen),
             _ => false,
         }
     }
 
-    /// Paused before there was anything to pause.
-    fn never_began(&self, seen: &Value) -> bool {
+    /// Whether the sandbox was paused before it had a container.
+    fn was_paused_before_start(&self, seen: &Value) -> bool {
         let detail = seen["status_detail"].as_str().unwrap_or_default();
         !self.has_run
             && detail.starts_with("nothing was left of the sandbox when it was to be paused")
     }
 
-    /// What is wrong, with everything that was done to it.
-    pub(crate) fn wrong(&self, what: impl std::fmt::Display) -> String {
+    /// Describes a failure with the history of the sandbox.
+    pub(crate) fn failure(&self, what: impl std::fmt::Display) -> String {
         let mut text = format!(
-            "{what}\nsandbox {} may be wanted {:?}; its history:\n",
-            self.id, self.wishes
+            "{what}\nsandbox {} may have the desired states {:?}; its history:\n",
+            self.id, self.possible
         );
         for line in &self.history {
             // Writing to a string cannot fail.
@@ -128,22 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_finds_what_was_lost() {
+    fn the_model_rejects_lost_changes() {
         let seen = |status: &str| json!({"status": status, "status_detail": null});
         let mut life = SandboxLife::new("s", "k", 0);
         assert!(life.fits(&seen("STARTING")) && life.fits(&seen("RUNNING")));
-        for wrong in [seen("PAUSED"), seen("ERROR"), seen("MISSING"), Value::Null] {
-            assert!(!life.fits(&wrong), "{wrong}");
+        for invalid in [seen("PAUSED"), seen("ERROR"), seen("MISSING"), Value::Null] {
+            assert!(!life.fits(&invalid), "{invalid}");
         }
-        life.may_be(DesiredState::Paused);
+        life.add_possible(DesiredState::Paused);
         assert!(life.fits(&seen("PAUSED")) && life.fits(&seen("RUNNING")));
-        life.is(DesiredState::Paused);
+        life.acknowledge(DesiredState::Paused);
         assert!(!life.fits(&seen("RUNNING")) && life.fits(&seen("PAUSED")));
-        life.may_be(DesiredState::Deleted);
+        life.add_possible(DesiredState::Deleted);
         assert!(life.fits(&Value::Null));
         assert!(life.fits(&seen("PAUSED")), "the request was lost");
-        assert!(!life.fits(&Value::Null), "it was there a moment ago");
-        life.is(DesiredState::Deleted);
+        assert!(!life.fits(&Value::Null), "the sandbox existed a moment ago");
+        life.acknowledge(DesiredState::Deleted);
         assert!(life.is_over() && life.fits(&Value::Null));
         assert!(!life.fits(&seen("PAUSED")) && !life.fits(&seen("PAUSED")));
     }

@@ -1,15 +1,15 @@
-//! How much, and chance.
+//! Options and pseudorandom numbers.
 
 use std::str::FromStr;
 
-/// What the storm is like; the short form unless `SOAK_SANDBOXES`, `SOAK_KILLS` or `SOAK_SEED` say otherwise.
+/// The size of the test: the short form, unless `SOAK_SANDBOXES`, `SOAK_KILLS` or `SOAK_SEED` is set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SoakOptions {
-    /// How many are made in all.
+    /// Number of sandboxes.
     pub(crate) sandboxes: usize,
-    /// How often the service dies.
+    /// Number of kills.
     pub(crate) kills: usize,
-    /// Chooses everything.
+    /// Seed of the pseudorandom numbers.
     pub(crate) seed: u64,
 }
 
@@ -30,18 +30,18 @@ fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
     )]
     let text = std::env::var(name).ok()?;
     let number = text.parse();
-    Some(number.unwrap_or_else(|error| panic!("{name} is no number: {error:?}")))
+    Some(number.unwrap_or_else(|error| panic!("{name} must be a number: {error:?}")))
 }
 
-/// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
+/// Pseudorandom numbers, equal in every run (Knuth's constants of MMIX).
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// A sequence of its own for each of those who roll.
-    pub(crate) fn new(seed: u64, who: usize) -> Self {
-        let who = u64::try_from(who).unwrap_or(u64::MAX);
-        let mut dice = Self(seed.wrapping_mul(1_000_003).wrapping_add(who));
-        // Neighbours begin alike.
+    /// A separate sequence for each `stream`.
+    pub(crate) fn new(seed: u64, stream: usize) -> Self {
+        let stream = u64::try_from(stream).unwrap_or(u64::MAX);
+        let mut dice = Self(seed.wrapping_mul(1_000_003).wrapping_add(stream));
+        // Sequences of similar seeds start with similar numbers.
         dice.roll(2);
         dice.roll(2);
         dice

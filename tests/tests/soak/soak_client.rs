@@ -1,4 +1,4 @@
-//! Requests to a service that dies now and then.
+//! Requests to a service that is killed repeatedly.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,31 +9,31 @@ use acceptance::proxy::relay::way_to;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// More than the service takes to say that it takes longer.
+/// Longer than the service's own request deadline.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Until a killed service answers again.
+/// Deadline for a killed service to answer again.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SoakAnswer {
     /// A status and a document.
-    Said(u16, Value),
-    /// Nothing: it may have been carried out, or not.
-    Cut(String),
+    Responded(u16, Value),
+    /// No response: the request may have been executed.
+    NoResponse(String),
 }
 
 impl fmt::Display for SoakAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(status, body) => write!(f, "{status} {}", brief(body)),
-            Self::Cut(how) => write!(f, "cut ({how})"),
+            Self::Responded(status, body) => write!(f, "{status} {}", brief(body)),
+            Self::NoResponse(how) => write!(f, "no response ({how})"),
         }
     }
 }
 
-/// Without keys and addresses.
+/// The document without keys and addresses.
 fn brief(body: &Value) -> String {
     let body = if body[0].is_object() { &body[0] } else { body };
     if body["id"].is_null() {
@@ -45,16 +45,16 @@ fn brief(body: &Value) -> String {
     )
 }
 
-/// Where all users go in.
+/// The client of all users.
 pub(crate) struct SoakClient {
     http: reqwest::Client,
     url: String,
-    began: Instant,
+    started_at: Instant,
     sent: Cell<u64>,
     cut: Cell<u64>,
-    /// Answers that say that it takes longer.
+    /// Responses with status 503.
     slow: Cell<u64>,
-    /// Sandboxes that were seen RUNNING: others were paused or deleted before that.
+    /// Sandboxes that were RUNNING once.
     ran: Cell<u64>,
 }
 
@@ -78,7 +78,7 @@ impl SoakClient {
                 .build()
                 .expect("a client without TLS can be built"),
             url,
-            began: Instant::now(),
+            started_at: Instant::now(),
             sent: Cell::default(),
             cut: Cell::default(),
             slow: Cell::default(),
@@ -86,18 +86,18 @@ impl SoakClient {
         }
     }
 
-    /// One more sandbox runs.
-    pub(crate) fn runs(&self) {
+    /// Counts a running sandbox.
+    pub(crate) fn count_running(&self) {
         self.ran.set(self.ran.get() + 1);
     }
 
-    /// Since the storm began.
+    /// Time since the start of the test.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 
-    /// One exchange.
-    pub(crate) async fn ask(
+    /// Sends one request.
+    pub(crate) async fn send(
         &self,
         key: &str,
         method: &Method,
@@ -124,35 +124,35 @@ impl SoakClient {
         match answer.await {
             Ok(None) => {
                 self.cut.set(self.cut.get() + 1);
-                SoakAnswer::Cut("the proxy got no answer".to_owned())
+                SoakAnswer::NoResponse("the proxy got no response".to_owned())
             }
             Ok(Some((status, text))) => {
                 if status == 503 {
                     self.slow.set(self.slow.get() + 1);
                 }
                 let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-                SoakAnswer::Said(status, body)
+                SoakAnswer::Responded(status, body)
             }
             Err(error) => {
                 self.cut.set(self.cut.get() + 1);
                 let error = error.without_url();
                 let how = std::error::Error::source(&error)
                     .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-                SoakAnswer::Cut(how)
+                SoakAnswer::NoResponse(how)
             }
         }
     }
 
-    /// A question about what is there, asked until there is an answer.
+    /// Reads a document, and repeats the request until there is a response.
     pub(crate) async fn read(&self, key: &str, path: &str) -> Result<Value, String> {
         for _ in 0..10 {
-            match self.ask(key, &Method::GET, path, None).await {
-                SoakAnswer::Said(200, body) => return Ok(body),
-                SoakAnswer::Cut(_) => self.until_up().await?,
-                other @ SoakAnswer::Said(..) => return Err(format!("GET {path}: {other}")),
+            match self.send(key, &Method::GET, path, None).await {
+                SoakAnswer::Responded(200, body) => return Ok(body),
+                SoakAnswer::NoResponse(_) => self.until_up().await?,
+                other @ SoakAnswer::Responded(..) => return Err(format!("GET {path}: {other}")),
             }
         }
-        Err(format!("GET {path} was cut off ten times"))
+        Err(format!("GET {path} got no response in ten attempts"))
     }
 
     /// Waits until the service answers, as a proxy does.
@@ -165,6 +165,6 @@ impl SoakClient {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err("the service did not come back".to_owned())
+        Err("the service did not answer after its restart".to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! One thing after the other that a user does with a few sandboxes.
+//! The loop in which a user changes a few sandboxes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::seeded_random::SeededRandom;
 use crate::soak_client::{SoakAnswer, SoakClient};
 
-/// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
+/// Sandboxes of a loop at once, sometimes one more when a start without a response was executed.
 pub(crate) const MAX_CONCURRENT: usize = 2;
-/// Most pauses, resumes and looks in a life.
+/// Maximum number of pauses, resumes and checks of a sandbox.
 const MAX_STEPS: usize = 8;
-/// Until a sandbox is what it was to become. Kills begin it anew.
+/// Deadline for a sandbox to reach its desired state. Kills delay that.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const START: &str = "/api/v1/sandboxes";
 
-/// One user, in several lanes.
+/// A user of several loops.
 pub(crate) struct SoakUser {
     pub(crate) client: Client,
-    /// The sandboxes that are known, held while one is started: what else is in the list then comes from a request that was
-    /// cut off.
+    /// The known sandboxes. Locked during a start, so that an unknown sandbox in the list comes from a request without a
+    /// response.
     known: Mutex<BTreeSet<String>>,
 }
 
@@ -61,16 +61,16 @@ impl<'a> UserLoop<'a> {
         }
     }
 
-    /// Those that were not deleted.
+    /// The sandboxes that were not deleted.
     pub(crate) fn into_lives(self) -> Vec<SandboxLife> {
         self.lives
     }
 
-    /// Does one thing. Returns how many lives have begun or ended by it; `None` when there is nothing more to do: the last
-    /// sandbox of a lane is kept.
+    /// Makes one change. Returns the number of sandboxes that started or ended; `None` at the end. The last sandbox of a loop
+    /// is kept.
     pub(crate) async fn step(&mut self) -> Result<Option<usize>, String> {
-        let has_room = self.lives.len() < MAX_CONCURRENT;
-        if self.to_start > 0 && has_room && (self.lives.is_empty() || self.dice.roll(2) == 0) {
+        let has_capacity = self.lives.len() < MAX_CONCURRENT;
+        if self.to_start > 0 && has_capacity && (self.lives.is_empty() || self.dice.roll(2) == 0) {
             self.to_start -= 1;
             self.start().await?;
             return Ok(Some(1));
@@ -84,7 +84,7 @@ impl<'a> UserLoop<'a> {
             return Ok(None);
         }
         if life.steps == 0 {
-            self.act(at, DesiredState::Deleted).await?;
+            self.request_state(at, DesiredState::Deleted).await?;
             if self.lives[at].is_over() {
                 self.lives.swap_remove(at);
                 return Ok(Some(1));
@@ -92,26 +92,26 @@ impl<'a> UserLoop<'a> {
             return Ok(Some(0));
         }
         life.steps -= 1;
-        let runs = life.can_be(DesiredState::Running);
+        let may_run = life.can_be(DesiredState::Running);
         match self.dice.roll(10) {
             0..=4 => self.settle(at).await?,
-            // Once more what is so already.
-            5 if runs => self.act(at, DesiredState::Running).await?,
-            5 => self.act(at, DesiredState::Paused).await?,
-            _ if runs => self.act(at, DesiredState::Paused).await?,
-            _ => self.act(at, DesiredState::Running).await?,
+            // Repeat the present state.
+            5 if may_run => self.request_state(at, DesiredState::Running).await?,
+            5 => self.request_state(at, DesiredState::Paused).await?,
+            _ if may_run => self.request_state(at, DesiredState::Paused).await?,
+            _ => self.request_state(at, DesiredState::Running).await?,
         }
         Ok(Some(0))
     }
 
-    fn begin(&mut self, id: &str, how: &SoakAnswer) {
+    fn add_sandbox(&mut self, id: &str, answer: &SoakAnswer) {
         let steps = self.dice.roll(MAX_STEPS + 1);
         let mut life = SandboxLife::new(id, self.user.client.key(), steps);
-        life.note(self.client.elapsed(), format!("started: {how}"));
+        life.note(self.client.elapsed(), format!("started: {answer}"));
         self.lives.push(life);
     }
 
-    /// Starts one; every other request carries a key, with which it may be sent as often as one likes.
+    /// Starts a sandbox. About half of the requests have an `Idempotency-Key`, so that they may be repeated.
     async fn start(&mut self) -> Result<(), String> {
         let key = self.user.client.key();
         let mut known = self.user.known.lock().await;
@@ -119,32 +119,33 @@ impl<'a> UserLoop<'a> {
         self.started += 1;
         let repeatable = format!("{:016x}-{}", self.dice.roll(usize::MAX), self.started);
         let repeatable = with_key.then_some(repeatable.as_str());
-        let (mut cut, tries) = (0, if with_key { 10 } else { 2 });
+        let (mut unanswered, max_attempts) = (0, if with_key { 10 } else { 2 });
         let mut id = None;
-        while id.is_none() && cut < tries {
-            let answer = self.client.ask(key, &Method::POST, START, repeatable).await;
+        while id.is_none() && unanswered < max_attempts {
+            let answer = self
+                .client
+                .send(key, &Method::POST, START, repeatable)
+                .await;
             match &answer {
-                SoakAnswer::Said(200..=299, body) => {
+                SoakAnswer::Responded(200..=299, body) => {
                     let new = body["id"].as_str().unwrap_or_default().to_owned();
                     if !known.insert(new.clone()) {
-                        return Err(format!(
-                            "a start was answered with an old sandbox: {answer}"
-                        ));
+                        return Err(format!("a start returned an existing sandbox: {answer}"));
                     }
-                    self.begin(&new, &answer);
+                    self.add_sandbox(&new, &answer);
                     id = Some(new);
                 }
-                SoakAnswer::Cut(_) => {
-                    cut += 1;
+                SoakAnswer::NoResponse(_) => {
+                    unanswered += 1;
                     self.client.until_up().await?;
                 }
-                SoakAnswer::Said(..) => return Err(format!("a start was refused: {answer}")),
+                SoakAnswer::Responded(..) => return Err(format!("a start was refused: {answer}")),
             }
         }
         if with_key && id.is_none() {
-            return Err("a start with a key was cut off ten times".to_owned());
+            return Err("a start with a key got no response in ten attempts".to_owned());
         }
-        if cut == 0 {
+        if unanswered == 0 {
             return Ok(());
         }
         let list = self
@@ -152,50 +153,52 @@ impl<'a> UserLoop<'a> {
             .read(key, "/api/v1/sandboxes/search?limit=100")
             .await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
-        let ids = items.iter().filter_map(|it| it["id"].as_str());
+        let ids = items.iter().filter_map(|item| item["id"].as_str());
         let found: Vec<String> = ids
             .filter(|id| !known.contains(*id))
             .map(str::to_owned)
             .collect();
-        // With a key there is the one that was answered. Without, each request that was cut off may have made one.
-        let most = if with_key { 0 } else { cut };
-        if found.len() > most {
+        // Without a key, each request without a response may have created a sandbox.
+        let max_unknown = if with_key { 0 } else { unanswered };
+        if found.len() > max_unknown {
             return Err(format!(
-                "{} sandboxes came of {cut} starts that were cut off (with a key: {with_key}): {found:?}",
+                "{unanswered} starts without a response (with a key: {with_key}) created {} sandboxes: {found:?}",
                 found.len()
             ));
         }
         for id in found {
             known.insert(id.clone());
-            self.begin(&id, &SoakAnswer::Cut("found in the list".to_owned()));
+            self.add_sandbox(&id, &SoakAnswer::NoResponse("found in the list".to_owned()));
         }
         Ok(())
     }
 
-    /// Says a wish, once more when it was cut off, and looks whether it is followed.
-    async fn act(&mut self, at: usize, wish: DesiredState) -> Result<(), String> {
+    /// Requests a state, repeats the request without a response once, and checks the sandbox.
+    async fn request_state(&mut self, at: usize, state: DesiredState) -> Result<(), String> {
         let life = &mut self.lives[at];
-        let (method, path) = wish.request(&life.id);
+        let (method, path) = state.request(&life.id);
         for _ in 0..2 {
-            let answer = self.client.ask(&life.key, &method, &path, None).await;
-            life.note(self.client.elapsed(), format!("{wish:?}: {answer}"));
+            let answer = self.client.send(&life.key, &method, &path, None).await;
+            life.note(self.client.elapsed(), format!("{state:?}: {answer}"));
             match &answer {
-                SoakAnswer::Said(200..=299, _) => {
-                    life.is(wish);
-                    return self.look(at).await.map(drop);
+                SoakAnswer::Responded(200..=299, _) => {
+                    life.acknowledge(state);
+                    return self.check(at).await.map(drop);
                 }
-                SoakAnswer::Said(404, _) if life.can_be(DesiredState::Deleted) => {
-                    life.is(DesiredState::Deleted);
+                SoakAnswer::Responded(404, _) if life.can_be(DesiredState::Deleted) => {
+                    life.acknowledge(DesiredState::Deleted);
                     return Ok(());
                 }
-                // It takes longer, and goes on.
-                SoakAnswer::Said(503, _) => {
-                    life.may_be(wish);
+                // The service continues in the background.
+                SoakAnswer::Responded(503, _) => {
+                    life.add_possible(state);
                     return Ok(());
                 }
-                SoakAnswer::Said(..) => return Err(life.wrong(format!("{wish:?} was refused"))),
-                SoakAnswer::Cut(_) => {
-                    life.may_be(wish);
+                SoakAnswer::Responded(..) => {
+                    return Err(life.failure(format!("{state:?} was refused")));
+                }
+                SoakAnswer::NoResponse(_) => {
+                    life.add_possible(state);
                     self.client.until_up().await?;
                 }
             }
@@ -203,9 +206,9 @@ impl<'a> UserLoop<'a> {
         Ok(())
     }
 
-    /// Compares it with its model. Whether it has settled.
-    async fn look(&mut self, at: usize) -> Result<bool, String> {
-        look(self.client, &mut self.lives[at]).await
+    /// Compares a sandbox with its model. Returns whether it has left STARTING.
+    async fn check(&mut self, at: usize) -> Result<bool, String> {
+        check(self.client, &mut self.lives[at]).await
     }
 
     async fn settle(&mut self, at: usize) -> Result<(), String> {
@@ -217,32 +220,32 @@ impl<'a> UserLoop<'a> {
     }
 }
 
-async fn look(client: &SoakClient, life: &mut SandboxLife) -> Result<bool, String> {
+async fn check(client: &SoakClient, life: &mut SandboxLife) -> Result<bool, String> {
     let path = format!("{START}?id={}", life.id);
-    let seen = client.read(&life.key, &path).await?;
-    let seen = &seen[0];
+    let response = client.read(&life.key, &path).await?;
+    let response = &response[0];
     let has_run = life.has_run;
-    let fits = life.fits(seen);
+    let fits = life.fits(response);
     if life.has_run && !has_run {
-        client.runs();
+        client.count_running();
     }
     if !fits {
-        life.note(client.elapsed(), format!("seen: {seen}"));
-        return Err(life.wrong("it is not what it should be"));
+        life.note(client.elapsed(), format!("response: {response}"));
+        return Err(life.failure("the response contradicts the acknowledged requests"));
     }
-    if seen.is_null() {
-        life.is(DesiredState::Deleted);
+    if response.is_null() {
+        life.acknowledge(DesiredState::Deleted);
     }
-    Ok(seen["status"] != "STARTING")
+    Ok(response["status"] != "STARTING")
 }
 
-/// Waits until it is what it was to become.
+/// Waits until the sandbox has left STARTING.
 pub(crate) async fn settle(client: &SoakClient, life: &mut SandboxLife) -> Result<(), String> {
-    let began = Instant::now();
-    while !look(client, life).await? {
-        if began.elapsed() > SETTLE_TIMEOUT {
+    let started_at = Instant::now();
+    while !check(client, life).await? {
+        if started_at.elapsed() > SETTLE_TIMEOUT {
             life.note(client.elapsed(), "still STARTING");
-            return Err(life.wrong(format!("it has not settled in {SETTLE_TIMEOUT:?}")));
+            return Err(life.failure(format!("still STARTING after {SETTLE_TIMEOUT:?}")));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod grouping;
+mod lock;
 mod mask;
 mod path;
 mod port;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use grouping::{MAX_SHARED_CONVERSATIONS, SandboxGrouping, SandboxOccupancy};
+pub use lock::{SandboxLock, SandboxLocks};
 pub use mask::{LogMask, mask_line};
 pub use path::{is_below, normalize_path};
 pub use port::{

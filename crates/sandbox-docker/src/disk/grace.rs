@@ -14,22 +14,22 @@ pub(super) struct OverLimitGrace(HashMap<SandboxId, u32>);
 impl OverLimitGrace {
     /// Records a measurement: which running sandboxes are over their limits. Returns those to stop; they count as new when
     /// they run again.
-    pub(super) fn judge(
+    pub(super) fn take_over_limit(
         &mut self,
-        seen: impl IntoIterator<Item = (SandboxId, bool)>,
+        measured: impl IntoIterator<Item = (SandboxId, bool)>,
     ) -> Vec<SandboxId> {
         let mut remaining = HashMap::new();
         let mut over = Vec::new();
-        for (id, is_over) in seen {
-            let left = match (self.0.get(&id), is_over) {
+        for (id, is_over) in measured {
+            let remaining_measurements = match (self.0.get(&id), is_over) {
                 (_, false) => 0,
                 (None, true) => MEASUREMENTS_OF_GRACE,
-                (Some(left), true) => left.saturating_sub(1),
+                (Some(remaining_measurements), true) => remaining_measurements.saturating_sub(1),
             };
-            if is_over && left == 0 {
+            if is_over && remaining_measurements == 0 {
                 over.push(id);
             } else {
-                remaining.insert(id, left);
+                remaining.insert(id, remaining_measurements);
             }
         }
         self.0 = remaining;
@@ -42,44 +42,46 @@ mod tests {
     use super::*;
 
     /// Measures one sandbox; `None` when it does not run. Returns whether it is stopped.
-    fn look(grace: &mut OverLimitGrace, is_over: Option<bool>) -> bool {
+    fn measure(grace: &mut OverLimitGrace, is_over: Option<bool>) -> bool {
         let id = SandboxId::parse("a").expect("an id");
-        !grace.judge(is_over.map(|is_over| (id, is_over))).is_empty()
+        !grace
+            .take_over_limit(is_over.map(|is_over| (id, is_over)))
+            .is_empty()
     }
 
     #[test]
-    fn one_that_fills_up_while_it_runs_is_put_down_at_once() {
+    fn a_sandbox_that_exceeds_its_limit_while_it_runs_is_stopped_at_once() {
         let grace = &mut OverLimitGrace::default();
-        assert!(!look(grace, Some(false)));
-        assert!(look(grace, Some(true)));
+        assert!(!measure(grace, Some(false)));
+        assert!(measure(grace, Some(true)));
     }
 
     #[test]
-    fn one_that_comes_back_full_has_two_intervals() {
+    fn a_sandbox_that_resumes_over_its_limit_has_two_measurements_of_grace() {
         let grace = &mut OverLimitGrace::default();
-        look(grace, Some(false));
-        assert!(look(grace, Some(true)));
+        measure(grace, Some(false));
+        assert!(measure(grace, Some(true)));
         for _ in 0..2 {
-            assert!(!look(grace, None));
-            assert!(!look(grace, Some(true)));
-            assert!(!look(grace, Some(true)));
-            assert!(look(grace, Some(true)));
+            assert!(!measure(grace, None));
+            assert!(!measure(grace, Some(true)));
+            assert!(!measure(grace, Some(true)));
+            assert!(measure(grace, Some(true)));
         }
     }
 
     #[test]
-    fn one_that_was_tidied_has_no_grace_left() {
+    fn grace_ends_when_the_sandbox_is_below_its_limit() {
         let grace = &mut OverLimitGrace::default();
-        assert!(!look(grace, Some(true)));
-        assert!(!look(grace, Some(false)));
-        assert!(look(grace, Some(true)));
+        assert!(!measure(grace, Some(true)));
+        assert!(!measure(grace, Some(false)));
+        assert!(measure(grace, Some(true)));
     }
 
     #[test]
-    fn one_that_was_put_down_and_brought_back_between_two_looks_is_new() {
+    fn a_sandbox_that_resumes_between_two_measurements_has_grace() {
         let grace = &mut OverLimitGrace::default();
-        look(grace, Some(false));
-        assert!(look(grace, Some(true)));
-        assert!(!look(grace, Some(true)));
+        measure(grace, Some(false));
+        assert!(measure(grace, Some(true)));
+        assert!(!measure(grace, Some(true)));
     }
 }

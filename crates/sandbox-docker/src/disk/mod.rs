@@ -16,9 +16,9 @@ use tokio::sync::{Mutex, OnceCell};
 
 use self::grace::OverLimitGrace;
 use crate::config::{DockerConfig, DockerSpec};
+use crate::container::labels;
 use crate::engine::Engine;
-use crate::errors::{EngineError, EngineErrorKind};
-use crate::labels;
+use crate::engine::errors::{EngineError, EngineErrorKind};
 
 /// Engines run one measurement at a time, so a measurement may fail because of another client; single failures are not
 /// logged.
@@ -61,28 +61,28 @@ impl DiskMonitor {
         if self.has_refused.load(Ordering::Relaxed) {
             return None;
         }
-        let asked = self.may_limit.get_or_try_init(|| async {
+        let may_limit = self.may_limit.get_or_try_init(|| async {
             let info = self
                 .engine
-                .call("asking for the engine's storage", Docker::info);
-            info.await.map(|info| may_limit(&info))
+                .call("reading the engine's storage driver", Docker::info);
+            info.await.map(|info| self::may_limit(&info))
         });
         // An unreachable engine fails the creation anyway.
-        let can = *asked.await.unwrap_or(&false);
-        can.then(|| HashMap::from([("size".to_owned(), limit.to_string())]))
+        let may_limit = *may_limit.await.unwrap_or(&false);
+        may_limit.then(|| HashMap::from([("size".to_owned(), limit.to_string())]))
     }
 
     /// Whether a creation failed because of [`storage_options`](Self::storage_options). Later creations omit them, and this
     /// one can be repeated.
     pub(crate) fn is_refusal(&self, error: &EngineError) -> bool {
-        let said = error.message().to_ascii_lowercase();
+        let message = error.message().to_ascii_lowercase();
         let is_refusal = ["storage-opt", "storage opt", "quota"]
             .iter()
-            .any(|word| said.contains(word));
+            .any(|word| message.contains(word));
         if is_refusal {
             self.has_refused.store(true, Ordering::Relaxed);
             tracing::info!(
-                said = error.message(),
+                engine_message = error.message(),
                 "the engine's storage cannot limit containers: the service measures disk usage instead"
             );
         }
@@ -91,32 +91,32 @@ impl DiskMonitor {
 
     /// Measures all running sandboxes once. Returns those to stop, with the cause for their owners.
     pub(crate) async fn check_limits(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
-        let looked = self.measure_once().await;
-        match &looked {
+        let measured = self.measure_once().await;
+        match &measured {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),
             Err(error) => {
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                let is_away = matches!(
+                let is_unreachable = matches!(
                     error.kind,
                     EngineErrorKind::Unreachable | EngineErrorKind::Forbidden
                 );
-                if failures == WARN_AFTER_FAILURES && !is_away {
+                if failures == WARN_AFTER_FAILURES && !is_unreachable {
                     tracing::warn!(
                         error = %chain(&error),
-                        said = error.message(),
-                        "disk limits of sandboxes are not enforced: the engine does not report disk usage"
+                        engine_message = error.message(),
+                        "disk limits of sandboxes are not enforced, because the engine does not report disk usage: check the engine's log"
                     );
                 }
             }
         }
-        looked
+        measured
     }
 
     async fn measure_once(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
         let mut grace = self.grace.lock().await;
         let limits = self.limits().await?;
         if limits.is_empty() {
-            grace.judge(None);
+            grace.take_over_limit(None);
             return Ok(Vec::new());
         }
         let usage = usage::measure(&self.engine).await?;
@@ -125,10 +125,10 @@ impl DiskMonitor {
             let name = labels::name(id);
             used.get(name.as_str()).copied().unwrap_or_default()
         };
-        let seen = limits
+        let measured = limits
             .iter()
             .map(|(id, limit)| (id.clone(), used(id) > *limit));
-        let over = grace.judge(seen).into_iter();
+        let over = grace.take_over_limit(measured).into_iter();
         Ok(over
             .map(|id| {
                 let cause = cause(used(&id), limits.get(&id).copied().unwrap_or_default());
@@ -180,7 +180,7 @@ pub(crate) fn may_limit(info: &SystemInfo) -> bool {
 fn cause(used: u64, limit: u64) -> String {
     format!(
         "the sandbox used {} of disk, more than its limit of {}, and was stopped; its files are kept: resume it and delete \
-         some, or have the operator raise the disk limit of its template",
+         some, or ask the operator to raise the disk limit of its template",
         size(used),
         size(limit)
     )
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_asked_for_only_where_the_storage_may_know_it() {
+    fn only_some_storage_drivers_may_limit_containers() {
         let info = |driver: &str, filesystem: &str| SystemInfo {
             driver: Some(driver.to_owned()),
             driver_status: Some(vec![

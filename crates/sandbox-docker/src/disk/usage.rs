@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::engine::Engine;
-use crate::errors::EngineError;
+use crate::engine::errors::EngineError;
 
 /// The engine walks through every volume, which takes minutes with millions of files.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -86,7 +86,7 @@ impl UsageItem {
 /// Makes the engine measure.
 pub(super) async fn measure(engine: &Engine) -> Result<DiskUsage, EngineError> {
     const OPERATION: &str = "measuring disk usage";
-    let answer = engine.call_within(OPERATION, MEASURE_TIMEOUT, |docker| {
+    let usage = engine.call_within(OPERATION, MEASURE_TIMEOUT, |docker| {
         // bollard's own `df` understands only engines since API 1.52. This call gives access to the raw bytes of the
         // response.
         let docker = docker.clone().with_request_modifier(|mut request| {
@@ -102,14 +102,17 @@ pub(super) async fn measure(engine: &Engine) -> Result<DiskUsage, EngineError> {
             let mut parts = std::pin::pin!(docker.export_image("usage"));
             while let Some(part) = parts.try_next().await? {
                 if bytes.len() + part.len() > MAX_RESPONSE_BYTES {
-                    return Err(std::io::Error::other("the answer is too long").into());
+                    return Err(std::io::Error::other(
+                        "the engine's response is longer than 64 MiB",
+                    )
+                    .into());
                 }
                 bytes.extend_from_slice(&part);
             }
             serde_json::from_slice(&bytes).map_err(ClientError::from)
         }
     });
-    answer.await
+    usage.await
 }
 
 #[cfg(test)]
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     fn measured(json: &str) -> HashMap<String, u64> {
-        let usage: DiskUsage = serde_json::from_str(json).expect("an answer is read");
+        let usage: DiskUsage = serde_json::from_str(json).expect("a valid response");
         let bytes = usage.by_name().into_iter();
         bytes
             .map(|(name, bytes)| (name.to_owned(), bytes))
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn container_and_volume_of_a_name_count_together() {
+    fn usage_of_container_and_volume_is_added_up() {
         let json = r#"{"LayersSize":7,"Images":null,"BuildCache":[],"Containers":[
                 {"Id":"1","Names":["/a"],"Labels":{"x":"y"},"SizeRw":10,"SizeRootFs":99},
                 {"Id":"2","Names":["b"],"SizeRootFs":99},
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_engines_answer_in_another_shape() {
+    fn responses_of_newer_engines_are_parsed() {
         let json = r#"{"ContainerUsage":{"TotalSize":10,"Items":[{"Names":["/a"],"SizeRw":10}]},
             "VolumeUsage":{"Items":[{"Name":"a","UsageData":{"RefCount":1,"Size":5}}]}}"#;
         assert_eq!(measured(json), [("a".to_owned(), 15)].into());

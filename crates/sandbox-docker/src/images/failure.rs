@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::sandbox::SandboxError;
 
 use super::reference;
-use crate::errors::{EngineError, EngineErrorKind};
+use crate::engine::errors::{EngineError, EngineErrorKind};
 
 /// A failed pull, shared by all waiters.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ impl PullError {
             | EngineErrorKind::TimedOut => {
                 format!("the image {image} could not be pulled: {}", error.detail())
             }
-            _ => refused(image, &error.message()),
+            _ => describe_refusal(image, &error.message()),
         };
         Self {
             detail,
@@ -35,7 +35,7 @@ impl PullError {
 
     pub(super) fn stalled(image: &str, seconds: u64) -> Self {
         Self::reported(format!(
-            "pulling the image {image} made no progress for {seconds}s and was given up: the operator has to check \
+            "pulling the image {image} made no progress for {seconds}s and was cancelled: the operator has to check \
              that the engine's connection to {} is fast and steady",
             reference::registry(image)
         ))
@@ -43,7 +43,7 @@ impl PullError {
 
     pub(super) fn ended_early(image: &str) -> Self {
         Self::reported(format!(
-            "the engine stopped pulling the image {image} without saying why: start it again, or see the engine's log"
+            "the engine stopped pulling the image {image} without a cause: start the sandbox again, or read the engine's log"
         ))
     }
 
@@ -74,7 +74,7 @@ const CAUSES: [(&[&str], &str); 7] = [
             "no matching manifest",
             "does not match the specified platform",
         ],
-        "it is not made for the engine's kind of machine",
+        "the image does not support the platform of the engine's machine: the operator has to choose another image",
     ),
     (
         &[
@@ -124,18 +124,18 @@ const CAUSES: [(&[&str], &str); 7] = [
     ),
 ];
 
-fn refused(image: &str, said: &str) -> String {
-    let lower = said.to_ascii_lowercase();
-    let known = CAUSES
+fn describe_refusal(image: &str, message: &str) -> String {
+    let lower = message.to_ascii_lowercase();
+    let cause = CAUSES
         .iter()
         .find(|(words, _)| words.iter().any(|word| lower.contains(word)));
-    let said: String = said.chars().take(300).collect();
-    match known {
+    let message: String = message.chars().take(300).collect();
+    match cause {
         Some((_, cause)) => {
             let cause = cause.replace("{registry}", reference::registry(image));
-            format!("the image {image} could not be pulled: {cause} ({said})")
+            format!("the image {image} could not be pulled: {cause} ({message})")
         }
-        None => format!("the image {image} could not be pulled: {said}"),
+        None => format!("the image {image} could not be pulled: {message}"),
     }
 }
 
@@ -145,8 +145,8 @@ mod tests {
 
     /// Messages of engine 20.10 and Podman 4.3.
     #[test]
-    fn causes_are_known_by_their_words() {
-        for (said, expected) in [
+    fn causes_are_recognized_by_texts() {
+        for (message, expected) in [
             (
                 "manifest for 127.0.0.1:5000/a:1 not found: manifest unknown: manifest unknown",
                 "does not have it",
@@ -174,17 +174,17 @@ mod tests {
             ),
             (
                 "no matching manifest for linux/arm64/v8 in the manifest list entries",
-                "kind of machine",
+                "does not support the platform",
             ),
         ] {
-            let reported = refused("a/b:1", said);
-            assert!(reported.contains(expected), "{said}: {reported}");
+            let reported = describe_refusal("a/b:1", message);
+            assert!(reported.contains(expected), "{message}: {reported}");
             assert!(
-                reported.contains(said),
-                "the engine's own words are lost: {reported}"
+                reported.contains(message),
+                "the engine's message is missing in {reported}"
             );
         }
-        let reported = refused("a/b:1", "something new");
+        let reported = describe_refusal("a/b:1", "something new");
         assert_eq!(
             reported,
             "the image a/b:1 could not be pulled: something new"

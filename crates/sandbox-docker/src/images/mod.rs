@@ -1,11 +1,11 @@
-//! Images: there, or being pulled once for everybody who waits.
+//! Ensures that the engine has the images of templates. Concurrent starts share one pull.
 //!
 //! ```text
-//!   ensure ── known? ──yes──► done                      (for a while: a start asks nothing)
+//!   ensure ── known? ──yes──► done                      (for a while a start makes no call)
 //!                │no
-//!             inspect ──there──► known
+//!             inspect ─present─► known
 //!                │missing
-//!             join or begin the pull ──► lines to every waiter ──► known, or a cause (which is not kept)
+//!             join or begin the pull ──► lines to every waiter ──► known, or an error (which is not cached)
 //! ```
 
 mod failure;
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use self::failure::PullError;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
-use crate::errors::EngineErrorKind;
+use crate::engine::errors::EngineErrorKind;
 
 /// How long an image is assumed to exist after it was seen. A wrong assumption costs one failed start.
 const PRESENCE_CACHE_TTL: Duration = Duration::from_secs(60);
@@ -81,12 +81,13 @@ impl Images {
         if self.0.lock().is_known(image) {
             return Ok(());
         }
-        let seen = self.0.engine.call("looking for the image", |docker| {
-            docker.inspect_image(image)
-        });
-        match seen.await {
+        let response = self
+            .0
+            .engine
+            .call("inspecting the image", |docker| docker.inspect_image(image));
+        match response.await {
             Ok(_) => {
-                self.0.lock().learn(image);
+                self.0.lock().remember(image);
                 Ok(())
             }
             Err(error)
@@ -125,20 +126,20 @@ impl Images {
     }
 
     fn begin(&self, image: &str) -> PullInProgress {
-        let (tell, line) = watch::channel(format!("pulling {image}"));
+        let (line_sender, line) = watch::channel(format!("pulling {image}"));
         let (images, name) = (self.clone(), image.to_owned());
         let task = self.0.runtime.spawn(async move {
-            let outcome = pull::run(&images.0.engine, &images.0.config, &name, &tell).await;
+            let outcome = pull::run(&images.0.engine, &images.0.config, &name, &line_sender).await;
             let mut state = images.0.lock();
             state.pulls.remove(&name);
             if outcome.is_ok() {
-                state.learn(&name);
+                state.remember(&name);
             }
             outcome
         });
         let name = image.to_owned();
-        let outcome = task.map(move |ended| {
-            let outcome = ended.unwrap_or_else(|_| Err(PullError::ended_early(&name)));
+        let outcome = task.map(move |result| {
+            let outcome = result.unwrap_or_else(|_| Err(PullError::ended_early(&name)));
             outcome.map_err(Arc::new)
         });
         PullInProgress {
@@ -156,11 +157,11 @@ impl ImageCache {
 
 impl ImageCacheState {
     fn is_known(&self, image: &str) -> bool {
-        let seen = self.known.get(image);
-        seen.is_some_and(|seen| seen.elapsed() < PRESENCE_CACHE_TTL)
+        let seen_at = self.known.get(image);
+        seen_at.is_some_and(|seen_at| seen_at.elapsed() < PRESENCE_CACHE_TTL)
     }
 
-    fn learn(&mut self, image: &str) {
+    fn remember(&mut self, image: &str) {
         self.known.insert(image.to_owned(), Instant::now());
     }
 }
@@ -177,14 +178,14 @@ impl PullInProgress {
                 outcome = self.outcome.clone() => {
                     return outcome.map_err(|error| error.to_sandbox_error());
                 }
-                () = news(&mut self.line) => {}
+                () = next_line(&mut self.line) => {}
             }
         }
     }
 }
 
 /// Returns when there is a new line to report. Never returns after the last one.
-async fn news(line: &mut watch::Receiver<String>) {
+async fn next_line(line: &mut watch::Receiver<String>) {
     tokio::time::sleep(PROGRESS_INTERVAL).await;
     if line.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -53,7 +53,7 @@ impl PullProgress {
         };
         let is_new = !self.0.contains_key(id);
         let layer = self.0.entry(id.clone()).or_default();
-        let before = (layer.stage, layer.fetched, layer.unpacked);
+        let former = (layer.stage, layer.fetched, layer.unpacked);
         layer.stage = stage;
         match stage {
             LayerStage::Known => {}
@@ -66,7 +66,7 @@ impl PullProgress {
                 layer.fetched = layer.size.unwrap_or(layer.fetched);
             }
         }
-        is_new || before != (layer.stage, layer.fetched, layer.unpacked)
+        is_new || former != (layer.stage, layer.fetched, layer.unpacked)
     }
 
     /// Formats the progress on one line.
@@ -76,7 +76,7 @@ impl PullProgress {
         if count == 0 {
             return format!("pulling {image}");
         }
-        let done = layers
+        let completed = layers
             .clone()
             .filter(|layer| layer.stage == LayerStage::Done)
             .count();
@@ -87,9 +87,9 @@ impl PullProgress {
         let fetched = fetched.div_ceil(MIB);
         if is_complete && size > 0 {
             let size = size.div_ceil(MIB);
-            format!("pulling {image}: {done} of {count} layers, {fetched} of {size} MiB")
+            format!("pulling {image}: {completed} of {count} layers, {fetched} of {size} MiB")
         } else {
-            format!("pulling {image}: {done} of {count} layers, {fetched} MiB")
+            format!("pulling {image}: {completed} of {count} layers, {fetched} MiB")
         }
     }
 }
@@ -100,7 +100,12 @@ mod tests {
 
     use super::*;
 
-    fn say(layers: &mut PullProgress, id: &str, status: &str, detail: Option<(i64, i64)>) -> bool {
+    fn update(
+        layers: &mut PullProgress,
+        id: &str,
+        status: &str,
+        detail: Option<(i64, i64)>,
+    ) -> bool {
         layers.update(&CreateImageInfo {
             id: Some(id.to_owned()),
             status: Some(status.to_owned()),
@@ -113,39 +118,39 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_is_told_in_layers_and_bytes() {
+    fn progress_is_reported_in_layers_and_bytes() {
         let mut layers = PullProgress::default();
         let mebi = |count: i64| count << 20;
         assert_eq!(layers.line("x:1"), "pulling x:1");
-        say(&mut layers, "1", "Pulling from x", None);
+        update(&mut layers, "1", "Pulling from x", None);
         assert_eq!(layers.line("x:1"), "pulling x:1");
         for layer in ["a", "b", "c"] {
-            say(&mut layers, layer, "Pulling fs layer", None);
+            update(&mut layers, layer, "Pulling fs layer", None);
         }
-        say(&mut layers, "a", "Downloading", Some((mebi(3), mebi(10))));
+        update(&mut layers, "a", "Downloading", Some((mebi(3), mebi(10))));
         assert_eq!(layers.line("x:1"), "pulling x:1: 0 of 3 layers, 3 MiB");
-        say(&mut layers, "b", "Downloading", Some((mebi(1), mebi(20))));
-        say(&mut layers, "c", "Already exists", None);
+        update(&mut layers, "b", "Downloading", Some((mebi(1), mebi(20))));
+        update(&mut layers, "c", "Already exists", None);
         let line = layers.line("x:1");
         assert_eq!(line, "pulling x:1: 1 of 3 layers, 4 of 30 MiB");
-        say(&mut layers, "a", "Download complete", None);
-        say(&mut layers, "a", "Extracting", Some((mebi(40), mebi(50))));
-        say(&mut layers, "a", "Pull complete", None);
+        update(&mut layers, "a", "Download complete", None);
+        update(&mut layers, "a", "Extracting", Some((mebi(40), mebi(50))));
+        update(&mut layers, "a", "Pull complete", None);
         let line = layers.line("x:1");
         assert_eq!(line, "pulling x:1: 2 of 3 layers, 11 of 30 MiB");
     }
 
     #[test]
-    fn retries_and_repetitions_are_no_progress() {
+    fn retries_and_repetitions_do_not_count_as_progress() {
         let mut layers = PullProgress::default();
-        assert!(say(&mut layers, "a", "Pulling fs layer", None));
-        assert!(say(&mut layers, "a", "Downloading", Some((5, 10))));
-        assert!(!say(&mut layers, "a", "Downloading", Some((5, 10))));
-        assert!(!say(&mut layers, "a", "Retrying in 5 seconds", None));
-        assert!(say(&mut layers, "a", "Downloading", Some((6, 10))));
-        assert!(say(&mut layers, "a", "Download complete", None));
-        assert!(say(&mut layers, "a", "Extracting", Some((1, 10))));
-        assert!(say(&mut layers, "a", "Extracting", Some((2, 10))));
-        assert!(!say(&mut layers, "a", "Extracting", Some((2, 10))));
+        assert!(update(&mut layers, "a", "Pulling fs layer", None));
+        assert!(update(&mut layers, "a", "Downloading", Some((5, 10))));
+        assert!(!update(&mut layers, "a", "Downloading", Some((5, 10))));
+        assert!(!update(&mut layers, "a", "Retrying in 5 seconds", None));
+        assert!(update(&mut layers, "a", "Downloading", Some((6, 10))));
+        assert!(update(&mut layers, "a", "Download complete", None));
+        assert!(update(&mut layers, "a", "Extracting", Some((1, 10))));
+        assert!(update(&mut layers, "a", "Extracting", Some((2, 10))));
+        assert!(!update(&mut layers, "a", "Extracting", Some((2, 10))));
     }
 }

@@ -19,7 +19,7 @@ use super::progress::PullProgress;
 use super::reference;
 use crate::config::DockerConfig;
 use crate::engine::Engine;
-use crate::errors::EngineError;
+use crate::engine::errors::EngineError;
 
 /// Interval of progress in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
@@ -29,15 +29,13 @@ pub(super) async fn run(
     engine: &Engine,
     config: &DockerConfig,
     image: &str,
-    tell: &watch::Sender<String>,
+    line_sender: &watch::Sender<String>,
 ) -> Result<(), PullError> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     tracing::info!(image, "pulling an image");
-    let outcome = match fetch(engine, config, image, tell).await {
+    let outcome = match fetch(engine, config, image, line_sender).await {
         Ok(()) => engine
-            .call("looking for the image", |docker| {
-                docker.inspect_image(image)
-            })
+            .call("inspecting the image", |docker| docker.inspect_image(image))
             .await
             .map(drop)
             .map_err(|_| PullError::ended_early(image)),
@@ -45,7 +43,7 @@ pub(super) async fn run(
     };
     match &outcome {
         Ok(()) => {
-            let seconds = began.elapsed().as_secs();
+            let seconds = started_at.elapsed().as_secs();
             tracing::info!(image, seconds, "pulled an image");
         }
         Err(error) => tracing::error!(image, error = error.detail, "cannot pull an image"),
@@ -58,7 +56,7 @@ async fn fetch(
     engine: &Engine,
     config: &DockerConfig,
     image: &str,
-    tell: &watch::Sender<String>,
+    line_sender: &watch::Sender<String>,
 ) -> Result<(), PullError> {
     let failed = |error| PullError::new(image, error);
     let docker = readable_credentials(engine.client().map_err(failed)?.clone());
@@ -66,13 +64,13 @@ async fn fetch(
         .from_image(&reference::with_tag(image))
         .build();
     crash_point::before("pulling the image");
-    let mut reported = pin!(docker.create_image(Some(options), None, credentials(config, image)));
+    let mut updates = pin!(docker.create_image(Some(options), None, credentials(config, image)));
     let mut layers = PullProgress::default();
-    let mut moved = Instant::now();
-    let mut logged = moved;
+    let mut last_progress = Instant::now();
+    let mut last_log = last_progress;
     loop {
-        let next = reported.next().with_subscriber(NoSubscriber::default());
-        let Ok(next) = timeout_at(moved + config.pull_stall, next).await else {
+        let next = updates.next().with_subscriber(NoSubscriber::default());
+        let Ok(next) = timeout_at(last_progress + config.pull_stall, next).await else {
             return Err(PullError::stalled(image, config.pull_stall.as_secs()));
         };
         let Some(info) = next else {
@@ -81,17 +79,17 @@ async fn fetch(
         };
         let info = info.map_err(|error| failed(EngineError::new("pulling the image", error)))?;
         if layers.update(&info) {
-            moved = Instant::now();
+            last_progress = Instant::now();
         }
         let line = layers.line(image);
-        if logged.elapsed() >= LOG_INTERVAL {
-            logged = Instant::now();
+        if last_log.elapsed() >= LOG_INTERVAL {
+            last_log = Instant::now();
             tracing::info!("{line}");
         }
-        tell.send_if_modified(|reported| {
-            let is_news = *reported != line;
-            *reported = line;
-            is_news
+        line_sender.send_if_modified(|current| {
+            let is_new = *current != line;
+            *current = line;
+            is_new
         });
     }
 }

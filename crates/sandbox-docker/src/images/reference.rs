@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_tag_is_pulled() {
+    fn a_name_without_a_tag_gets_latest() {
         for (image, pulled) in [
             ("busybox", "busybox:latest"),
             ("busybox:1", "busybox:1"),
@@ -73,15 +73,15 @@ mod tests {
             };
             login(image, &credentials)
         };
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(address("ghcr.io", "ghcr.io/a/b:1"), some("ghcr.io"));
+        let expected = |text: &str| Some(text.to_owned());
+        assert_eq!(address("ghcr.io", "ghcr.io/a/b:1"), expected("ghcr.io"));
         assert_eq!(
             address("https://ghcr.io/", "ghcr.io/a/b:1"),
-            some("ghcr.io")
+            expected("ghcr.io")
         );
         assert_eq!(
             address("127.0.0.1:5000", "127.0.0.1:5000/a"),
-            some("127.0.0.1:5000")
+            expected("127.0.0.1:5000")
         );
         for hub in ["docker.io", "index.docker.io", HUB_LOGIN] {
             for image in [
@@ -90,7 +90,7 @@ mod tests {
                 "docker.io/a/b:1",
                 "index.docker.io/a/b:1",
             ] {
-                assert_eq!(address(hub, image), some(HUB_LOGIN), "{hub} {image}");
+                assert_eq!(address(hub, image), expected(HUB_LOGIN), "{hub} {image}");
             }
         }
         for image in [

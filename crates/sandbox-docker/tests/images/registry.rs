@@ -1,5 +1,5 @@
-//! A registry (distribution API v2) on the loopback, which engines take for an insecure one, so that plain HTTP will do.
-//! It can be slow, break off, and ask for credentials.
+//! A registry (distribution API v2) on loopback. Engines accept plain HTTP there. It can stall, break connections, and
+//! require credentials.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -33,34 +33,34 @@ pub(crate) const LAYER_BYTES: usize = 8 << 20;
 /// How layers are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// At once.
+    /// Completely.
     Whole,
-    /// Half of it, and the rest only after [`RegistryCredentials::deliver`] changes this.
+    /// The first half, and the rest after [`FakeRegistry::deliver`] changes this.
     Held,
-    /// Half of it, then the connection breaks.
+    /// The first half, then the connection breaks.
     Cut,
     /// The same, but only the first time.
     CutOnce,
 }
 
-/// Removes the images that were pulled from it when it goes away.
-pub(crate) struct RegistryCredentials {
+/// A registry that removes the images pulled from it when it is dropped.
+pub(crate) struct FakeRegistry {
     address: SocketAddr,
     shared: Arc<RegistryState>,
 }
 
 #[derive(Debug)]
 struct RegistryState {
-    /// Answers by path.
+    /// Responses by path.
     answers: Mutex<HashMap<String, RegistryResponse>>,
     delivery: watch::Sender<Delivery>,
-    /// `Authorization` that is asked for.
+    /// The required `Authorization` header.
     authorization: Option<String>,
-    /// How often a tag was asked for: every pull begins with it, whatever the engine has of the image.
+    /// Requests of a tag. Every pull begins with one.
     pulls: AtomicUsize,
-    /// How often a layer was asked for.
+    /// Requests of a layer.
     layers: AtomicUsize,
-    /// Every `Authorization` that came.
+    /// All received `Authorization` headers.
     presented: Mutex<Vec<String>>,
     references: Mutex<Vec<String>>,
 }
@@ -71,12 +71,12 @@ struct RegistryResponse {
     body: Arc<Vec<u8>>,
 }
 
-impl RegistryCredentials {
+impl FakeRegistry {
     pub(crate) async fn start(delivery: Delivery) -> Self {
         Self::with_authorization(delivery, None).await
     }
 
-    /// Asks for this account.
+    /// A registry that requires this account.
     pub(crate) async fn private(username: &str, password: &str) -> Self {
         let pair = BASE64_STANDARD.encode(format!("{username}:{password}"));
         Self::with_authorization(Delivery::Whole, Some(format!("Basic {pair}"))).await
@@ -107,12 +107,12 @@ impl RegistryCredentials {
         Self { address, shared }
     }
 
-    /// Its name in images.
+    /// The registry's part of image names.
     pub(crate) fn server(&self) -> String {
         self.address.to_string()
     }
 
-    /// The name of an image here, which need not exist.
+    /// The name of an image in this registry, which need not exist.
     pub(crate) fn reference(&self, name: &str) -> String {
         let reference = format!("{}/{name}:1", self.address);
         let mut references = self.shared.references.lock().unwrap();
@@ -120,7 +120,7 @@ impl RegistryCredentials {
         reference
     }
 
-    /// Puts an image here that no engine has seen before.
+    /// Publishes an image that no engine has stored.
     pub(crate) fn publish(&self, name: &str) -> String {
         let layer = layer();
         let layer_digest = digest(&layer);
@@ -159,23 +159,23 @@ impl RegistryCredentials {
         self.reference(name)
     }
 
-    /// Changes how layers are delivered, also those on their way.
+    /// Changes how layers are delivered, also those in delivery.
     pub(crate) fn deliver(&self, delivery: Delivery) {
         self.shared.delivery.send_replace(delivery);
     }
 
-    /// How many pulls there were.
+    /// The number of pulls.
     pub(crate) fn pulls(&self) -> usize {
         self.shared.pulls.load(Ordering::Relaxed)
     }
 
-    /// Every `Authorization` header that came.
+    /// All received `Authorization` headers.
     pub(crate) fn presented(&self) -> Vec<String> {
         self.shared.presented.lock().unwrap().clone()
     }
 }
 
-impl Drop for RegistryCredentials {
+impl Drop for FakeRegistry {
     fn drop(&mut self) {
         let references = self.shared.references.lock().unwrap().clone();
         let thread = std::thread::spawn(move || {
@@ -210,7 +210,7 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl RegistryState {
-    /// Requests one after the other, until the other side has enough.
+    /// Serves requests one after the other until the client closes the connection.
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
         let (reader, mut writer) = stream.into_split();
         let mut reader = BufReader::new(reader);

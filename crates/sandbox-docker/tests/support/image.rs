@@ -1,4 +1,4 @@
-//! The image of the tests, made of a static busybox without a registry.
+//! The image of the tests, built from a static busybox without a registry.
 
 use std::fs::{self, File};
 
@@ -16,7 +16,7 @@ const APPLETS: [&str; 36] = [
     "sleep", "sync", "tail", "test", "touch", "true", "umount", "uname", "vi", "wget", "yes",
 ];
 
-/// Makes the image on this engine, unless it is there. Test processes that want it at once wait for the first.
+/// Imports the image into this engine if it is missing. Concurrent test processes import it once.
 pub(crate) async fn ensure_image(docker: &Docker) {
     if docker.inspect_image(IMAGE).await.is_ok() {
         return;
@@ -52,7 +52,7 @@ async fn import(docker: &Docker) {
     let root = bollard::body_full(archive(&busybox).into());
     let mut steps = docker.create_image(Some(options), Some(root), None);
     while let Some(step) = steps.next().await {
-        step.expect("the engine takes the image");
+        step.expect("the engine imports the image");
     }
 }
 

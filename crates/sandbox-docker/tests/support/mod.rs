@@ -1,4 +1,4 @@
-//! A real engine, an image made without a registry, and a look at the engine that does not use the code under test.
+//! A real engine, an image built without a registry, and helpers that use the engine's API directly.
 #![expect(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod image;
@@ -26,6 +26,9 @@ pub(crate) use image::IMAGE;
 /// Name of the one template of [`DockerFixture::config`].
 pub(crate) const SPEC: &str = "busybox";
 
+/// Deadline of everything that a test waits for: far longer than a busy machine needs.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// The engine that the tests use.
 pub(crate) fn engine() -> Docker {
     Docker::connect_with_unix_defaults().expect(
@@ -36,13 +39,13 @@ pub(crate) fn engine() -> Docker {
 /// A unique text for ids.
 #[expect(
     clippy::disallowed_methods,
-    reason = "tests on a shared engine want names that nobody had before"
+    reason = "tests on a shared engine need unused names"
 )]
 pub(crate) fn fresh(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::new_v4().simple())
 }
 
-/// An installation of its own on an engine; everything of it is gone at its end, also when the test fails.
+/// An installation on an engine. Its resources are removed at the end, also when the test fails.
 pub(crate) struct DockerFixture {
     pub(crate) docker: Docker,
     pub(crate) instance: HostId,
@@ -71,7 +74,7 @@ impl DockerFixture {
         Self::on(self.docker.clone(), self.socket.clone()).await
     }
 
-    /// One template: busybox serving HTTP, with small limits. Tests change what they are about.
+    /// One template: busybox serving HTTP, with small limits. Tests change it as needed.
     pub(crate) fn config(&self) -> DockerConfig {
         let mut config = DockerConfig::new(self.instance.clone(), vec![spec(SPEC)]);
         config.socket.clone_from(&self.socket);
@@ -103,7 +106,7 @@ impl DockerFixture {
         let listed = self.docker.list_containers(Some(options)).await.unwrap();
         let names = listed
             .into_iter()
-            .filter_map(|it| it.names?.into_iter().next());
+            .filter_map(|container| container.names?.into_iter().next());
         names
             .map(|name| name.trim_start_matches('/').to_owned())
             .collect()
@@ -186,41 +189,41 @@ impl DockerFixture {
     }
 }
 
-/// Leaves nothing behind, also when a test fails. Operations that the test did not wait for may still be at it, so it
-/// looks twice.
+/// Removes all resources, also when a test fails. Operations that the test did not await may still create some, so the
+/// removal runs twice.
 impl Drop for DockerFixture {
     fn drop(&mut self) {
-        let lab = Self {
+        let fixture = Self {
             docker: self.docker.clone(),
             instance: self.instance.clone(),
             socket: None,
         };
-        let lab = std::mem::ManuallyDrop::new(lab);
+        let fixture = std::mem::ManuallyDrop::new(fixture);
         let cleaner = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             runtime.expect("a runtime").block_on(async {
-                lab.clear().await;
-                lab.clear().await;
+                fixture.clear().await;
+                fixture.clear().await;
             });
         });
         let outcome = cleaner.join();
-        forget_rules(self.instance.as_str());
+        remove_rules(self.instance.as_str());
         assert!(
             outcome.is_ok() || std::thread::panicking(),
-            "not cleaned up"
+            "the resources of the test were not removed"
         );
     }
 }
 
-/// Takes away the packet filter's rules of an installation, which does so itself only some time after its last sandbox.
-fn forget_rules(instance: &str) {
+/// Removes the packet filter's rules of an installation. The backend does so itself only some time after its last sandbox.
+fn remove_rules(instance: &str) {
     let script = format!(
         "iptables -w 10 -S DOCKER-USER 2>/dev/null | grep -F '{instance}' | sed 's/^-A/-D/' | \
          while read -r rule; do eval \"iptables -w 10 $rule\"; done"
     );
-    // Without rights there are none.
+    // Without permission there are no rules.
     let _ = std::process::Command::new("sh")
         .args(["-c", &script])
         .output();
@@ -289,33 +292,34 @@ pub(crate) async fn exec(docker: &Docker, container: &str, command: &[&str]) -> 
     (code.unwrap_or(-1), text)
 }
 
-/// For what has no event. Gives up, with a name, long after it should have happened.
+/// Polls a condition that has no event. Panics with its description after [`WAIT_TIMEOUT`].
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    for _ in 0..1200 {
-        if holds().await {
-            return;
-        }
+    let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "never true: {what}");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    panic!("never happened: {what}");
 }
 
 /// The next fact about this sandbox.
-pub(crate) async fn told(
+pub(crate) async fn next_state(
     facts: &mut BoxStream<'static, BackendFact>,
     id: &SandboxId,
 ) -> BackendState {
-    let told = async {
+    let state = async {
         loop {
-            let fact = facts.next().await.expect("the watch does not end");
+            let fact = facts
+                .next()
+                .await
+                .expect("the stream of facts does not end");
             if fact.id == *id {
                 return fact.state;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), told)
+    tokio::time::timeout(WAIT_TIMEOUT, state)
         .await
-        .expect("something is told about the sandbox")
+        .expect("a fact about the sandbox")
 }
 
 /// The detail of an exit.
@@ -334,33 +338,33 @@ pub(crate) async fn gateway(docker: &Docker) -> std::net::IpAddr {
     if let Some(gateway) = &ranges[0].gateway {
         return gateway.parse().unwrap();
     }
-    // Engines leave it out where they chose it themselves.
+    // Engines omit a gateway that they chose themselves.
     let subnet = ranges[0].subnet.clone().unwrap();
     let network: std::net::Ipv4Addr = subnet.split('/').next().unwrap().parse().unwrap();
     std::net::Ipv4Addr::from(u32::from(network) + 1).into()
 }
 
-/// Whether something speaks HTTP on this port of loopback.
+/// Whether a server answers HTTP on this port of loopback.
 pub(crate) async fn answers(port: u16) -> bool {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let talk = async {
+    let exchange = async {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
         let mut start = [0; 5];
         stream.read_exact(&mut start).await?;
         std::io::Result::Ok(&start == b"HTTP/")
     };
-    let talk = tokio::time::timeout(Duration::from_secs(5), talk);
-    matches!(talk.await, Ok(Ok(true)))
+    let exchange = tokio::time::timeout(Duration::from_secs(5), exchange);
+    matches!(exchange.await, Ok(Ok(true)))
 }
 
-/// Waits until the backend has found its engine and looked at what is there.
-pub(crate) async fn in_contact(backend: &DockerSandboxes) {
-    let mut contact = domain::sandbox::SandboxBackend::watch_reachability(backend);
-    let made = async {
-        while contact.next().await != Some(domain::sandbox::BackendReachability::Reachable) {}
+/// Waits until the backend is connected to its engine and has listed its resources.
+pub(crate) async fn wait_until_connected(backend: &DockerSandboxes) {
+    let mut reachability = domain::sandbox::SandboxBackend::watch_reachability(backend);
+    let connected = async {
+        while reachability.next().await != Some(domain::sandbox::BackendReachability::Reachable) {}
     };
-    tokio::time::timeout(Duration::from_secs(60), made)
+    tokio::time::timeout(WAIT_TIMEOUT, connected)
         .await
-        .expect("the engine is found");
+        .expect("the backend connects to the engine");
 }

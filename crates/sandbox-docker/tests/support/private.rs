@@ -1,4 +1,4 @@
-//! An engine of the test's own, to be killed and frozen: its data, its containerd and its network are nobody else's.
+//! A private engine that a test can kill and freeze, with its own data, containerd and network.
 #![expect(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tempfile::TempDir;
 
-/// Seconds that the engine may take to come up on a machine that is busy.
+/// Time for the engine to start or to stop on a busy machine.
 const ENGINE_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A `dockerd` in a network of its own, so that it shares no packet filter with another engine. Needs root.
@@ -21,14 +21,14 @@ pub(crate) struct PrivateEngine {
 }
 
 impl PrivateEngine {
-    /// One that runs.
+    /// A running engine.
     pub(crate) async fn started() -> Self {
         let mut engine = Self::prepared();
         engine.start().await;
         engine
     }
 
-    /// One that does not run yet.
+    /// An engine that is not started yet.
     pub(crate) fn prepared() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("awd")
@@ -46,18 +46,18 @@ impl PrivateEngine {
         };
         let ours = fs::read_link("/proc/self/ns/net").unwrap();
         let theirs = format!("/proc/{}/ns/net", engine.holder.id());
-        let began = Instant::now();
-        while fs::read_link(&theirs).is_ok_and(|it| it == ours) {
+        let started_at = Instant::now();
+        while fs::read_link(&theirs).is_ok_and(|namespace| namespace == ours) {
             assert!(
-                began.elapsed() < ENGINE_START_TIMEOUT,
-                "no network of its own: this test needs root"
+                started_at.elapsed() < ENGINE_START_TIMEOUT,
+                "cannot create a network namespace: run this test as root"
             );
             std::thread::yield_now();
         }
         engine
     }
 
-    /// Gives it a disk of its own of this size, before its first start. Returns where that is.
+    /// Puts its data on a disk of this size, before the first start. Returns the directory.
     pub(crate) fn limit_disk(&self, mebibytes: u32) -> String {
         let data = self.path("data");
         fs::create_dir(&data).unwrap();
@@ -65,7 +65,10 @@ impl PrivateEngine {
         let mounted = Command::new("busybox")
             .args(["mount", "-t", "tmpfs", "-o", &size, "none", &data])
             .status();
-        assert!(mounted.unwrap().success(), "no mount: this test needs root");
+        assert!(
+            mounted.unwrap().success(),
+            "cannot mount a tmpfs: run this test as root"
+        );
         data
     }
 
@@ -73,7 +76,7 @@ impl PrivateEngine {
         format!("unix://{}", self.path("sock"))
     }
 
-    /// A client; the engine has to run.
+    /// A client of the running engine.
     pub(crate) fn docker(&self) -> Docker {
         Docker::connect_with_unix(&self.path("sock"), 120, API_DEFAULT_VERSION).unwrap()
     }
@@ -82,7 +85,7 @@ impl PrivateEngine {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the engine and waits until it answers.
     pub(crate) async fn start(&mut self) {
         let log = File::options()
             .create(true)
@@ -108,14 +111,14 @@ impl PrivateEngine {
             .stderr(log)
             .spawn();
         self.daemon = Some(daemon.unwrap());
-        let began = Instant::now();
+        let started_at = Instant::now();
         while !self.answers().await {
             let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
-            if ended.is_some() || began.elapsed() > ENGINE_START_TIMEOUT {
+            if ended.is_some() || started_at.elapsed() > ENGINE_START_TIMEOUT {
                 let log = fs::read_to_string(self.path("log")).unwrap_or_default();
                 let log: Vec<_> = log.lines().rev().take(10).collect();
                 panic!(
-                    "the private dockerd does not come up ({ended:?}): is docker.io installed, and is this root? {log:#?}"
+                    "the private dockerd does not start ({ended:?}): install docker.io and run this test as root. Its log: {log:#?}"
                 );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -135,11 +138,11 @@ impl PrivateEngine {
             daemon.kill().unwrap();
             daemon.wait().unwrap();
         }
-        // Its containerd dies with it. Where nobody collects orphans, the next one would wait for the dead.
+        // Its containerd is killed with it. If no process reaps orphans, the next engine would wait for the zombie.
         let _ = fs::remove_file(self.path("exec/containerd/containerd.pid"));
     }
 
-    /// As a shutdown of the machine does it: its containers are asked to end.
+    /// Stops the engine as a shutdown of the machine does: it stops its containers first.
     pub(crate) async fn shut_down(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             signal("TERM", daemon.id());
@@ -150,7 +153,7 @@ impl PrivateEngine {
         }
     }
 
-    /// It hangs: nothing is refused, nothing is answered.
+    /// Lets the engine hang: it accepts connections and does not answer.
     pub(crate) fn freeze(&self) {
         signal("STOP", self.daemon.as_ref().unwrap().id());
     }
@@ -159,8 +162,8 @@ impl PrivateEngine {
         signal("CONT", self.daemon.as_ref().unwrap().id());
     }
 
-    /// Processes that have a file of this engine in their command line: containerd and its shims.
-    fn left(&self) -> Vec<u32> {
+    /// Processes with a path of this engine in their command line: containerd and its shims.
+    fn remaining_processes(&self) -> Vec<u32> {
         let ours = self.dir.path().to_str().unwrap();
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -172,23 +175,23 @@ impl PrivateEngine {
     }
 }
 
-/// Takes everything down, also when the test fails.
+/// Stops everything, also when the test fails.
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
         if let Some(daemon) = &self.daemon {
-            // Stopped processes do not see that they are asked to end.
+            // A stopped process does not handle SIGTERM.
             signal("CONT", daemon.id());
             signal("TERM", daemon.id());
-            let began = Instant::now();
+            let started_at = Instant::now();
             let daemon = self.daemon.as_mut().unwrap();
             while daemon.try_wait().is_ok_and(|ended| ended.is_none())
-                && began.elapsed() < ENGINE_START_TIMEOUT
+                && started_at.elapsed() < ENGINE_START_TIMEOUT
             {
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         }
         self.kill();
-        for pid in self.left() {
+        for pid in self.remaining_processes() {
             signal("KILL", pid);
         }
         let _ = self.holder.kill();

@@ -1,8 +1,8 @@
-"""Does what `python -m openhands.agent_server` does, with fewer collections of garbage until the server listens.
+"""Runs `python -m openhands.agent_server` with fewer garbage collections until the server listens.
 
-Nearly all that is made while thousands of modules are imported stays, and each full collection walks through all of it.
-So for the most part only what is young is looked at meanwhile. What is there at the end is never looked at again, and
-everything is as usual. Where the server is not started as it is known to be, nothing is different from the beginning.
+Nearly all objects created by the imports stay alive, and each full collection traverses all of them. Until the server
+listens, the collector therefore traverses mostly young objects. Then the existing objects are frozen, which excludes
+them from later collections, and the default thresholds return. Without uvicorn's `Server.startup`, nothing changes.
 """
 
 import gc
@@ -11,18 +11,18 @@ import runpy
 try:
     from uvicorn import Server
 
-    _usual = gc.get_threshold()
+    _default_thresholds = gc.get_threshold()
     _startup = Server.startup
 
-    async def _started(self, *arguments, **named):
+    async def _startup_and_freeze(self, *arguments, **named):
         await _startup(self, *arguments, **named)
         gc.freeze()
-        gc.set_threshold(*_usual)
+        gc.set_threshold(*_default_thresholds)
 
-    Server.startup = _started
+    Server.startup = _startup_and_freeze
 except (ImportError, AttributeError):
     pass
 else:
-    # Rarely, but not never: memory is bounded also where the above is not called.
+    # Rare, not disabled: memory stays bounded even if the server never calls `startup`.
     gc.set_threshold(10_000, 1_000, 100)
 runpy.run_module("openhands.agent_server", run_name="__main__", alter_sys=True)

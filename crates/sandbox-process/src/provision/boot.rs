@@ -8,12 +8,12 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::path::Path;
 
-/// In the root of the virtual environment.
+/// A file in the root of the virtual environment.
 const NAME: &str = "boot.py";
 const SCRIPT: &str = include_str!("boot.py");
 
 /// Writes the script: an installation of an earlier release has none, or another one. Blocks.
-pub(super) fn put(root: &Path) -> io::Result<()> {
+pub(super) fn write_script(root: &Path) -> io::Result<()> {
     let file = root.join(NAME);
     if fs::read_to_string(&file).is_ok_and(|text| text == SCRIPT) {
         return Ok(());

@@ -12,8 +12,8 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::pidfd::{PidHandle, PidWatch};
-use crate::proc;
+use crate::processes::pidfd::{PidHandle, PidWatch};
+use crate::processes::proc;
 
 /// Lines of output kept for an error.
 const MAX_KEPT_LINES: usize = 40;
@@ -25,16 +25,16 @@ const MAX_LINE_BYTES: usize = 500;
 pub(super) struct RunOutput {
     /// The exit status.
     pub(super) status: ExitStatus,
-    /// The last lines of its output.
+    /// The last lines of the program's output.
     pub(super) tail: Vec<String>,
 }
 
 /// Why a program did not finish.
 #[derive(Debug)]
 pub(super) enum RunError {
-    /// It could not be started or waited for.
+    /// The program could not be started or awaited.
     Io(io::Error),
-    /// It exceeded the deadline and was killed.
+    /// The program exceeded the deadline and was killed.
     TooLong(Vec<String>),
 }
 
@@ -115,7 +115,7 @@ async fn follow(
 }
 
 fn spawn_error() -> io::Error {
-    io::Error::other("the process ended before it could be watched")
+    io::Error::other("the program ended before the service could watch it")
 }
 
 /// Kills a process group when dropped.
@@ -200,8 +200,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_never_reach_a_line() {
-        for (from, to) in [
+    fn credentials_are_removed_from_urls() {
+        for (input, expected) in [
             (
                 "Looking in https://u:p@host/simple now",
                 "Looking in https://***@host/simple now",
@@ -210,22 +210,22 @@ mod tests {
             ("https://u:p@ss/w@rd@host/", "https://***@host/"),
             ("nothing @ all", "nothing @ all"),
         ] {
-            assert_eq!(without_credentials(from), to);
+            assert_eq!(without_credentials(input), expected);
         }
     }
 
     #[test]
     fn output_is_bounded() {
         let mut lines = OutputTail::default();
-        let mut seen = 0;
+        let mut count = 0;
         for _ in 0..1000 {
             lines.feed(&[b'x'; 3000], &mut |_: &str| {});
             lines.feed(b"\r\n", &mut |line: &str| {
                 assert_eq!(line.len(), MAX_LINE_BYTES);
-                seen += 1;
+                count += 1;
             });
         }
-        assert_eq!((seen, lines.into_tail().len()), (1000, MAX_KEPT_LINES));
+        assert_eq!((count, lines.into_tail().len()), (1000, MAX_KEPT_LINES));
     }
 
     /// A shell that prints the pid of a grandchild in its group, and then waits forever.
@@ -235,7 +235,7 @@ mod tests {
         command
     }
 
-    async fn gone(pid: i32) {
+    async fn wait_until_dead(pid: i32) {
         // The kernel may still be delivering the signal.
         while proc::stat(pid).is_some_and(|stat| !stat.is_dead()) {
             tokio::task::yield_now().await;
@@ -257,11 +257,11 @@ mod tests {
             result = run => panic!("{result:?}"),
             pid = pids.recv() => pid.unwrap(),
         };
-        gone(pid).await;
+        wait_until_dead(pid).await;
     }
 
     #[tokio::test]
-    async fn a_program_that_takes_too_long_is_ended() {
+    async fn a_program_that_exceeds_its_deadline_is_killed() {
         let result = run(endless(), Stdio::null(), Duration::from_millis(1), |_| {}).await;
         assert!(matches!(result, Err(RunError::TooLong(_))), "{result:?}");
     }

@@ -102,7 +102,7 @@ impl InstallEnvironment {
         let pairs = variables
             .into_iter()
             .map(|(name, value)| (name.into(), value.into()));
-        Self(pairs.filter(|(name, _)| may_see(name)).collect())
+        Self(pairs.filter(|(name, _)| is_permitted(name)).collect())
     }
 
     /// One variable.
@@ -125,7 +125,7 @@ impl fmt::Debug for InstallEnvironment {
     }
 }
 
-const NAMES: [&str; 18] = [
+const PERMITTED_NAMES: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -146,7 +146,7 @@ const NAMES: [&str; 18] = [
     "no_proxy",
 ];
 
-const PREFIXES: [&str; 4] = ["PIP_", "UV_", "XDG_", "LC_"];
+const PERMITTED_PREFIXES: [&str; 4] = ["PIP_", "UV_", "XDG_", "LC_"];
 
 /// These would make `pip` or `uv` install outside of the virtual environment.
 const REMOVED_VARIABLES: [&str; 9] = [
@@ -161,11 +161,14 @@ const REMOVED_VARIABLES: [&str; 9] = [
     "UV_PROJECT_ENVIRONMENT",
 ];
 
-fn may_see(name: &OsStr) -> bool {
+fn is_permitted(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else {
         return false;
     };
-    (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    (PERMITTED_NAMES.contains(&name)
+        || PERMITTED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix)))
         && !REMOVED_VARIABLES.contains(&name)
 }
 
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_an_installation_needs_is_picked_and_never_shown() {
+    fn only_permitted_variables_are_kept_and_values_are_not_shown() {
         let environment = InstallEnvironment::pick([
             ("PATH", "/bin"),
             ("PIP_INDEX_URL", "https://user:canary@host/simple"),

@@ -16,7 +16,7 @@ pub enum ProvisionError {
          for Pythons of uv{}. Install uv, or Python 3.12 with its venv module, or name a Python in \
          the configuration, or set WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND to the command of an \
          agent server that you have installed yourself",
-        why_not(.rejected)
+        rejections(.rejected)
     )]
     NoPython {
         /// The candidates, each with the reason for its rejection.
@@ -56,7 +56,7 @@ pub enum ProvisionError {
     },
 }
 
-fn why_not(rejected: &[String]) -> String {
+fn rejections(rejected: &[String]) -> String {
     if rejected.is_empty() {
         String::new()
     } else {

@@ -35,7 +35,7 @@ impl Provisioner {
             "the agent server is not installed yet; installing it"
         );
         self.clear(&root, lock).await?;
-        self.make_environment(uv.as_deref(), &python, &root, lock)
+        self.create_environment(uv.as_deref(), &python, &root, lock)
             .await?;
         let server = InstalledAgentServer {
             root,
@@ -49,21 +49,21 @@ impl Provisioner {
         Ok(server)
     }
 
-    /// What an installation would use, or why it would fail; for a check in advance that changes nothing.
-    pub async fn outlook(&self) -> Result<String, ProvisionError> {
+    /// Describes the Python and the installer that an installation would use. Changes nothing.
+    pub async fn describe_python(&self) -> Result<String, ProvisionError> {
         let uv = self.uv().await;
         let search = python::search(&self.config, uv.is_some()).await;
-        let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
+        let may_download = self.config.python.is_none() && self.config.wheels.is_none();
         match (search.found, uv) {
             (Some(python), uv) => {
-                let with = if uv.is_some() { "uv" } else { "pip" };
+                let installer = if uv.is_some() { "uv" } else { "pip" };
                 Ok(format!(
-                    "Python {} at {}, with {with}",
+                    "Python {} at {}, with {installer}",
                     python.version,
                     python.program.display()
                 ))
             }
-            (None, Some(_)) if may_fetch => Ok("a Python that uv fetches".to_owned()),
+            (None, Some(_)) if may_download => Ok("a Python that uv downloads".to_owned()),
             (None, _) => Err(ProvisionError::NoPython {
                 rejected: search.rejected,
             }),
@@ -83,14 +83,14 @@ impl Provisioner {
         lock: &File,
     ) -> Result<PythonInterpreter, ProvisionError> {
         let mut search = python::search(&self.config, uv.is_some()).await;
-        let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
-        if let (None, Some(uv), true) = (&search.found, uv, may_fetch) {
+        let may_download = self.config.python.is_none() && self.config.wheels.is_none();
+        if let (None, Some(uv), true) = (&search.found, uv, may_download) {
             let mut command = self.command(uv);
             command.args(["python", "install", PYTHON_FOR_UV]);
             self.credentials(&mut command);
             let limit = self.config.deadlines.environment;
             match self
-                .step("fetching a Python with uv", command, limit, lock)
+                .step("downloading a Python with uv", command, limit, lock)
                 .await
             {
                 Ok(()) => search = python::search(&self.config, true).await,
@@ -120,7 +120,7 @@ impl Provisioner {
         .await
     }
 
-    async fn make_environment(
+    async fn create_environment(
         &self,
         uv: Option<&Path>,
         python: &PythonInterpreter,
@@ -139,7 +139,7 @@ impl Provisioner {
             command.args(["-I", "-m", "venv"]).arg(root);
         }
         let limit = self.config.deadlines.environment;
-        self.step("making a virtual environment", command, limit, lock)
+        self.step("creating the virtual environment", command, limit, lock)
             .await
     }
 
@@ -152,12 +152,12 @@ impl Provisioner {
         lock: &File,
     ) -> Result<(), ProvisionError> {
         let file = server.root.join("requirements.txt");
-        let (to, text) = (file.clone(), self.requirements.join("\n") + "\n");
-        blocking("writing the requirements", move || fs::write(to, text)).await?;
+        let (path, text) = (file.clone(), self.requirements.join("\n") + "\n");
+        blocking("writing the requirements", move || fs::write(path, text)).await?;
         if let Some(text) = self.tested() {
             let constraints = server.root.join("constraints.txt");
-            let to = constraints.clone();
-            blocking("writing the constraints", move || fs::write(to, text)).await?;
+            let path = constraints.clone();
+            blocking("writing the constraints", move || fs::write(path, text)).await?;
             let mut command = self.packages(uv, server, &file);
             command.arg("-c").arg(constraints);
             match self.install_step(command, lock).await {
@@ -166,7 +166,7 @@ impl Provisioner {
                     "the tested libraries of the agent server are unavailable; trying others that satisfy its \
                          requirements"
                 ),
-                done => return done,
+                result => return result,
             }
         }
         let command = self.packages(uv, server, &file);
@@ -178,7 +178,7 @@ impl Provisioner {
         self.step("installing packages", command, limit, lock).await
     }
 
-    /// A folder of wheels contains what its creator chose.
+    /// The tested libraries. `None` with a folder of wheels, because that determines the versions.
     fn tested(&self) -> Option<String> {
         match self.config.wheels {
             None => tested::libraries(&self.config.version, &self.requirements),
@@ -239,7 +239,7 @@ impl Provisioner {
                 let last = tail.last().map(String::as_str).unwrap_or_default();
                 tracing::warn!(
                     last,
-                    "some files of the agent server's packages do not compile"
+                    "some files of the agent server's packages do not compile; the agent server loads them more slowly"
                 );
                 Ok(())
             }
@@ -260,7 +260,7 @@ impl Provisioner {
         // Without this, importing litellm requests a price list from the network.
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
         let limit = self.config.deadlines.environment;
-        self.step("trying the agent server", command, limit, lock)
+        self.step("running the agent server's --help", command, limit, lock)
             .await
     }
 

@@ -6,12 +6,12 @@
 //! <data>/agent-server/
 //!   lock                      held (flock) while something is installed, also by the running step itself
 //!   1.58.0-<hash>/            built in place, because virtual environments cannot be moved
-//!     .complete               written last and synced: what lacks it is removed and built again
-//!     boot.py                 starts it; put there whenever the installation is looked for
+//!     .complete               written last and synced; a folder without it is removed and built again
+//!     boot.py                 the start script; written whenever the installation is looked up
 //! ```
 //!
-//! The hash covers the exact requirements and the Python, so changing either makes a new installation beside the old one
-//! (which running sandboxes may still use).
+//! The hash covers the exact requirements and the Python, so changing either creates a new installation beside the old one,
+//! which running sandboxes may still use.
 
 mod boot;
 mod child;
@@ -59,7 +59,7 @@ impl InstalledAgentServer {
         self.root.join("bin/python")
     }
 
-    /// The command that starts it (without `--host` and `--port`).
+    /// The command that starts the agent server (without `--host` and `--port`).
     pub fn command(&self) -> Vec<OsString> {
         let mut words = vec![self.python().into_os_string()];
         words.extend(boot::arguments(&self.root));
@@ -114,7 +114,7 @@ impl Provisioner {
         let requirements = requirements(&config)?;
         if !config.data_dir.is_absolute() {
             return Err(ProvisionError::Configuration(
-                "the data directory is not absolute".into(),
+                "the data directory must be an absolute path (WORKSPACE_DATA_DIR)".into(),
             ));
         }
         Ok(Self {
@@ -124,7 +124,7 @@ impl Provisioner {
         })
     }
 
-    /// Reports progress there as well as to the log.
+    /// Reports progress to this callback as well as to the log.
     #[must_use]
     pub fn on_progress(mut self, callback: OnProgress) -> Self {
         self.on_progress = Some(callback);
@@ -143,17 +143,17 @@ impl Provisioner {
 
     /// The finished installation, if there is one and it still runs. Takes some milliseconds.
     pub async fn find(&self) -> Option<InstalledAgentServer> {
-        let (dir, wanted) = (self.dir(), Arc::clone(&self.requirements));
+        let (dir, requirements) = (self.dir(), Arc::clone(&self.requirements));
         let (version, python) = (self.config.version.clone(), self.config.python.clone());
-        let found = tokio::task::spawn_blocking(move || {
-            complete_in(&dir, &version, &wanted, python.as_deref())
+        let roots = tokio::task::spawn_blocking(move || {
+            complete_in(&dir, &version, &requirements, python.as_deref())
         });
-        for root in found.await.unwrap_or_default() {
+        for root in roots.await.unwrap_or_default() {
             let server = InstalledAgentServer {
                 root,
                 version: self.config.version.clone(),
             };
-            // Its base Python may have been removed since.
+            // The Python that the virtual environment is based on may have been removed since.
             let mut command = self.command(server.python());
             command.args(["-I", "-c", "pass"]);
             let limit = self.config.deadlines.probe;
@@ -164,7 +164,7 @@ impl Provisioner {
                 }
                 _ => tracing::warn!(
                     root = %server.root.display(),
-                    "the installed agent server does not run any more"
+                    "the installed agent server cannot run: it is installed again"
                 ),
             }
         }
@@ -208,7 +208,7 @@ impl Provisioner {
         })
         .await?;
         let started = Instant::now();
-        let mut pause = Duration::from_millis(5);
+        let mut backoff = Duration::from_millis(5);
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
@@ -217,7 +217,7 @@ impl Provisioner {
                     return Err(ProvisionError::Io { step: STEP, source });
                 }
             }
-            if pause >= Duration::from_millis(500) && pause < Duration::from_secs(1) {
+            if backoff >= Duration::from_millis(500) && backoff < Duration::from_secs(1) {
                 tracing::info!("another process installs the agent server; waiting for it");
             }
             let limit = self.config.deadlines.lock;
@@ -229,8 +229,8 @@ impl Provisioner {
                 });
             }
             // The kernel has no event for a released lock, except by blocking a thread.
-            sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(Duration::from_secs(1));
         }
     }
 
@@ -254,11 +254,11 @@ impl Provisioner {
         let started = Instant::now();
         tracing::info!(step, "installing the agent server");
         self.report(step, Duration::ZERO, "");
-        let mut logged = started;
+        let mut last_log = started;
         let finished = child::run(command, input, limit, |line| {
             self.report(step, started.elapsed(), line);
-            if logged.elapsed() >= LOG_INTERVAL {
-                logged = Instant::now();
+            if last_log.elapsed() >= LOG_INTERVAL {
+                last_log = Instant::now();
                 let seconds = started.elapsed().as_secs();
                 tracing::info!(step, seconds, line, "still installing the agent server");
             }
@@ -267,7 +267,7 @@ impl Provisioner {
         match finished {
             Ok(finished) if finished.status.success() => {
                 let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                tracing::info!(step, elapsed_ms, "installation step done");
+                tracing::info!(step, elapsed_ms, "completed a step of the installation");
                 Ok(())
             }
             Ok(finished) => Err(ProvisionError::Step {
@@ -304,30 +304,33 @@ impl Provisioner {
 
 /// The exact requirements, validated: they become part of a file name and a requirements file.
 fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
-    let fits = |text: &str, also: &[u8]| {
+    let is_plain = |text: &str, punctuation: &[u8]| {
         text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.len() <= 200
             && text
                 .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || also.contains(&b))
+                .all(|b| b.is_ascii_alphanumeric() || punctuation.contains(&b))
             && !text.contains("..")
     };
-    if !fits(&config.version, b".+!") || config.version.len() > 40 {
-        let what = format!("{:?} is not a version of the agent server", config.version);
-        return Err(ProvisionError::Configuration(what));
+    if !is_plain(&config.version, b".+!") || config.version.len() > 40 {
+        let problem = format!(
+            "invalid version {:?} of the agent server (WORKSPACE_SANDBOX__AGENT_SERVER_VERSION)",
+            config.version
+        );
+        return Err(ProvisionError::Configuration(problem));
     }
-    let ours = ["openhands-agent-server", "openhands-sdk", "openhands-tools"];
-    let mut all: Vec<String> = ours
+    let packages = ["openhands-agent-server", "openhands-sdk", "openhands-tools"];
+    let mut all: Vec<String> = packages
         .iter()
         .map(|name| format!("{name}=={}", config.version))
         .collect();
     for pin in &config.pins {
         let exact = pin
             .split_once("==")
-            .is_some_and(|(name, version)| fits(name, b".-_[],") && fits(version, b".+!"));
+            .is_some_and(|(name, version)| is_plain(name, b".-_[],") && is_plain(version, b".+!"));
         if !exact {
-            let what = format!("{pin:?} is not an exact requirement (name==version)");
-            return Err(ProvisionError::Configuration(what));
+            let problem = format!("{pin:?} must be an exact requirement (name==version)");
+            return Err(ProvisionError::Configuration(problem));
         }
         all.push(pin.clone());
     }
@@ -356,8 +359,8 @@ fn complete_in(
             let text = fs::read(path.join(install::MARKER)).unwrap_or_default();
             serde_json::from_slice::<InstallationMarker>(&text).is_ok_and(|marker| {
                 marker.requirements == requirements
-                    && python.is_none_or(|wanted| {
-                        fs::canonicalize(wanted).is_ok_and(|wanted| wanted == marker.python)
+                    && python.is_none_or(|python| {
+                        fs::canonicalize(python).is_ok_and(|python| python == marker.python)
                     })
             })
         })
@@ -366,11 +369,11 @@ fn complete_in(
     found
 }
 
-/// Without it the agent server starts all the same, later.
+/// Without the script the agent server starts too, but more slowly.
 async fn write_boot_script(server: &InstalledAgentServer) {
     let root = server.root.clone();
-    if let Err(error) = blocking("writing boot.py", move || boot::put(&root)).await {
-        tracing::debug!(error = %chain(&error), root = %server.root.display(), "the agent server will boot in the usual way");
+    if let Err(error) = blocking("writing boot.py", move || boot::write_script(&root)).await {
+        tracing::debug!(error = %chain(&error), root = %server.root.display(), "cannot write boot.py: the agent server boots more slowly");
     }
 }
 

@@ -14,7 +14,7 @@ use super::config::{Config, InstallEnvironment};
 /// The agent server's `Requires-Python`.
 const MIN_VERSION: (u32, u32) = (3, 12);
 
-/// Names looked for on `PATH`. 3.12 first: the pinned releases were tried with it, and its wheels are all there.
+/// Names to look up on `PATH`. 3.12 is first: the pinned releases were tested with it, and all wheels exist for it.
 const NAMES: [&str; 5] = [
     "python3.12",
     "python3.13",
@@ -37,16 +37,16 @@ pub(super) struct PythonInterpreter {
     pub(super) version: String,
 }
 
-/// What was found, and why the rest was not taken (for the error message).
+/// The result of a search, with the reasons of rejections for the error message.
 #[derive(Debug, Default)]
 pub(super) struct PythonSearch {
-    /// The one to use.
+    /// The Python to use.
     pub(super) found: Option<PythonInterpreter>,
     /// Each candidate with the reason.
     pub(super) rejected: Vec<String>,
 }
 
-/// Asks the candidates in order until one fits. `uv` makes environments without the `venv` module, `pip` does not.
+/// Tries the candidates in order until one is suitable. `uv` creates environments without the `venv` module, `pip` does not.
 pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
     let candidates = if let Some(program) = &config.python {
         vec![program.clone()]
@@ -85,14 +85,14 @@ async fn probe(
     let finished = match child::run(command, Stdio::null(), limit, |_| {}).await {
         Ok(finished) => finished,
         Err(RunError::Io(error)) => return Err(error.to_string()),
-        Err(RunError::TooLong(_)) => return Err("does not answer".to_owned()),
+        Err(RunError::TooLong(_)) => return Err("does not end in time".to_owned()),
     };
-    let answer = finished
+    let line = finished
         .tail
         .iter()
         .find_map(|line| line.strip_prefix("AGENT-WORKSPACE "));
-    let Some((name, version, has_venv, path)) = answer.and_then(parse_answer) else {
-        return Err(format!("does not run ({})", finished.status));
+    let Some((name, version, has_venv, path)) = line.and_then(parse_probe) else {
+        return Err(format!("cannot run ({})", finished.status));
     };
     if name != "cpython" {
         return Err(format!("is {name}, not CPython"));
@@ -114,8 +114,8 @@ async fn probe(
     })
 }
 
-fn parse_answer(answer: &str) -> Option<(&str, &str, bool, &str)> {
-    let mut fields = answer.splitn(4, ' ');
+fn parse_probe(line: &str) -> Option<(&str, &str, bool, &str)> {
+    let mut fields = line.splitn(4, ' ');
     Some((
         fields.next()?,
         fields.next()?,
@@ -132,7 +132,7 @@ fn is_new_enough(version: &str) -> bool {
     (major, minor) >= MIN_VERSION
 }
 
-/// Everything that might be a Python, best first. Blocks.
+/// All paths that may be a suitable Python, the best first. Blocks.
 fn candidates(environment: &InstallEnvironment) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = NAMES
         .iter()
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        for (version, fits) in [
+        for (version, expected) in [
             ("3.12.0", true),
             ("3.9.18", false),
             ("3.100.1", true),
@@ -197,7 +197,7 @@ mod tests {
             ("2.7.18", false),
             ("x", false),
         ] {
-            assert_eq!(is_new_enough(version), fits, "{version}");
+            assert_eq!(is_new_enough(version), expected, "{version}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The libraries that releases of the agent server were tested with.
 //!
-//! The agent server's own metadata leaves most of them open, so what an installation gets would change from day to day: on
-//! 2026-11-22 `pip` 24.2 found no solution any more for 1.34.0, which it had installed the day before.
+//! The agent server's own metadata leaves most versions open, so an installation would change with every release of a
+//! library. On 2026-11-22, for example, `pip` 24.2 could no longer resolve 1.34.0.
 
 /// Each release with its libraries.
 const TESTED: [(&str, &str); 2] = [
@@ -9,18 +9,21 @@ const TESTED: [(&str, &str); 2] = [
     ("1.58.0", include_str!("tested/1.58.0.txt")),
 ];
 
-/// The libraries of a release, as `pip` takes constraints, but for those that the requirements name themselves. `None` for a
-/// release that is not known.
+/// The libraries of a release as constraints for `pip`, without those that the requirements name. `None` for an unknown
+/// release.
 pub(super) fn libraries(version: &str, requirements: &[String]) -> Option<String> {
-    let (_, tested) = TESTED.iter().find(|(known, _)| *known == version)?;
-    let is_free = |line: &&str| {
-        !line.starts_with('#') && !requirements.iter().any(|one| name(one) == name(line))
+    let (_, tested) = TESTED.iter().find(|(release, _)| *release == version)?;
+    let is_unconstrained = |line: &&str| {
+        !line.starts_with('#')
+            && !requirements
+                .iter()
+                .any(|requirement| name(requirement) == name(line))
     };
-    let lines = tested.lines().filter(is_free);
+    let lines = tested.lines().filter(is_unconstrained);
     Some(lines.fold(String::new(), |text, line| text + line + "\n"))
 }
 
-/// The name of a requirement, in the spelling in which names are compared: `Jaraco.Classes==3` and `jaraco_classes==3` are one.
+/// The normalized name of a requirement: `Jaraco.Classes==3` and `jaraco_classes==3` have the same one.
 fn name(requirement: &str) -> String {
     let end = requirement.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c));
     let name = &requirement[..end.unwrap_or(requirement.len())];
@@ -38,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_not_constrained() {
+    fn required_libraries_are_not_constrained() {
         let all = libraries("1.58.0", &[]).unwrap();
         assert!(all.contains("\njaraco-classes==") && all.contains("\nwrapt=="));
         let required = ["Jaraco.Classes==9".to_owned(), "wrapt".to_owned()];
@@ -48,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_names_one_release() {
+    fn every_line_is_an_exact_version() {
         for (version, _) in TESTED {
             for line in libraries(version, &[]).unwrap().lines() {
                 let (name, release) = line.split_once("==").unwrap_or_else(|| panic!("{line}"));

@@ -1,4 +1,4 @@
-//! Against shell scripts that stand for `python` and `uv`; each writes down what it was asked to do.
+//! Installations with shell scripts in place of `python` and `uv`, which log their arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use secrecy::SecretString;
 
 use super::*;
 
-/// A machine in a folder: `bin` is its PATH, `log_file` what the scripts were asked, `switches` how they behave.
+/// A machine in a folder: `bin` is its PATH, `log` has the arguments of the scripts, `switches` change their behaviour.
 struct FakeMachine {
     dir: tempfile::TempDir,
 }
@@ -36,7 +36,7 @@ impl FakeMachine {
         path
     }
 
-    /// A Python of this version that can make environments, install and compile.
+    /// A Python of this version that can create environments, install and compile.
     fn python(&self, name: &str, version: &str) -> PathBuf {
         let body = PYTHON.replace("@VERSION@", version);
         self.script(name, &body)
@@ -48,7 +48,7 @@ impl FakeMachine {
 
     fn config(&self) -> Config {
         let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
-        // The machine's own Pythons must not be found: every name is taken by a script that does not work.
+        // A script that fails takes each name, so that the Pythons of the test machine are not found.
         for name in [
             "python3.12",
             "python3.13",
@@ -96,7 +96,7 @@ case "$*" in
     env >> $BASE/env
     echo "Collecting openhands-agent-server"
     if [ -e $BASE/switches/hang ]; then sleep 600; fi
-    case "$*" in *" -c "*) if [ -e $BASE/switches/gone ]; then echo "ERROR: no such release" >&2; exit 1; fi ;; esac
+    case "$*" in *" -c "*) if [ -e $BASE/switches/no-release ]; then echo "ERROR: no such release" >&2; exit 1; fi ;; esac
     if [ -e $BASE/switches/fail ]; then
       echo "ERROR: No matching distribution; index https://me:canary@index.test/simple" >&2; exit 1
     fi ;;
@@ -106,11 +106,11 @@ exit 0
 "#;
 
 #[tokio::test]
-async fn the_first_call_installs_and_the_second_finds() {
+async fn the_first_call_installs_and_the_second_one_reuses() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let steps = Arc::clone(&seen);
+    let progress_lines = Arc::new(Mutex::new(Vec::new()));
+    let steps = Arc::clone(&progress_lines);
     let provisioner =
         machine
             .provisioner()
@@ -134,13 +134,13 @@ async fn the_first_call_installs_and_the_second_finds() {
         "litellm==1.105.3",
     ] {
         assert!(
-            requirements.lines().any(|one| one == line),
+            requirements.lines().any(|requirement| requirement == line),
             "{line} in {requirements}"
         );
     }
     let compile_env = fs::read_to_string(machine.path("compile-env")).unwrap();
     assert!(!compile_env.contains("PYTHONDONTWRITEBYTECODE"));
-    assert!(seen.lock().unwrap().contains(&(
+    assert!(progress_lines.lock().unwrap().contains(&(
         "installing packages",
         "Collecting openhands-agent-server".into()
     )));
@@ -149,15 +149,15 @@ async fn the_first_call_installs_and_the_second_finds() {
 }
 
 #[tokio::test]
-async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() {
+async fn an_installation_of_an_earlier_release_gets_the_current_start_script() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let server = machine.provisioner().ensure().await.unwrap();
     let file = server.root.join("boot.py");
-    for earlier in [None, Some("of an earlier release")] {
+    for earlier in [None, Some("script of an earlier release")] {
         fs::remove_file(&file).unwrap();
-        let usual = ["-m", "openhands.agent_server"];
-        assert_eq!(server.command()[1..], usual, "where it cannot be written");
+        let module = ["-m", "openhands.agent_server"];
+        assert_eq!(server.command()[1..], module, "without the script");
         if let Some(text) = earlier {
             fs::write(&file, text).unwrap();
         }
@@ -165,18 +165,18 @@ async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() 
         assert_eq!(found.command()[2], file);
         assert!(fs::read_to_string(&file).unwrap().contains("agent_server"));
     }
-    let left = fs::read_dir(&server.root).unwrap();
+    let entries = fs::read_dir(&server.root).unwrap();
     let is_unfinished = |name: &str| name.starts_with("boot.py.");
-    let names = left.map(|entry| entry.unwrap().file_name());
+    let names = entries.map(|entry| entry.unwrap().file_name());
     assert!(
         !names
             .into_iter()
-            .any(|it| is_unfinished(&it.to_string_lossy()))
+            .any(|name| is_unfinished(&name.to_string_lossy()))
     );
 }
 
 #[tokio::test]
-async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
+async fn tested_libraries_are_installed_if_available() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let server = machine.provisioner().ensure().await.unwrap();
@@ -187,14 +187,14 @@ async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
 
     let without = FakeMachine::new();
     without.python("bin/python3.12", "3.12.1");
-    without.switch("gone");
+    without.switch("no-release");
     without.provisioner().ensure().await.unwrap();
     assert_eq!(without.count("pip install"), 2);
     assert_eq!(without.count("constraints.txt"), 1);
 }
 
 #[tokio::test]
-async fn a_python_that_is_too_old_is_passed_over() {
+async fn a_python_that_is_too_old_is_skipped() {
     let machine = FakeMachine::new();
     machine.python("bin/python3", "3.11.9");
     machine.python("home/.pyenv/versions/3.10.2/bin/python3", "3.10.2");
@@ -208,7 +208,7 @@ async fn a_python_that_is_too_old_is_passed_over() {
 }
 
 #[tokio::test]
-async fn without_a_python_the_error_says_what_to_do() {
+async fn a_missing_python_is_an_error_with_advice() {
     let machine = FakeMachine::new();
     machine.python("bin/python3", "3.11.9");
     let error = machine
@@ -247,7 +247,7 @@ async fn a_configured_python_is_used_or_refused_but_never_replaced() {
 }
 
 #[tokio::test]
-async fn an_interrupted_installation_is_done_again() {
+async fn an_interrupted_installation_is_repeated() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("hang");
@@ -264,7 +264,7 @@ async fn an_interrupted_installation_is_done_again() {
         result = provisioner.ensure() => panic!("{result:?}"),
         _ = reached.recv() => {}
     }
-    // Stopped in the middle: the environment is there, and it must not be taken for a finished one.
+    // The incomplete environment exists and must not count as an installation.
     let root = fs::read_dir(machine.path("data/agent-server"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -286,7 +286,7 @@ async fn a_step_that_outlives_its_service_keeps_the_lock() {
     config.deadlines.lock = Duration::ZERO;
     let provisioner = Provisioner::new(config).unwrap();
     let lock = provisioner.lock().await.unwrap();
-    // What is left after `kill -9` of the service during `pip install`: the child, with the lock as its input.
+    // As after `kill -9` of the service during `pip install`: the child runs, with the lock as its input.
     let mut orphan = std::process::Command::new("/bin/sleep")
         .arg("600")
         .stdin(child::input(Some(&lock)).unwrap())
@@ -301,7 +301,7 @@ async fn a_step_that_outlives_its_service_keeps_the_lock() {
 }
 
 #[tokio::test]
-async fn many_at_once_install_once() {
+async fn concurrent_calls_install_once() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let provisioners: Vec<_> = (0..5).map(|_| machine.provisioner()).collect();
@@ -333,7 +333,7 @@ async fn a_failing_step_shows_its_last_lines_without_credentials() {
         "{error}"
     );
     assert!(!error.contains("canary"), "{error}");
-    // Given by environment, not by argument.
+    // Credentials are passed by environment, not by argument.
     assert!(!machine.log_file().contains("canary"));
     let environment = fs::read_to_string(machine.path("env")).unwrap();
     assert!(environment.contains("PIP_INDEX_URL=https://me:canary@index.test/simple"));
@@ -341,7 +341,7 @@ async fn a_failing_step_shows_its_last_lines_without_credentials() {
 }
 
 #[tokio::test]
-async fn a_file_that_does_not_compile_is_no_failure() {
+async fn a_file_that_does_not_compile_does_not_fail_the_installation() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("odd-file");
@@ -349,7 +349,7 @@ async fn a_file_that_does_not_compile_is_no_failure() {
 }
 
 #[tokio::test]
-async fn uv_is_preferred_and_brings_a_python_where_there_is_none() {
+async fn uv_is_preferred_and_downloads_a_missing_python() {
     let machine = FakeMachine::new();
     let python = PYTHON.replace("@VERSION@", "3.12.8");
     machine.script("template", &python);
@@ -370,7 +370,7 @@ esac
 }
 
 #[tokio::test]
-async fn a_folder_of_wheels_means_no_network() {
+async fn a_folder_of_wheels_disables_the_index() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     let mut config = machine.config();
@@ -381,7 +381,7 @@ async fn a_folder_of_wheels_means_no_network() {
         machine.count("--no-index --find-links /some/wheels --only-binary=:all: -r"),
         1
     );
-    // It is taken as it is.
+    // The folder determines the versions, so there are no constraints.
     assert_eq!(machine.count("constraints.txt"), 0);
 }
 

@@ -14,7 +14,7 @@ use super::support::{ProcessFixture, signal};
 
 struct FreshBackend {
     backend: ProcessSandboxes,
-    lab: ProcessFixture,
+    fixture: ProcessFixture,
 }
 
 impl Deref for FreshBackend {
@@ -25,16 +25,16 @@ impl Deref for FreshBackend {
 }
 
 async fn fresh() -> FreshBackend {
-    let lab = ProcessFixture::new();
+    let fixture = ProcessFixture::new();
     FreshBackend {
-        backend: lab.backend().await,
-        lab,
+        backend: fixture.backend().await,
+        fixture,
     }
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "conformance tests want unused ids"
+    reason = "conformance tests need unused ids"
 )]
 fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse("process").unwrap())
@@ -42,20 +42,20 @@ fn launch() -> SandboxLaunch {
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "called as the conformance tests call it"
+    reason = "the conformance tests define the signature"
 )]
 fn exit(fresh: &FreshBackend, id: SandboxId) -> Ready<()> {
-    signal("KILL", fresh.lab.main_pid(&id));
+    signal("KILL", fresh.fixture.main_pid(&id));
     ready(())
 }
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "called as the conformance tests call it"
+    reason = "the conformance tests define the signature"
 )]
 fn say(fresh: &FreshBackend, id: SandboxId, line: String) -> Ready<()> {
-    // What its main process writes to.
-    let out = format!("/proc/{}/fd/1", fresh.lab.main_pid(&id));
+    // The output of the main process.
+    let out = format!("/proc/{}/fd/1", fresh.fixture.main_pid(&id));
     let mut out = File::options().append(true).open(out).unwrap();
     writeln!(out, "{line}").unwrap();
     ready(())

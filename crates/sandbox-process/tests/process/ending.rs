@@ -1,4 +1,4 @@
-//! Stops, crashes and removals leave no process.
+//! No process survives a stop, a crash or a removal.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::support::{
     IDLE, ProcessFixture, exit_reported, launch, process_state, signal, state, until,
 };
 
-/// Children that leave the group, the session, their parent, and their environment, as far as each can.
+/// Children that leave the process group, the session, their parent, or the environment.
 const RUNAWAYS: &str = "
 setsid sleep 601 &
 (setsid sh -c 'setsid sleep 602 & exit') &
@@ -22,9 +22,9 @@ sh -c 'trap \"\" TERM HUP INT; while :; do sleep 605; done' &
 sleep 606 & wait $!";
 
 #[tokio::test]
-async fn no_process_is_left_wherever_it_went() {
-    let lab = ProcessFixture::new();
-    // Numbers that no other test uses, so that processes without the marker can be counted, too.
+async fn stop_and_removal_end_all_escaped_processes() {
+    let fixture = ProcessFixture::new();
+    // Numbers that no other test uses, so that also processes without the marker can be counted.
     let base: u32 = 1_000_000 + std::process::id() * 10;
     let script = (601..=606).fold(RUNAWAYS.to_owned(), |script, number| {
         script.replace(
@@ -32,8 +32,8 @@ async fn no_process_is_left_wherever_it_went() {
             &format!("sleep {}", base + number),
         )
     });
-    lab.script(&script);
-    let mine = || {
+    fixture.script(&script);
+    let count_processes = || {
         let lines = fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("cmdline")).ok());
@@ -47,60 +47,61 @@ async fn no_process_is_left_wherever_it_went() {
             })
             .count()
     };
-    let backend = lab.backend().await;
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     for round in 0..2 {
         backend.start(&launch).await.unwrap();
-        until("all runaways run", || mine() == 6).await;
+        until("all runaways run", || count_processes() == 6).await;
         if round == 0 {
             backend.stop(&launch.id).await.unwrap();
         } else {
             backend.remove(&launch.id).await.unwrap();
         }
-        assert_eq!(mine(), 0);
-        lab.assert_none_left(&launch.id);
+        assert_eq!(count_processes(), 0);
+        fixture.assert_none_left(&launch.id);
     }
 }
 
 #[tokio::test]
 async fn a_stop_lets_the_agent_server_finish() {
-    let lab = ProcessFixture::new();
-    lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
-    let backend = lab.backend().await;
+    let fixture = ProcessFixture::new();
+    fixture
+        .script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let before = backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let pid = lab.main_pid(&launch.id);
+    fixture.ready(&launch.id).await;
+    let pid = fixture.main_pid(&launch.id);
     backend.stop(&launch.id).await.unwrap();
     assert_eq!(process_state(pid), None, "reaped");
-    assert!(lab.root(&launch.id).join("flushed").exists());
+    assert!(fixture.root(&launch.id).join("flushed").exists());
     assert_eq!(
         state(&backend, &launch.id).await,
         Some(BackendState::Stopped)
     );
-    fs::write(lab.root(&launch.id).join("workspace/kept"), "").unwrap();
+    fs::write(fixture.root(&launch.id).join("workspace/kept"), "").unwrap();
     assert_eq!(
         backend.start(&launch).await.unwrap().workspace,
         before.workspace
     );
-    assert!(lab.root(&launch.id).join("workspace/kept").exists());
+    assert!(fixture.root(&launch.id).join("workspace/kept").exists());
     backend.remove(&launch.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn one_that_ignores_the_stop_is_killed() {
-    let lab = ProcessFixture::new();
-    lab.script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
-    let mut config = lab.config();
+async fn a_process_that_ignores_sigterm_is_killed() {
+    let fixture = ProcessFixture::new();
+    fixture.script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
+    let mut config = fixture.config();
     config.grace = Duration::from_millis(20);
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let pid = lab.main_pid(&launch.id);
+    fixture.ready(&launch.id).await;
+    let pid = fixture.main_pid(&launch.id);
     backend.stop(&launch.id).await.unwrap();
     assert_eq!(process_state(pid), None);
-    lab.assert_none_left(&launch.id);
+    fixture.assert_none_left(&launch.id);
     assert_eq!(
         state(&backend, &launch.id).await,
         Some(BackendState::Stopped)
@@ -109,31 +110,32 @@ async fn one_that_ignores_the_stop_is_killed() {
 }
 
 #[tokio::test]
-async fn a_frozen_one_is_stopped_gracefully() {
-    let lab = ProcessFixture::new();
-    lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
-    let backend = lab.backend().await;
+async fn a_frozen_process_is_stopped_gracefully() {
+    let fixture = ProcessFixture::new();
+    fixture
+        .script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let pid = lab.main_pid(&launch.id);
+    fixture.ready(&launch.id).await;
+    let pid = fixture.main_pid(&launch.id);
     signal("STOP", pid);
-    until("it is frozen", || process_state(pid) == Some('T')).await;
+    until("the process is frozen", || process_state(pid) == Some('T')).await;
     backend.stop(&launch.id).await.unwrap();
-    assert!(lab.root(&launch.id).join("flushed").exists());
+    assert!(fixture.root(&launch.id).join("flushed").exists());
     backend.remove(&launch.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_crash_is_told_with_its_cause_and_without_keys() {
-    let lab = ProcessFixture::new();
-    lab.script(
+async fn a_crash_is_reported_with_its_cause_and_without_keys() {
+    let fixture = ProcessFixture::new();
+    fixture.script(
         "setsid sleep 600 &
         echo \"starting with $OH_SESSION_API_KEYS_0 in $HOME\"
         printf '%s\n' '{\"message\":\"boom\",\"exc_info\":\"Traceback\\nValueError: no\"}' >&2
         exit 3",
     );
-    let backend = lab.backend().await;
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
@@ -147,8 +149,8 @@ async fn a_crash_is_told_with_its_cause_and_without_keys() {
         state(&backend, &launch.id).await,
         Some(BackendState::Exited { detail })
     );
-    lab.assert_none_left(&launch.id);
-    // A stop of a crashed one makes it a stopped one.
+    fixture.assert_none_left(&launch.id);
+    // A stop changes the state of a crashed sandbox to stopped.
     backend.stop(&launch.id).await.unwrap();
     assert_eq!(
         state(&backend, &launch.id).await,
@@ -158,36 +160,36 @@ async fn a_crash_is_told_with_its_cause_and_without_keys() {
 }
 
 #[tokio::test]
-async fn a_kill_is_named() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
+async fn an_exit_by_sigkill_is_reported_as_such() {
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let pid = lab.main_pid(&launch.id);
+    fixture.ready(&launch.id).await;
+    let pid = fixture.main_pid(&launch.id);
     signal("KILL", pid);
     let detail = exit_reported(&mut facts, &launch.id).await;
     assert!(detail.contains("killed (signal 9"), "{detail}");
     assert_eq!(process_state(pid), None, "reaped");
-    lab.assert_none_left(&launch.id);
+    fixture.assert_none_left(&launch.id);
     backend.remove(&launch.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_removal_leaves_no_file() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
+async fn a_removal_deletes_all_files() {
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
-    let locked = lab.root(&launch.id).join("workspace/go/pkg");
+    let locked = fixture.root(&launch.id).join("workspace/go/pkg");
     fs::create_dir_all(&locked).unwrap();
     fs::write(locked.join("file"), "").unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
     backend.remove(&launch.id).await.unwrap();
-    let empty = |dir: &str| fs::read_dir(lab.dir.path().join(dir)).unwrap().count() == 0;
-    assert!(empty("sandboxes") && empty("run"));
-    // Neither do questions about what never was.
+    let is_empty = |dir: &str| fs::read_dir(fixture.dir.path().join(dir)).unwrap().count() == 0;
+    assert!(is_empty("sandboxes") && is_empty("run"));
+    // Calls for an unknown sandbox create no file either.
     let unknown = SandboxId::parse("unknown").unwrap();
     assert!(matches!(
         backend.stop(&unknown).await,
@@ -195,18 +197,18 @@ async fn a_removal_leaves_no_file() {
     ));
     backend.remove(&unknown).await.unwrap();
     assert_eq!(state(&backend, &unknown).await, None);
-    assert!(empty("sandboxes") && empty("run"));
+    assert!(is_empty("sandboxes") && is_empty("run"));
 }
 
 #[tokio::test]
-async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
-    let lab = ProcessFixture::new();
-    lab.script(IDLE);
-    let backend = lab.backend().await;
+async fn processes_without_a_directory_are_listed() {
+    let fixture = ProcessFixture::new();
+    fixture.script(IDLE);
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    fs::remove_dir_all(lab.root(&launch.id)).unwrap();
+    fixture.ready(&launch.id).await;
+    fs::remove_dir_all(fixture.root(&launch.id)).unwrap();
     let facts = backend.list().await.unwrap();
     assert_eq!(facts.len(), 1);
     assert!(
@@ -214,17 +216,17 @@ async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
         "{facts:?}"
     );
     backend.remove(&launch.id).await.unwrap();
-    lab.assert_none_left(&launch.id);
+    fixture.assert_none_left(&launch.id);
     assert_eq!(backend.list().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_forged_state_file_ends_no_other_process() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
+async fn a_forged_state_file_does_not_end_another_process() {
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
+    fixture.ready(&launch.id).await;
     let mut bystander = tokio::process::Command::new("sleep")
         .arg("600")
         .spawn()
@@ -236,7 +238,7 @@ async fn a_forged_state_file_ends_no_other_process() {
         .nth(19)
         .unwrap()
         .to_owned();
-    let file = lab.root(&launch.id).join("process.json");
+    let file = fixture.root(&launch.id).join("process.json");
     let mut forged: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     forged["process"] =
         serde_json::json!({ "pid": pid, "started": started.parse::<u64>().unwrap() });
@@ -246,15 +248,15 @@ async fn a_forged_state_file_ends_no_other_process() {
         Some(BackendState::Running(_))
     ));
     backend.stop(&launch.id).await.unwrap();
-    lab.assert_none_left(&launch.id);
+    fixture.assert_none_left(&launch.id);
     assert!(process_state(pid).is_some_and(|state| state != 'Z'));
-    // Nor does one that is a pipe without a writer hold anybody up.
+    // A pipe without a writer in place of the file does not block either.
     fs::remove_file(&file).unwrap();
-    let made = std::process::Command::new("mkfifo")
+    let created = std::process::Command::new("mkfifo")
         .arg(&file)
         .status()
         .unwrap();
-    assert!(made.success());
+    assert!(created.success());
     assert_eq!(
         state(&backend, &launch.id).await,
         Some(BackendState::Stopped)

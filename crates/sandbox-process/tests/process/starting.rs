@@ -1,14 +1,16 @@
-//! What a sandbox gets, and how starts wait for each other.
+//! The environment of a sandbox, and the order of concurrent starts.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use domain::error::Classify;
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxSpecCatalog};
+use rustix::fs::inotify;
 use sandbox_process::launcher::{self, Launcher};
 use sandbox_process::{AgentServerSource, ProcessSandboxes, ProcessSpecs};
 use secrecy::SecretString;
@@ -17,12 +19,15 @@ use super::support::{
     IDLE, ProcessFixture, exit_reported, group_and_session, launch, process_state, state, until,
 };
 
-/// What a sandbox called `s1` sees, without what the shell adds.
-fn expected_environment(lab: &ProcessFixture, short: &Path) -> BTreeMap<String, String> {
-    let root = lab.dir.path().join("sandboxes/s1");
+/// The environment of the sandbox `s1`, without the variables that the shell adds.
+fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<String, String> {
+    let root = fixture.dir.path().join("sandboxes/s1");
     let inside = |name: &str| root.join(name).display().to_string();
     let expected = [
-        ("AGENT_WORKSPACE_SANDBOX", format!("{}/s1", lab.instance)),
+        (
+            "AGENT_WORKSPACE_SANDBOX",
+            format!("{}/s1", fixture.instance),
+        ),
         ("HISTFILE", "/dev/null".into()),
         ("GIT_TERMINAL_PROMPT", "0".into()),
         ("HOME", inside("home")),
@@ -57,7 +62,7 @@ fn expected_environment(lab: &ProcessFixture, short: &Path) -> BTreeMap<String, 
         ),
         (
             "PATH",
-            format!("{}:/usr/bin:/bin", lab.dir.path().display()),
+            format!("{}:/usr/bin:/bin", fixture.dir.path().display()),
         ),
         ("PYTHONUNBUFFERED", "1".into()),
         ("TMPDIR", short.join("tmp").display().to_string()),
@@ -70,10 +75,10 @@ fn expected_environment(lab: &ProcessFixture, short: &Path) -> BTreeMap<String, 
 }
 
 #[tokio::test]
-async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
-    let lab = ProcessFixture::new();
-    lab.script("env -0 > env; sleep 600 & echo ready > ready; wait");
-    let mut config = lab.config();
+async fn a_sandbox_has_exactly_its_own_environment() {
+    let fixture = ProcessFixture::new();
+    fixture.script("env -0 > env; sleep 600 & echo ready > ready; wait");
+    let mut config = fixture.config();
     config.path = "/usr/bin:/bin".into();
     config
         .extra_env
@@ -84,24 +89,24 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let launch = launch("s1");
     let endpoints = backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let root = lab.root(&launch.id);
+    fixture.ready(&launch.id).await;
+    let root = fixture.root(&launch.id);
     let text = fs::read_to_string(root.join("env")).unwrap();
-    let mut seen: BTreeMap<String, String> = text
+    let mut actual: BTreeMap<String, String> = text
         .split('\0')
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    for shells_own in ["PWD", "OLDPWD", "SHLVL", "_"] {
-        seen.remove(shells_own);
+    for shell_variable in ["PWD", "OLDPWD", "SHLVL", "_"] {
+        actual.remove(shell_variable);
     }
-    let short = fs::read_dir(lab.dir.path().join("run"))
+    let short = fs::read_dir(fixture.dir.path().join("run"))
         .unwrap()
         .next()
         .unwrap()
         .unwrap()
         .path();
-    assert_eq!(seen, expected_environment(&lab, &short));
+    assert_eq!(actual, expected_environment(&fixture, &short));
     assert_eq!(
         endpoints.workspace,
         root.join("workspace").display().to_string()
@@ -120,12 +125,12 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
 
 #[tokio::test]
 async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let endpoints = backend.start(&launch).await.unwrap();
-    lab.ready(&launch.id).await;
-    let pid = lab.main_pid(&launch.id);
+    fixture.ready(&launch.id).await;
+    let pid = fixture.main_pid(&launch.id);
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))
         .unwrap()
         .replace('\0', " ");
@@ -141,11 +146,11 @@ async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_an_error_without_a_path() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
+async fn a_missing_command_is_an_error_without_a_path() {
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
     backend.check().await.unwrap();
-    fs::remove_file(lab.agent()).unwrap();
+    fs::remove_file(fixture.agent()).unwrap();
     let check = backend.check().await.unwrap_err();
     assert!(
         matches!(check, SandboxError::Unavailable { .. }),
@@ -162,16 +167,16 @@ async fn a_command_that_is_not_there_is_an_error_without_a_path() {
         state(&backend, &launch.id).await,
         Some(BackendState::Exited { .. })
     ));
-    lab.script(IDLE);
+    fixture.script(IDLE);
     backend.start(&launch).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_port_is_kept_over_a_stop_unless_it_was_taken() {
-    let lab = ProcessFixture::new();
-    lab.listening_script();
-    let backend = lab.backend().await;
+async fn a_restart_keeps_the_port_unless_it_is_in_use() {
+    let fixture = ProcessFixture::new();
+    fixture.listening_script();
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let first = backend.start(&launch).await.unwrap();
     backend.stop(&launch.id).await.unwrap();
@@ -186,12 +191,12 @@ async fn a_port_is_kept_over_a_stop_unless_it_was_taken() {
 }
 
 #[tokio::test]
-async fn after_a_port_conflict_the_next_start_takes_another_port() {
-    let lab = ProcessFixture::new();
-    lab.script(
+async fn a_start_after_a_port_conflict_uses_another_port() {
+    let fixture = ProcessFixture::new();
+    fixture.script(
         "echo '[Errno 98] error while attempting to bind: Address already in use' >&2; exit 1",
     );
-    let backend = lab.backend().await;
+    let backend = fixture.backend().await;
     let launch = launch("s1");
     let mut facts = backend.watch();
     let first = backend.start(&launch).await.unwrap();
@@ -200,16 +205,16 @@ async fn after_a_port_conflict_the_next_start_takes_another_port() {
         detail.contains("exit code 1") && detail.contains("already in use"),
         "{detail}"
     );
-    lab.script(IDLE);
+    fixture.script(IDLE);
     let second = backend.start(&launch).await.unwrap();
     assert_ne!(first.agent_url, second.agent_url);
     backend.remove(&launch.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn starts_take_turns_until_the_agent_server_answers() {
-    let lab = ProcessFixture::new();
-    let mut config = lab.config();
+async fn a_start_holds_its_permit_until_the_agent_server_answers() {
+    let fixture = ProcessFixture::new();
+    let mut config = fixture.config();
     config.parallel_starts = 1;
     config.boot_limit = Duration::from_secs(3600);
     config.turn_limit = Duration::from_millis(20);
@@ -221,13 +226,13 @@ async fn starts_take_turns_until_the_agent_server_answers() {
     assert_eq!(
         state(&backend, &waiting.id).await,
         None,
-        "nothing was made while it waited"
+        "a waiting start creates nothing"
     );
-    // One that runs does not queue.
+    // A running sandbox needs no permit.
     backend.start(&silent).await.unwrap();
-    // The end of the silent one frees its turn; the listening one frees its own by answering.
+    // The stop releases the permit of the silent one, and the answer that of the listening one.
     backend.stop(&silent.id).await.unwrap();
-    lab.listening_script();
+    fixture.listening_script();
     let endpoints = backend.start(&waiting).await.unwrap();
     let port = endpoints.agent_url.port().unwrap();
     let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
@@ -243,60 +248,77 @@ async fn starts_take_turns_until_the_agent_server_answers() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_given_up_in_the_queue_leaves_nothing() {
-    let lab = ProcessFixture::new();
-    let mut config = lab.config();
+async fn a_start_cancelled_in_the_queue_creates_nothing() {
+    let fixture = ProcessFixture::new();
+    let mut config = fixture.config();
     config.parallel_starts = 1;
     config.boot_limit = Duration::from_secs(3600);
     let backend = ProcessSandboxes::new(config).await.unwrap();
-    let (silent, given_up) = (launch("silent"), launch("given-up"));
+    let (silent, cancelled) = (launch("silent"), launch("cancelled"));
     backend.start(&silent).await.unwrap();
-    let start = tokio::time::timeout(Duration::from_millis(20), backend.start(&given_up));
+    let start = tokio::time::timeout(Duration::from_millis(20), backend.start(&cancelled));
     assert!(start.await.is_err());
-    assert_eq!(state(&backend, &given_up.id).await, None);
+    assert_eq!(state(&backend, &cancelled.id).await, None);
     backend.stop(&silent.id).await.unwrap();
-    backend.start(&given_up).await.unwrap();
+    backend.start(&cancelled).await.unwrap();
     backend.remove(&silent.id).await.unwrap();
-    backend.remove(&given_up.id).await.unwrap();
+    backend.remove(&cancelled.id).await.unwrap();
 }
 
-/// Else it could begin after the removal that follows.
+/// Reports that a file was opened.
+struct OpenWatch(OwnedFd);
+
+impl OpenWatch {
+    fn new(file: &Path) -> Self {
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, file, inotify::WatchFlags::OPEN).unwrap();
+        Self(watch)
+    }
+
+    fn has_event(&self) -> bool {
+        let mut buffer = [0; 1024];
+        rustix::io::read(&self.0, &mut buffer[..]).is_ok_and(|bytes| bytes > 0)
+    }
+}
+
+/// Otherwise it could begin after a later removal.
 #[tokio::test]
-async fn a_start_that_is_given_up_while_another_operation_is_under_way_never_begins() {
-    let lab = ProcessFixture::new();
-    let backend = lab.backend().await;
-    let launch = launch("given-up");
+async fn a_start_cancelled_while_it_waits_for_the_lock_never_begins() {
+    let fixture = ProcessFixture::new();
+    let backend = fixture.backend().await;
+    let launch = launch("cancelled");
     let id = launch.id.clone();
-    let path = lab.root(&id).with_extension("lock");
+    let path = fixture.root(&id).with_extension("lock");
     let other = fs::File::create(&path).unwrap();
     other.lock().unwrap();
-    // Long enough for it to come to the lock.
-    let start = tokio::time::timeout(Duration::from_millis(500), backend.start(&launch)).await;
-    assert!(start.is_err(), "somebody else has the lock");
+    let opens = OpenWatch::new(&path);
+    tokio::select! {
+        result = backend.start(&launch) => panic!("started without the lock: {result:?}"),
+        () = until("the start tries the lock", || opens.has_event()) => {}
+    }
     drop(other);
-    // A later start waits longer.
     let stopped = backend.stop(&id).await;
     assert!(
         matches!(stopped, Err(SandboxError::NotFound)),
         "{stopped:?}"
     );
     assert_eq!(state(&backend, &id).await, None);
-    lab.assert_none_left(&id);
+    fixture.assert_none_left(&id);
 }
 
 #[tokio::test]
-async fn this_binary_can_be_the_launcher() {
-    // What `__launch <command…>` does, called as the launcher of another process.
+async fn the_launcher_creates_a_session_and_executes_the_command() {
+    // Runs this test binary as `__launch <command…>`.
     let exe = std::env::current_exe().unwrap();
     let mut child = tokio::process::Command::new(exe)
-        .args(["--exact", "starting::be_the_launcher", "--nocapture"])
-        .env("BE_THE_LAUNCHER", "1")
+        .args(["--exact", "starting::run_as_launcher", "--nocapture"])
+        .env("RUN_AS_LAUNCHER", "1")
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     let pid = i32::try_from(child.id().unwrap()).unwrap();
     let command = format!("/proc/{pid}/cmdline");
-    until("the launcher became its command", || {
+    until("the launcher has executed its command", || {
         fs::read_to_string(&command).is_ok_and(|line| line.starts_with("sleep\0"))
     })
     .await;
@@ -318,23 +340,23 @@ async fn this_binary_can_be_the_launcher() {
     assert_eq!(Launcher::default(), Launcher::Setsid);
 }
 
-/// Not a test: the launcher, when this binary is called as one.
+/// Not a test: the launcher, if the environment makes this binary one.
 #[test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "how the test binary learns that it is to launch"
+    reason = "a variable makes the test binary a launcher"
 )]
-fn be_the_launcher() {
-    if std::env::var_os("BE_THE_LAUNCHER").is_some() {
+fn run_as_launcher() {
+    if std::env::var_os("RUN_AS_LAUNCHER").is_some() {
         let error = launcher::main(["sleep", "600"].map(Into::into));
         unreachable!("{error}");
     }
 }
 
 #[tokio::test]
-async fn there_is_one_spec_and_it_shows_no_secret() {
-    let lab = ProcessFixture::new();
-    let config = lab.config();
+async fn the_only_spec_shows_no_secret() {
+    let fixture = ProcessFixture::new();
+    let config = fixture.config();
     let now = domain::clock::Timestamp::from_micros(1);
     let specs = ProcessSpecs::new(&config, now).list().await.unwrap();
     let [spec] = &specs[..] else {

@@ -1,4 +1,4 @@
-//! A data directory, scripts as agent servers, and a look at `/proc` that does not use the code under test.
+//! A data directory, scripts as agent servers, and helpers that read `/proc` without the code under test.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,10 +16,13 @@ use secrecy::SecretString;
 use tempfile::TempDir;
 use url::Url;
 
-/// Waits to be ended; what `sh` starts in the background ignores nothing.
+/// Deadline of everything that a test waits for: far longer than a busy machine needs.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Waits for a signal.
 pub(crate) const IDLE: &str = "sleep 600 & echo ready > ready; wait";
 
-/// Everything a test needs, gone at its end.
+/// The directories and processes of a test, removed at its end.
 pub(crate) struct ProcessFixture {
     pub(crate) dir: TempDir,
     pub(crate) instance: HostId,
@@ -39,24 +42,24 @@ impl ProcessFixture {
             .to_str()
             .unwrap()
             .replace('.', "_");
-        let lab = Self {
+        let fixture = Self {
             dir,
             instance: HostId::parse(name).unwrap(),
         };
-        lab.script(IDLE);
-        lab
+        fixture.script(IDLE);
+        fixture
     }
 
-    /// From now on the agent server is this script. `$4` is the port; it runs in the sandbox's directory.
+    /// Replaces the agent server by this script. `$4` is the port; it runs in the sandbox's directory.
     pub(crate) fn script(&self, body: &str) {
         let path = self.agent();
-        let fresh = path.with_extension("new");
-        fs::write(&fresh, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::rename(fresh, path).unwrap();
+        let unfinished = path.with_extension("new");
+        fs::write(&unfinished, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(unfinished, path).unwrap();
     }
 
-    /// From now on the agent server is one that listens: this test binary, as [`fake_agent_server`].
+    /// Replaces the agent server by one that listens: this test binary, as [`fake_agent_server`].
     pub(crate) fn listening_script(&self) {
         let exe = std::env::current_exe().unwrap();
         self.script(&format!(
@@ -73,7 +76,7 @@ impl ProcessFixture {
         let command = vec![self.agent().into_os_string()];
         let source = AgentServerSource::Command(command);
         let mut config = ProcessConfig::new(self.dir.path(), self.instance.clone(), source);
-        // Scripts do not listen, so a start would hold its turn until this is over.
+        // Scripts do not listen, so a start would hold its permit until the boot time-out.
         config.parallel_starts = 100;
         config
     }
@@ -87,22 +90,22 @@ impl ProcessFixture {
         self.dir.path().join("sandboxes").join(id.as_str())
     }
 
-    /// Waits until the script wrote `ready`, and takes it away.
+    /// Waits until the script has written the file `ready`, and removes it.
     pub(crate) async fn ready(&self, id: &SandboxId) {
         let file = self.root(id).join("ready");
         until("the script is ready", || file.exists()).await;
         fs::remove_file(file).unwrap();
     }
 
-    /// Pids of the living processes that carry the sandbox's marker.
+    /// Pids of the live processes with the sandbox's marker.
     pub(crate) fn marked(&self, id: &SandboxId) -> Vec<i32> {
         with_variable(&format!("AGENT_WORKSPACE_SANDBOX={}/{id}", self.instance))
     }
 
-    /// Fails if a living process carries the sandbox's marker.
+    /// Fails if a live process has the sandbox's marker.
     pub(crate) fn assert_none_left(&self, id: &SandboxId) {
-        let left = self.marked(id);
-        assert!(left.is_empty(), "left: {left:?}");
+        let pids = self.marked(id);
+        assert!(pids.is_empty(), "processes still run: {pids:?}");
     }
 
     /// The main process, as the state file has it.
@@ -113,7 +116,7 @@ impl ProcessFixture {
     }
 }
 
-/// Leaves no process behind, also when a test fails.
+/// Kills all processes, also when a test fails.
 impl Drop for ProcessFixture {
     fn drop(&mut self) {
         let prefix = format!("AGENT_WORKSPACE_SANDBOX={}/", self.instance);
@@ -123,13 +126,13 @@ impl Drop for ProcessFixture {
     }
 }
 
-/// Living processes with a variable that starts like this.
+/// Live processes with this variable, or with one that starts with this prefix if it ends with `/`.
 pub(crate) fn with_variable(start: &str) -> Vec<i32> {
-    let carries = |pid: i32| {
+    let has_variable = |pid: i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let exact = start.ends_with('/');
+        let is_prefix = start.ends_with('/');
         environ.split(|byte| *byte == 0).any(|pair| {
-            if exact {
+            if is_prefix {
                 pair.starts_with(start.as_bytes())
             } else {
                 pair == start.as_bytes()
@@ -141,7 +144,7 @@ pub(crate) fn with_variable(start: &str) -> Vec<i32> {
         .map(|entry| entry.unwrap().file_name());
     names
         .filter_map(|name| name.to_str()?.parse().ok())
-        .filter(|pid| carries(*pid))
+        .filter(|pid| has_variable(*pid))
         .collect()
 }
 
@@ -167,15 +170,13 @@ pub(crate) fn signal(name: &str, pid: i32) {
     status.unwrap();
 }
 
-/// For what has no event. Gives up, with a name, long after it should have happened.
+/// Polls a condition that has no event. Panics with its description after [`WAIT_TIMEOUT`].
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if condition() {
-            return;
-        }
+    let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "never true: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("never happened: {what}");
 }
 
 pub(crate) fn launch(id: &str) -> SandboxLaunch {
@@ -195,29 +196,32 @@ pub(crate) async fn state(backend: &ProcessSandboxes, id: &SandboxId) -> Option<
     backend.inspect(id).await.unwrap()
 }
 
-/// The detail of the next exit that is told.
+/// The detail of the next reported exit.
 pub(crate) async fn exit_reported(
     facts: &mut BoxStream<'static, BackendFact>,
     id: &SandboxId,
 ) -> String {
-    let told = async {
+    let detail = async {
         loop {
-            let fact = facts.next().await.expect("the watch does not end");
+            let fact = facts
+                .next()
+                .await
+                .expect("the stream of facts does not end");
             if let (true, BackendState::Exited { detail }) = (fact.id == *id, fact.state) {
                 return detail;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), told)
+    tokio::time::timeout(WAIT_TIMEOUT, detail)
         .await
-        .expect("the exit is told")
+        .expect("a reported exit")
 }
 
-/// Not a test: the listening agent server, when this binary is called as one.
+/// Not a test: the listening agent server, if the environment makes this binary one.
 #[test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "how the test binary learns that it is to be a server"
+    reason = "a variable makes the test binary a server"
 )]
 fn fake_agent_server() {
     let Ok(port) = std::env::var("FAKE_AGENT_SERVER") else {

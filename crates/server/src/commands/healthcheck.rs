@@ -15,21 +15,21 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// Succeeds if `/ready` at the configured address answers 200.
-pub(crate) async fn ask(http: &HttpSettings) -> anyhow::Result<()> {
+pub(crate) async fn check(http: &HttpSettings) -> anyhow::Result<()> {
     if http.bind.port() == 0 {
         bail!("http.bind has port 0, so the service's port is unknown: configure a port");
     }
     let url = reachable(http.bind);
-    let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetch(url.authority()))
+    let response = tokio::time::timeout(REQUEST_TIMEOUT, fetch(url.authority()))
         .await
         .with_context(|| {
             format!(
-                "{url}ready did not answer in {} s",
+                "{url}ready did not response in {} s",
                 REQUEST_TIMEOUT.as_secs()
             )
         })?
         .with_context(|| format!("cannot reach {url}ready; is the service running?"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     if head.split_whitespace().nth(1) == Some("200") {
         return Ok(());
     }
@@ -41,12 +41,12 @@ async fn fetch(authority: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(authority).await?;
     let request = format!("GET /ready HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     stream
         .take(MAX_RESPONSE_BYTES)
-        .read_to_end(&mut answer)
+        .read_to_end(&mut response)
         .await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     }
 
     /// A service that answers one request with this response.
-    async fn answering(answer: &'static str) -> HttpSettings {
+    async fn serve_once(response: &'static str) -> HttpSettings {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -75,23 +75,23 @@ mod tests {
             let mut request = [0; 1024];
             let read = std::io::Read::read(&mut stream, &mut request).unwrap();
             assert!(request[..read].starts_with(b"GET /ready HTTP/1.1\r\n"));
-            std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+            std::io::Write::write_all(&mut stream, response.as_bytes()).unwrap();
         });
         http(&address.to_string())
     }
 
     #[tokio::test]
-    async fn ready_is_200_and_nothing_else() {
-        let ready = answering("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"OK\"").await;
-        ask(&ready).await.unwrap();
+    async fn only_status_200_is_ready() {
+        let ready = serve_once("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"OK\"").await;
+        check(&ready).await.unwrap();
         let refusing = "HTTP/1.1 503 Service Unavailable\r\n\r\n{\"detail\":\"Not ready: store\"}";
-        let error = ask(&answering(refusing).await).await.unwrap_err();
+        let error = check(&serve_once(refusing).await).await.unwrap_err();
         let error = format!("{error:#}");
         assert!(
             error.contains("503") && error.contains("Not ready: store"),
             "{error}"
         );
-        assert!(ask(&answering("").await).await.is_err());
+        assert!(check(&serve_once("").await).await.is_err());
     }
 
     #[tokio::test]
@@ -99,9 +99,9 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);
-        let error = format!("{:#}", ask(&http(&address)).await.unwrap_err());
+        let error = format!("{:#}", check(&http(&address)).await.unwrap_err());
         assert!(error.contains("is the service running?"), "{error}");
-        let error = format!("{:#}", ask(&http("127.0.0.1:0")).await.unwrap_err());
+        let error = format!("{:#}", check(&http("127.0.0.1:0")).await.unwrap_err());
         assert!(error.contains("http.bind"), "{error}");
     }
 }

@@ -32,9 +32,9 @@ pub(crate) async fn run(
         }
         Keys::Rotate(rotate) => self::rotate(rotate, store, ids, clock.now()).await,
         Keys::List { user } => {
-            let found = keys.list(user.as_ref()).await;
+            let listed = keys.list(user.as_ref()).await;
             Ok(table(
-                &found.context("cannot read the API keys")?,
+                &listed.context("cannot read the API keys")?,
                 clock.now(),
             ))
         }
@@ -52,9 +52,9 @@ pub(crate) async fn run(
 
 async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKey> {
     let all = keys.list(None).await.context("cannot read the API keys")?;
-    let found = all.into_iter().find(|key| key.id == id);
-    found.ok_or_else(|| {
-        anyhow!("there is no API key with the id {id}: see `agent-workspace keys list`")
+    let key = all.into_iter().find(|key| key.id == id);
+    key.ok_or_else(|| {
+        anyhow!("there is no API key with the id {id}: `agent-workspace keys list` lists all")
     })
 }
 
@@ -65,10 +65,10 @@ async fn create(
     now: Timestamp,
 ) -> anyhow::Result<String> {
     let users: &dyn UserRepository = store;
-    let present = users.find(&create.user).await;
-    let present = present.context("cannot read the users")?;
-    let present = present.filter(|user| user.deleted_at.is_none());
-    if let (Some(user), Some(role)) = (present, create.role)
+    let existing = users.find(&create.user).await;
+    let existing = existing.context("cannot read the users")?;
+    let existing = existing.filter(|user| user.deleted_at.is_none());
+    if let (Some(user), Some(role)) = (existing, create.role)
         && user.role != role
     {
         bail!(
@@ -87,19 +87,19 @@ async fn create(
         Role::User
     };
     let role = create.role.unwrap_or(first_role);
-    let wish = KeyOptions {
+    let options = KeyOptions {
         name: create.name,
         expires_in: create.expires_in,
     };
-    let made = new_key(ids, now, &create.user, &wish, &AuditActor::Cli);
+    let created = new_key(ids, now, &create.user, &options, &AuditActor::Cli);
     let change = AdminChange::CreateKey {
-        key: made.key,
+        key: created.key,
         new_user: Some(role),
     };
     administer(store, &Origin::command("keys create"), ids, now, &change)
         .await
-        .context("cannot store the API key (see `agent-workspace users list`)")?;
-    Ok(format!("{}\n", made.text.expose_secret()))
+        .context("cannot store the API key: check the user with `agent-workspace users list`")?;
+    Ok(format!("{}\n", created.text.expose_secret()))
 }
 
 async fn rotate(
@@ -110,22 +110,25 @@ async fn rotate(
 ) -> anyhow::Result<String> {
     let old = find(store, rotate.id).await?;
     if old.is_expired(now) {
-        bail!("the key has expired: create a new one with `agent-workspace keys create`");
+        bail!(
+            "the key {} has expired: create a new one with `agent-workspace keys create`",
+            rotate.id
+        );
     }
-    let wish = KeyOptions {
+    let options = KeyOptions {
         name: None,
         expires_in: rotate.expires_in,
     };
-    let made = successor_key(ids, now, &old, &wish, &AuditActor::Cli);
+    let created = successor_key(ids, now, &old, &options, &AuditActor::Cli);
     let change = AdminChange::RotateKey {
         old: old.id,
-        new: made.key,
+        new: created.key,
         until: now.plus(rotate.grace),
     };
     administer(store, &Origin::command("keys rotate"), ids, now, &change)
         .await
         .context("cannot rotate the API key")?;
-    Ok(format!("{}\n", made.text.expose_secret()))
+    Ok(format!("{}\n", created.text.expose_secret()))
 }
 
 fn table(keys: &[ApiKey], now: Timestamp) -> String {
@@ -145,11 +148,11 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
             Some(_) if key.is_expired(now) => "expired".to_owned(),
             Some(at) => seconds(at),
         };
-        let used = key.last_used_at.map_or_else(|| "never".to_owned(), seconds);
+        let last_used = key.last_used_at.map_or_else(|| "never".to_owned(), seconds);
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{:32}  {:width$}  {:12}  {:20}  {expires:20}  {used:20}  {}",
+            "{:32}  {:width$}  {:12}  {:20}  {expires:20}  {last_used:20}  {}",
             key.id.to_string(),
             key.user.as_str(),
             key.prefix,

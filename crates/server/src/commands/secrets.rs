@@ -4,8 +4,8 @@
 //!   key file [K1] ──► [K2, K1] ──► services have K2 ──► vault under K2 ──► services seal with K2 ──► records under K2
 //! ```
 //!
-//! Killed anywhere, the next run finds by the key file and the vault where it was. Keys that are given (environment or a
-//! file of the operator's) are the operator's to change: then the first step is theirs.
+//! The next run after a crash continues where the key file and the vault say. The operator changes configured keys (the
+//! environment, or a file that the configuration names) by hand, so the first step is theirs then.
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
@@ -44,14 +44,14 @@ pub(crate) async fn run(
         cipher: vault.keyring.as_ref(),
         clock: clock.as_ref(),
     };
-    let before = rotation.count().await.context("cannot read the secrets")?;
-    let target = target(config, data_dir, &before, &present)?;
+    let counts = rotation.count().await.context("cannot read the secrets")?;
+    let target = target(config, data_dir, &counts, &present)?;
     if options.dry_run {
-        return Ok((plan(&before, &present, &target), true));
+        return Ok((plan(&counts, &present, &target), true));
     }
     let target = match target {
         RotationTarget::Key(id) => id,
-        RotationTarget::Fresh => add_key(data_dir, &vault.keyring)?,
+        RotationTarget::New => add_key(data_dir, &vault.keyring)?,
     };
     wait_for_key(&rotation, &target, options.wait).await?;
     vault.keyring.seal_with(&target)?;
@@ -62,22 +62,26 @@ pub(crate) async fn run(
         ));
     }
     wait_for_use(&rotation, &target, options.wait).await?;
-    let under_way = options.settle.unwrap_or_else(|| store.max_write_duration());
+    let write_wait = options.settle.unwrap_or_else(|| store.max_write_duration());
     to_stderr(&format!(
-        "sealing everything anew; in {} s it is looked once more for what was being saved meanwhile",
-        under_way.as_secs()
+        "sealing all secrets with the new key; after {} s, when earlier writes have ended, the command searches once more",
+        write_wait.as_secs()
     ));
-    let mut tell = |count: SealedRecordCount| {
-        let text = format!("{}: {} sealed anew", count.kind.title(), count.outdated);
+    let mut report = |count: SealedRecordCount| {
+        let text = format!(
+            "{}: sealed {} with the new key",
+            count.kind.title(),
+            count.outdated
+        );
         to_stderr(&text);
     };
-    let counts = rotation.reseal(under_way, &mut tell).await.context(
-        "not everything is sealed with the new key yet; nothing is lost, and both keys are needed: run this again",
+    let counts = rotation.reseal(write_wait, &mut report).await.context(
+        "some secrets are not sealed with the new key yet; no secret is lost, keep both keys and run this command again",
     )?;
-    let is_whole = counts.iter().all(|count| count.broken == 0);
+    let is_complete = counts.iter().all(|count| count.broken == 0);
     Ok((
         summary(config, data_dir, &counts, &target, &vault.keyring),
-        is_whole,
+        is_complete,
     ))
 }
 
@@ -86,27 +90,27 @@ enum RotationTarget {
     /// An existing key.
     Key(String),
     /// A new key in the data directory.
-    Fresh,
+    New,
 }
 
-/// Rotates to the first key. If that is the key in use, finishes what an interrupted run left. If nothing is left, the data
+/// Rotates to the first key. If that is the key in use, completes an interrupted run. If there is nothing to complete, the data
 /// directory gets a new key.
 fn target(
     config: &Config,
     data_dir: &DataDir,
-    before: &[SealedRecordCount],
+    counts: &[SealedRecordCount],
     present: &str,
 ) -> anyhow::Result<RotationTarget> {
-    let is_done = before.iter().all(|count| count.outdated == count.broken);
-    if let Some(given) = &config.secrets.master_key {
-        return Ok(RotationTarget::Key(given.id().to_owned()));
+    let is_resealed = counts.iter().all(|count| count.outdated == count.broken);
+    if let Some(configured) = &config.secrets.master_key {
+        return Ok(RotationTarget::Key(configured.id().to_owned()));
     }
     let keys = MasterKey::all_from_file(&data_dir.master_key())?;
     Ok(match keys.first() {
-        Some(first) if first.id() != present || !is_done => {
+        Some(first) if first.id() != present || !is_resealed => {
             RotationTarget::Key(first.id().to_owned())
         }
-        _ => RotationTarget::Fresh,
+        _ => RotationTarget::New,
     })
 }
 
@@ -114,18 +118,18 @@ fn target(
 fn add_key(data_dir: &DataDir, keyring: &Keyring) -> anyhow::Result<String> {
     let path = data_dir.master_key();
     let former = MasterKey::all_from_file(&path)?;
-    let fresh = MasterKey::generate()?;
-    let all: Vec<&MasterKey> = std::iter::once(&fresh).chain(&former).collect();
+    let generated = MasterKey::generate()?;
+    let all: Vec<&MasterKey> = std::iter::once(&generated).chain(&former).collect();
     crash_point::around("master key file: writing", || {
         MasterKey::write_all(&path, &all)
     })?;
     keyring.reread()?;
     to_stderr(&format!(
-        "{} has the new master key {}, and the former one",
+        "{} now contains the new master key {} before the former one",
         path.display(),
-        fresh.id()
+        generated.id()
     ));
-    Ok(fresh.id().to_owned())
+    Ok(generated.id().to_owned())
 }
 
 /// Waits until all services have the key, before anything is sealed with it.
@@ -134,22 +138,22 @@ async fn wait_for_key(
     key: &str,
     time_limit: Duration,
 ) -> anyhow::Result<()> {
-    let has_it = |holder: &KeyHolder| holder.keys.iter().any(|id| id == key);
-    let mut tell = |missing: &[KeyHolder]| {
+    let has_key = |holder: &KeyHolder| holder.keys.iter().any(|id| id == key);
+    let mut report = |missing: &[KeyHolder]| {
         to_stderr(&format!(
             "waiting for services that do not have the key {key} yet: {}",
             names(missing)
         ));
     };
-    let missing = rotation.wait_for_services(has_it, time_limit, &mut tell);
+    let missing = rotation.wait_for_services(has_key, time_limit, &mut report);
     let missing = missing
         .await
         .context("cannot read the announcements of services")?;
     if !missing.is_empty() {
         bail!(
-            "nothing was changed: these services do not have the key {key}, and could not open what is sealed with it: {}. \
-             Give it to them (WORKSPACE_SECRETS__MASTER_KEY, with the former key in \
-             WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS), start them again, and run this again",
+            "nothing was changed: these services do not have the key {key} and could not open secrets sealed with it: {}. \
+             Configure it there (WORKSPACE_SECRETS__MASTER_KEY, with the former key in \
+             WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS), restart them, and run this command again",
             names(&missing)
         );
     }
@@ -162,21 +166,21 @@ async fn wait_for_use(
     key: &str,
     time_limit: Duration,
 ) -> anyhow::Result<()> {
-    let uses_it = |holder: &KeyHolder| holder.seals_with.as_deref() == Some(key);
-    let mut tell = |missing: &[KeyHolder]| {
+    let seals_with_key = |holder: &KeyHolder| holder.seals_with.as_deref() == Some(key);
+    let mut report = |missing: &[KeyHolder]| {
         to_stderr(&format!(
             "waiting for services to seal with the key {key}: {}",
             names(missing)
         ));
     };
-    let missing = rotation.wait_for_services(uses_it, time_limit, &mut tell);
+    let missing = rotation.wait_for_services(seals_with_key, time_limit, &mut report);
     let missing = missing
         .await
         .context("cannot read the announcements of services")?;
     if !missing.is_empty() {
         bail!(
-            "these services do not seal with the key {key} yet: {}. Nothing is lost, and both keys are needed: see their \
-             logs, and run this again",
+            "these services do not seal with the key {key} yet: {}. No secret is lost. Keep both keys, read the logs of \
+             these services, and run this command again",
             names(&missing)
         );
     }
@@ -184,7 +188,7 @@ async fn wait_for_use(
 }
 
 fn names(services: &[KeyHolder]) -> String {
-    let names: Vec<_> = services.iter().map(|it| it.id.as_str()).collect();
+    let names: Vec<_> = services.iter().map(|service| service.id.as_str()).collect();
     names.join(", ")
 }
 
@@ -195,18 +199,18 @@ async fn replace_vault(
     clock: &dyn Clock,
     target: &str,
 ) -> anyhow::Result<()> {
-    let before = retry_while_unavailable(async || store.installation().await).await;
-    let before = before
+    let former = retry_while_unavailable(async || store.installation().await).await;
+    let former = former
         .context("cannot read the installation's secret")?
-        .context("the installation's secret is gone")?;
-    if Keyring::key_of(&before) == Some(target) {
+        .context("the store no longer contains the installation's secret")?;
+    if Keyring::key_of(&former) == Some(target) {
         return Ok(());
     }
-    let installation = InstallationKey::open(vault.keyring.as_ref(), &before)?;
+    let installation = InstallationKey::open(vault.keyring.as_ref(), &former)?;
     let after = installation.seal(vault.keyring.as_ref())?;
     let replaced = retry_while_unavailable(async || {
         store
-            .replace_installation(&before, &after, clock.now())
+            .replace_installation(&former, &after, clock.now())
             .await
     })
     .await;
@@ -215,10 +219,10 @@ async fn replace_vault(
         Err(StoreError::Stale { .. }) if store.installation().await? == Some(after) => Ok(()),
         Err(StoreError::Stale { .. }) => {
             bail!(
-                "another process is rotating the master key: run this command again when it has finished"
+                "another process is rotating the master key: run this command again when that has finished"
             )
         }
-        done => done.context("cannot store the installation's secret"),
+        result => result.context("cannot store the installation's secret"),
     }
 }
 
@@ -233,7 +237,9 @@ fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            bail!("the master key is being rotated by another command already: let it end")
+            bail!(
+                "another command is rotating the master key of this data directory: wait until it has ended"
+            )
         }
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", path.display()))
@@ -253,34 +259,30 @@ fn table(counts: &[SealedRecordCount], column: &str) -> String {
             count.outdated - count.broken
         );
         if count.broken > 0 {
-            let _ = write!(
-                text,
-                ", and {} that open with no key that is here",
-                count.broken
-            );
+            let _ = write!(text, ", and {} that no present key opens", count.broken);
         }
         text.push('\n');
     }
     text
 }
 
-fn plan(before: &[SealedRecordCount], present: &str, target: &RotationTarget) -> String {
+fn plan(counts: &[SealedRecordCount], present: &str, target: &RotationTarget) -> String {
     let what = match target {
         RotationTarget::Key(id) if id == present => {
             format!(
-                "master key: {present}, which stays; what is sealed with another one would be sealed with it"
+                "master key: {present}, which stays; secrets sealed with other keys would be sealed with it"
             )
         }
         RotationTarget::Key(id) => {
             format!("master key: {present}, which would be replaced by {id}")
         }
-        RotationTarget::Fresh => {
+        RotationTarget::New => {
             format!("master key: {present}, which would be replaced by a new one")
         }
     };
     format!(
         "{what}\n{}nothing was changed\n",
-        table(before, "with another key:")
+        table(counts, "with another key:")
     )
 }
 
@@ -291,32 +293,35 @@ fn summary(
     target: &str,
     keyring: &Keyring,
 ) -> String {
-    let mut text = format!("master key: {target}\n{}", table(counts, "sealed anew:"));
+    let mut text = format!(
+        "master key: {target}\n{}",
+        table(counts, "sealed with the new key:")
+    );
     let former: Vec<String> = keyring
         .key_ids()
         .into_iter()
         .filter(|id| id != target)
         .collect();
     if counts.iter().any(|count| count.broken > 0) {
-        text += "Some values open with no key that is here (the log says which): keep all former keys, find the one that is \
-                 missing, name it in WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS and run this again.\n";
+        text += "No present key opens some values (the log names them): keep all former keys, find the missing one, add it to \
+                 WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS and run this command again.\n";
     } else if former.is_empty() {
-        text += "There is no former key. To rotate a key that is given (WORKSPACE_SECRETS__MASTER_KEY or …_FILE), put the \
-                 new one in its place and the present one into WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS first; see \
+        text += "There is no former key. To rotate a configured key (WORKSPACE_SECRETS__MASTER_KEY or …_FILE), first set the \
+                 new key there and the present one in WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS; see \
                  docs/how-to/rotate-the-master-key.md.\n";
     } else {
-        let place = if config.secrets.master_key.is_none() {
+        let instruction = if config.secrets.master_key.is_none() {
             format!(
-                "take its line out of {}, where the first line is the present one",
+                "delete its line in {}, and keep the first line, which is the present key",
                 data_dir.master_key().display()
             )
         } else {
-            "take it out of the configuration, where the new one is the master key, and start the services again"
+            "remove it from the configuration, keep the new key as the master key, and restart the services"
                 .to_owned()
         };
         let _ = writeln!(
             text,
-            "Nothing is sealed with {} any more. It may be removed: {place}. Keep a copy with the backups of before.",
+            "No secret is sealed with {} any more. It may be removed: {instruction}. Keep a copy with older backups, which need it.",
             former.join(", ")
         );
     }

@@ -16,7 +16,7 @@ use crate::commands::keys::seconds;
 use crate::compose::Store;
 
 /// Users per page of the store.
-const PAGE: usize = 500;
+const PAGE_LENGTH: usize = 500;
 
 /// Runs the command and returns its standard output. `local`: the user of all requests in open mode.
 pub(crate) async fn run(
@@ -29,11 +29,11 @@ pub(crate) async fn run(
     match command {
         Users::List => Ok(table(&list(store).await?)),
         Users::SetRole { user, role } => {
-            let done = format!("{user} has the role {} now\n", role.as_str());
+            let message = format!("{user} now has the role {}\n", role.as_str());
             let (origin, now) = (Origin::command("users set-role"), clock.now());
             let change = AdminChange::SetRole { user, role };
             administer(store, &origin, ids, now, &change).await?;
-            Ok(done)
+            Ok(message)
         }
         Users::Delete(delete) => self::delete(delete, local, store, ids, clock).await,
     }
@@ -43,9 +43,9 @@ pub(crate) async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>
     let mut all: Vec<User> = Vec::new();
     loop {
         let after = all.last().map(|user| &user.id);
-        let page = store.list(after, PAGE).await;
+        let page = store.list(after, PAGE_LENGTH).await;
         let page = page.context("cannot read the users")?;
-        let is_last = page.len() < PAGE;
+        let is_last = page.len() < PAGE_LENGTH;
         all.extend(page);
         if is_last {
             return Ok(all);
@@ -62,7 +62,7 @@ async fn delete(
 ) -> anyhow::Result<String> {
     if local == Some(&user) {
         bail!(
-            "requests need no key here (auth.mode = \"open\"), and everybody is {user}: set auth.mode = \"api_key\" \
+            "requests need no key here (auth.mode = \"open\"), and all of them act as {user}: set auth.mode = \"api_key\" \
              before you delete {user}"
         );
     }
@@ -71,11 +71,11 @@ async fn delete(
     }
     let change = AdminChange::DeleteUser { user: user.clone() };
     let origin = Origin::command("users delete");
-    let mut sum = match administer(store, &origin, ids, clock.now(), &change).await {
+    let mut counts = match administer(store, &origin, ids, clock.now(), &change).await {
         Err(error) if error.class() == ErrorClass::NotFound => {
-            bail!("there is no user {user}: see `agent-workspace users list`")
+            bail!("there is no user {user}: `agent-workspace users list` lists all")
         }
-        begun => begun.with_context(|| format!("{user} is not deleted"))?,
+        result => result.with_context(|| format!("cannot delete {user}"))?,
     };
     let purged = users::purge(store, clock, &user);
     let purged = purged.await.with_context(|| {
@@ -84,10 +84,10 @@ async fn delete(
     })?;
     match purged {
         Some(purged) => {
-            sum += purged;
-            Ok(summary(&user, &sum))
+            counts += purged;
+            Ok(summary(&user, &counts))
         }
-        None => bail!("there is no user {user}: see `agent-workspace users list`"),
+        None => bail!("there is no user {user}: `agent-workspace users list` lists all"),
     }
 }
 
@@ -103,7 +103,7 @@ fn confirm(user: &UserId) -> anyhow::Result<()> {
              name to continue:"
     )
     .and_then(|()| out.flush())
-    .context("cannot ask")?;
+    .context("cannot print the question for confirmation")?;
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.context("cannot read the confirmation")?;
@@ -140,13 +140,13 @@ fn summary(user: &UserId, purged: &PurgeCounts) -> String {
     text.pop();
     text.push('\n');
     if purged.sandboxes > 0 {
-        let (count, them) = match purged.sandboxes {
+        let (count, pronoun) = match purged.sandboxes {
             1 => ("1 sandbox is".to_owned(), "it"),
             count => (format!("{count} sandboxes are"), "them"),
         };
         let _ = writeln!(
             text,
-            "{count} removed within half a minute by the service that runs {them}, or when it is started again"
+            "{count} removed within half a minute by the service that runs {pronoun}, or when it is started again"
         );
     }
     text
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_shows_who_is_deleted() {
+    fn the_table_marks_deleted_users() {
         let at = Timestamp::from_micros(1_795_251_552_215_877);
         let user = |name: &str, deleted_at| User {
             id: UserId::parse(name).unwrap(),
@@ -200,18 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_what_there_was() {
+    fn the_summary_counts_deleted_records() {
         let alice = UserId::parse("alice").unwrap();
         let nothing = summary(&alice, &PurgeCounts::default());
         assert_eq!(nothing, "deleted alice: nothing was left\n");
-        let much = PurgeCounts {
+        let counts = PurgeCounts {
             api_keys: 1,
             conversations: 2,
             events: 30,
             sandboxes: 1,
             ..PurgeCounts::default()
         };
-        let text = summary(&alice, &much);
+        let text = summary(&alice, &counts);
         let mut lines = text.lines();
         let first = lines.next().unwrap();
         assert_eq!(

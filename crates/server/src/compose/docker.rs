@@ -43,50 +43,55 @@ impl EngineHandle {
 }
 
 /// Opens the backend. The engine need not run yet.
-pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<OpenedBackend> {
+pub(super) fn open(config: &Config, host: &HostId, reason: &str) -> anyhow::Result<OpenedBackend> {
     let docker = docker_config(config, host);
     let specs = DockerSpecs::new(&docker, SystemClock.now());
-    let backend = Arc::new(DockerSandboxes::new(docker).context("cannot use Docker")?);
+    let backend = Arc::new(
+        DockerSandboxes::new(docker).context("cannot use the container engine (docker.socket)")?,
+    );
     Ok(OpenedBackend {
         backend: Arc::clone(&backend) as _,
         endpoints: Arc::clone(&backend) as _,
         specs: Arc::new(specs),
-        why: why.to_owned(),
+        reason: reason.to_owned(),
         engine: Some(EngineHandle(backend)),
     })
 }
 
 /// Why the engine is unreachable; `None` if it answers.
-pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
-    let mut contact = backend.watch_reachability();
-    match tokio::time::timeout(ENGINE_TIMEOUT, contact.next()).await {
+pub(super) async fn unreachable_reason(backend: &dyn SandboxBackend) -> Option<String> {
+    let mut reachability = backend.watch_reachability();
+    match tokio::time::timeout(ENGINE_TIMEOUT, reachability.next()).await {
         Ok(Some(BackendReachability::Reachable)) => None,
         Ok(Some(BackendReachability::Unreachable { detail })) => Some(detail),
-        Ok(None) | Err(_) => Some("no container engine answered in time".to_owned()),
+        Ok(None) | Err(_) => Some("no container engine answers: start one, or name its address in WORKSPACE_DOCKER__SOCKET".to_owned()),
     }
 }
 
 fn docker_config(config: &Config, host: &HostId) -> DockerConfig {
-    let from = &config.docker;
-    let specs = from.templates.iter().map(spec).collect();
+    let docker = &config.docker;
+    let specs = docker.templates.iter().map(spec).collect();
     DockerConfig {
-        socket: from.socket.clone(),
-        publish_address: from.publish_address,
-        reach_host: from.reach_host.clone(),
-        exposed_host: from.exposed_host.clone(),
-        runtime: from.runtime.clone(),
-        metadata: match from.block_metadata {
+        socket: docker.socket.clone(),
+        publish_address: docker.publish_address,
+        reach_host: docker.reach_host.clone(),
+        exposed_host: docker.exposed_host.clone(),
+        runtime: docker.runtime.clone(),
+        metadata: match docker.block_metadata {
             config::MetadataAccess::Auto => MetadataBlocking::Auto,
             config::MetadataAccess::Required => MetadataBlocking::Required,
             config::MetadataAccess::Off => MetadataBlocking::Off,
         },
         grace: config.sandbox.stop_grace,
-        disk_interval: from.disk_check,
-        registry: from.registry.as_ref().map(|registry| RegistryCredentials {
-            server: registry.server.clone(),
-            username: registry.username.clone(),
-            password: registry.password.clone(),
-        }),
+        disk_interval: docker.disk_check,
+        registry: docker
+            .registry
+            .as_ref()
+            .map(|registry| RegistryCredentials {
+                server: registry.server.clone(),
+                username: registry.username.clone(),
+                password: registry.password.clone(),
+            }),
         ..DockerConfig::new(host.clone(), specs)
     }
 }

@@ -5,15 +5,15 @@ use git_hosting::{AllowedHost, CaCertificates, Config, HttpGitHosting, PrivateHo
 
 use crate::config::GitSettings;
 
-const HOSTS: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
+const PRIVATE_HOSTS_KEY: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
 
 /// Creates the adapter without a request.
 pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     let authorities = match &config.authorities {
         None => CaCertificates::default(),
-        Some((path, text)) => CaCertificates::from_pem(text).map_err(|why| {
+        Some((path, text)) => CaCertificates::from_pem(text).map_err(|problem| {
             anyhow::anyhow!(
-                "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {why}",
+                "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {problem}",
                 path.display()
             )
         })?,
@@ -24,7 +24,9 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
         timeout: config.timeout,
         ..Config::default()
     };
-    HttpGitHosting::new(&git).map_err(|error| anyhow::anyhow!("cannot call git providers: {error}"))
+    HttpGitHosting::new(&git).map_err(|error| {
+        anyhow::anyhow!("cannot create the HTTP client for git providers: {error}")
+    })
 }
 
 fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
@@ -38,7 +40,7 @@ fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
                 entries.iter().map(|entry| entry.parse().ok()).collect();
             let read = read.with_context(|| {
                 format!(
-                    "{HOSTS} must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone"
+                    "{PRIVATE_HOSTS_KEY} must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone"
                 )
             });
             read.map(PrivateHosts::Listed)
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_hosts() {
+    fn a_list_holds_host_names_and_networks() {
         let read = |entries: &[&str]| {
             let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
             private_hosts(&entries)
@@ -63,8 +65,8 @@ mod tests {
         let listed = read(&["git.corp", "10.0.0.0/8"]);
         assert!(matches!(listed, Ok(PrivateHosts::Listed(list)) if list.len() == 2));
         for bad in [&["*", "git.corp"][..], &["https://git.corp"], &["h:80"]] {
-            let said = read(bad).unwrap_err().to_string();
-            assert!(said.contains("allow_private_hosts"), "{said}");
+            let error = read(bad).unwrap_err().to_string();
+            assert!(error.contains("allow_private_hosts"), "{error}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) async fn open(
     config: &Config,
     variables: &EnvVariables,
     host: &HostId,
-    why: String,
+    reason: String,
 ) -> anyhow::Result<OpenedBackend> {
     let mut process = ProcessConfig::new(
         &config.data_dir,
@@ -34,7 +34,7 @@ pub(super) async fn open(
     process.lifetime = config.sandbox.lifetime;
     if let Some(path) = &config.sandbox.path {
         process.path.clone_from(path);
-    } else if let Some(path) = own_path(variables) {
+    } else if let Some(path) = service_path(variables) {
         process.path = path;
     }
     ensure!(
@@ -54,12 +54,12 @@ pub(super) async fn open(
         backend: Arc::clone(&backend) as _,
         endpoints: backend,
         specs: Arc::new(specs),
-        why,
+        reason,
         engine: None,
     })
 }
 
-fn own_path(variables: &EnvVariables) -> Option<String> {
+fn service_path(variables: &EnvVariables) -> Option<String> {
     let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
     path.to_str()
         .filter(|path| !path.is_empty())
@@ -97,14 +97,14 @@ pub(crate) async fn prepare(
     }
 }
 
-/// The source of the agent server, or why there is none; for `doctor`.
-pub(crate) async fn agent_server_outlook(
+/// Describes the agent server for `doctor`. The error says why there is none.
+pub(crate) async fn describe_agent_server(
     config: &Config,
     variables: &EnvVariables,
 ) -> anyhow::Result<String> {
     let provisioner = match agent_server(config, variables)? {
         AgentServerSource::Provision(provisioner) => provisioner,
-        AgentServerSource::Command(words) => return configured(config, variables, &words),
+        AgentServerSource::Command(words) => return describe_command(config, variables, &words),
     };
     let version = provisioner.version().to_owned();
     if let Some(server) = provisioner.find().await {
@@ -113,38 +113,45 @@ pub(crate) async fn agent_server_outlook(
             server.root.display()
         ));
     }
-    let with = provisioner.outlook().await?;
+    let python = provisioner.describe_python().await?;
     Ok(format!(
-        "{version} is not installed yet; the first start will, with {with}"
+        "{version} is not installed yet; the first start installs it with {python}"
     ))
 }
 
 /// Whether the program of the configured command exists and is executable.
-fn configured(
+fn describe_command(
     config: &Config,
     variables: &EnvVariables,
     words: &[OsString],
 ) -> anyhow::Result<String> {
-    let program = words.first().context("the configured command is empty")?;
-    let path = config.sandbox.path.clone().or_else(|| own_path(variables));
+    let program = words
+        .first()
+        .context("sandbox.agent_server_command is empty")?;
+    let path = config
+        .sandbox
+        .path
+        .clone()
+        .or_else(|| service_path(variables));
     let path = path.unwrap_or_default();
-    let found = if Path::new(program).components().count() > 1 {
+    let file = if Path::new(program).components().count() > 1 {
         Some(Path::new(program).to_owned())
     } else {
-        let places = std::env::split_paths(&path).map(|folder| folder.join(program));
-        places.into_iter().find(|file| file.is_file())
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .find(|file| file.is_file())
     };
-    let found = found.with_context(|| {
+    let file = file.with_context(|| {
         format!(
-            "the configured command's program {} is not in {path}: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+            "the program {} of the agent server's command is not in {path}: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
             program.display()
         )
     })?;
-    rustix::fs::access(&found, rustix::fs::Access::EXEC_OK).with_context(|| {
+    rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).with_context(|| {
         format!(
-            "the configured command's program {} cannot be started: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
-            found.display()
+            "the program {} of the agent server's command is not executable: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+            file.display()
         )
     })?;
-    Ok(format!("configured command, {}", found.display()))
+    Ok(format!("configured command, {}", file.display()))
 }

@@ -23,24 +23,25 @@ const TRACED_CRATES: &[&str] = &[
 
 /// The configured export, if any.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
-    let wanted = &config.telemetry;
-    let Some(endpoint) = wanted.otlp_endpoint.clone() else {
+    let settings = &config.telemetry;
+    let Some(endpoint) = settings.otlp_endpoint.clone() else {
         return Ok(None);
     };
     let export = telemetry::Config {
         endpoint,
-        headers: wanted.headers.clone(),
-        service_name: wanted.service_name.clone(),
+        headers: settings.headers.clone(),
+        service_name: settings.service_name.clone(),
         service_version: env!("CARGO_PKG_VERSION"),
-        sampling_ratio: wanted.sampling_ratio,
+        sampling_ratio: settings.sampling_ratio,
         targets: TRACED_CRATES,
     };
-    let opened = Telemetry::open(&export).context("traces cannot be exported")?;
-    Ok(Some(opened))
+    let telemetry =
+        Telemetry::open(&export).context("cannot export traces to telemetry.otlp_endpoint")?;
+    Ok(Some(telemetry))
 }
 
 /// Propagates incoming trace contexts, if traces are exported.
-pub(super) fn handed_on(config: &Config) -> Option<TracePropagation> {
+pub(super) fn propagation(config: &Config) -> Option<TracePropagation> {
     config
         .telemetry
         .otlp_endpoint

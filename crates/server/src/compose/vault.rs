@@ -41,8 +41,8 @@ pub(crate) fn master_keys(config: &Config, data_dir: &DataDir) -> anyhow::Result
         return Ok(keyring.following(config.secrets.files.clone()));
     }
     let path = data_dir.master_key();
-    let found = MasterKey::all_from_file(&path);
-    let mut keys = found.map_err(|error| missing(error, &path))?;
+    let keys = MasterKey::all_from_file(&path);
+    let mut keys = keys.map_err(|error| key_file_error(error, &path))?;
     // `all_from_file` returns at least one key.
     let first = keys.remove(0);
     keys.extend(config.secrets.previous.iter().map(MasterKey::duplicate));
@@ -51,7 +51,7 @@ pub(crate) fn master_keys(config: &Config, data_dir: &DataDir) -> anyhow::Result
     Ok(Keyring::new(&first, &keys).following(files))
 }
 
-fn missing(error: MasterKeyError, path: &Path) -> anyhow::Error {
+fn key_file_error(error: MasterKeyError, path: &Path) -> anyhow::Error {
     match error {
         MasterKeyError::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             anyhow!(
@@ -82,12 +82,12 @@ pub(crate) async fn open(
         }
         let keyring = master_keys(config, data_dir)?;
         check_legacy(store, data_dir, &keyring).await?;
-        let fresh = InstallationKey::generate().and_then(|key| key.seal(&keyring));
-        let fresh = fresh.context("cannot make the installation's secret")?;
-        let stored = store.create_installation(&fresh, clock.now()).await;
+        let generated = InstallationKey::generate().and_then(|key| key.seal(&keyring));
+        let generated = generated.context("cannot generate the installation's secret")?;
+        let stored = store.create_installation(&generated, clock.now()).await;
         sealed = Some(stored.context("cannot store the installation's secret")?);
     }
-    let sealed = sealed.context("the store has no installation's secret")?;
+    let sealed = sealed.context("the store does not contain the installation's secret")?;
     let vault = unlock(master_keys(config, data_dir)?, &sealed, data_dir)?;
     // From here on the record in the store does the check, also for other machines. A remaining file would refuse a data
     // directory that is used with another database.
@@ -165,14 +165,19 @@ async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
 }
 
 /// The error for a wrong key: what was sealed with another key, and what to do.
-fn refusal(error: CipherError, keyring: &Keyring, data_dir: &DataDir, by: &str) -> anyhow::Error {
+fn refusal(
+    error: CipherError,
+    keyring: &Keyring,
+    data_dir: &DataDir,
+    record: &str,
+) -> anyhow::Error {
     let CipherError::UnknownKey { key_id } = error else {
         return anyhow::Error::new(error).context(format!(
-            "this installation cannot be opened: {by} is damaged. Restore a backup of the database"
+            "this installation cannot be opened: {record} is damaged. Restore a backup of the database"
         ));
     };
     anyhow!(
-        "this is not the master key of this installation: {by} was sealed with the key {key_id}, and this process has {}. \
+        "this is not the master key of this installation: {record} was sealed with the key {key_id}, and this process has {}. \
          Restore the key (WORKSPACE_SECRETS__MASTER_KEY or …_FILE, else {}), or name it in \
          WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS and then run `agent-workspace secrets rotate-key`",
         keyring.key_ids().join(", "),
@@ -198,14 +203,14 @@ impl KeyFollower {
         (store, clock): (&Arc<SqlStore>, Arc<dyn Clock>),
         id: String,
     ) -> anyhow::Result<(Vault, Self)> {
-        let newcomer = KeyHolder {
+        let announcement = KeyHolder {
             id: id.clone(),
             keys: Vec::new(),
             seals_with: None,
             seen_at: clock.now(),
         };
-        let said = store.announce(&newcomer).await;
-        said.context("cannot write to the store")?;
+        let announced = store.announce(&announcement).await;
+        announced.context("cannot announce this service in the store")?;
         let vault = match open(config, data_dir, store, clock.as_ref()).await {
             Ok(vault) => vault,
             Err(error) => {
@@ -222,8 +227,8 @@ impl KeyFollower {
             clock,
         };
         follower.announce().await?;
-        let (wanted, used) = (config.secrets.master_key.as_ref(), vault.keyring.key_id());
-        if wanted.is_some_and(|wanted| wanted.id() != used) {
+        let (configured, used) = (config.secrets.master_key.as_ref(), vault.keyring.key_id());
+        if configured.is_some_and(|configured| configured.id() != used) {
             tracing::warn!(
                 key = used,
                 "the configured master key is not in use yet: run `agent-workspace secrets rotate-key` to rotate to it"
@@ -239,11 +244,11 @@ impl KeyFollower {
             let mut tick = tokio::time::interval(POLL_INTERVAL);
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut last_text = String::new();
-            let mut said = (follower.state(), Instant::now());
+            let mut announced = (follower.state(), Instant::now());
             loop {
                 tick.tick().await;
                 // Report the same problem once, not at every poll.
-                match follower.poll(&mut said).await {
+                match follower.poll(&mut announced).await {
                     Ok(()) => last_text.clear(),
                     Err(error) => {
                         let text = format!("{error:#}");
@@ -259,8 +264,8 @@ impl KeyFollower {
 
     /// Withdraws the announcement. If that fails, a rotation waits some seconds for the service.
     pub(crate) async fn withdraw(&self) {
-        let gone = tokio::time::timeout(WITHDRAW_TIMEOUT, self.store.withdraw(&self.id));
-        let _ = gone.await;
+        let withdrawn = tokio::time::timeout(WITHDRAW_TIMEOUT, self.store.withdraw(&self.id));
+        let _ = withdrawn.await;
     }
 
     /// The keys to announce.
@@ -268,7 +273,7 @@ impl KeyFollower {
         (self.keyring.key_ids(), self.keyring.key_id())
     }
 
-    async fn poll(&self, said: &mut ((Vec<String>, String), Instant)) -> anyhow::Result<()> {
+    async fn poll(&self, announced: &mut ((Vec<String>, String), Instant)) -> anyhow::Result<()> {
         let keyring = Arc::clone(&self.keyring);
         let reread = tokio::runtime::Handle::current().spawn_blocking(move || keyring.reread());
         let reread = reread.await.context("cannot read the key files")?;
@@ -291,9 +296,9 @@ impl KeyFollower {
             }
         }
         let state = self.state();
-        if said.0 != state || said.1.elapsed() >= ANNOUNCE_INTERVAL {
+        if announced.0 != state || announced.1.elapsed() >= ANNOUNCE_INTERVAL {
             self.announce().await?;
-            *said = (state, Instant::now());
+            *announced = (state, Instant::now());
         }
         missing?;
         reread.context("cannot reread a master key file; the keys read before stay in use")?;
@@ -301,13 +306,13 @@ impl KeyFollower {
     }
 
     async fn announce(&self) -> anyhow::Result<()> {
-        let said = KeyHolder {
+        let announcement = KeyHolder {
             id: self.id.clone(),
             keys: self.keyring.key_ids(),
             seals_with: Some(self.keyring.key_id()),
             seen_at: self.clock.now(),
         };
-        let announced = self.store.announce(&said).await;
+        let announced = self.store.announce(&announcement).await;
         announced.context("cannot announce the master keys of this service")
     }
 }

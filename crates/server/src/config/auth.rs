@@ -33,17 +33,17 @@ impl AuthSettings {
             "open" => Some(AuthModeSetting::Open),
             _ => None,
         });
-        let forced = reader.switch("auth.allow_open_on_public");
-        if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !forced {
+        let is_allowed_on_public = reader.switch("auth.allow_open_on_public");
+        if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !is_allowed_on_public {
             let problem = format!(
-                "is `open`, but others can reach {}: everybody who can send a request could run commands on this \
+                "is `open`, but other machines can reach {}: any client that sends a request could run commands on this \
                      machine. Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",
                 http.bind
             );
             reader.problem("auth.mode", &problem);
         }
         let bootstrap_key = reader.secret("auth.bootstrap_key");
-        // It is sent as a header value; longer ones are refused unread.
+        // Clients send the key as a header value; longer keys are rejected without a look-up.
         if let Some(key) = &bootstrap_key
             && !(8..=256).contains(&key.expose_secret().len())
                 | !key
@@ -95,10 +95,10 @@ impl SecretsSettings {
             );
         }
         // One per line: the key to seal with, then previous ones. A rotation therefore changes the file atomically.
-        let given = text.map(|text| parse("secrets.master_key", &text));
-        let mut given = given.unwrap_or_default().into_iter();
-        let master_key = given.next();
-        let mut previous: Vec<MasterKey> = given.collect();
+        let keys = text.map(|text| parse("secrets.master_key", &text));
+        let mut keys = keys.unwrap_or_default().into_iter();
+        let master_key = keys.next();
+        let mut previous: Vec<MasterKey> = keys.collect();
         for text in reader.secret_list("secrets.previous_master_keys") {
             previous.extend(parse("secrets.previous_master_keys", &text));
         }

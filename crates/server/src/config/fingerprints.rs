@@ -34,9 +34,9 @@ impl ConfigFingerprints {
     }
 
     /// Keys whose values differ.
-    pub(super) fn changes(&self, there: &Self) -> Vec<String> {
-        let here = self.0.iter();
-        here.filter(|(key, fingerprint)| there.0.get(*key) != Some(fingerprint))
+    pub(super) fn changes(&self, other: &Self) -> Vec<String> {
+        let own = self.0.iter();
+        own.filter(|(key, fingerprint)| other.0.get(*key) != Some(fingerprint))
             .map(|(key, _)| key.clone())
             .collect()
     }

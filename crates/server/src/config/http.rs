@@ -62,7 +62,7 @@ impl HttpSettings {
             max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
             max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
             max_upload: Some(reader.number("http.max_upload_bytes", 0..=1 << 50))
-                .filter(|most| *most > 0),
+                .filter(|max| *max > 0),
             requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
             wrong_keys_per_second: reader.number("http.wrong_keys_per_second", 0..=1_000_000),
             max_connections: reader.number("http.max_connections", 16..=1_000_000),
@@ -85,7 +85,7 @@ impl HttpSettings {
     }
 
     /// A warning about how proxies and clients reach the service.
-    pub(crate) fn doubt(&self) -> Option<String> {
+    pub(crate) fn warning(&self) -> Option<String> {
         let url = self.configured_url.as_ref()?;
         let is_loopback = match url.host() {
             Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -95,14 +95,14 @@ impl HttpSettings {
         };
         if is_loopback && !self.bind.ip().is_loopback() {
             return Some(format!(
-                "{url} works on this machine only, but the service listens for others ({}): clients elsewhere get \
+                "the public URL {url} works on this machine only, but the service listens for others ({}): clients elsewhere get \
                      URLs that they cannot reach. Set WORKSPACE_HTTP__PUBLIC_URL to the URL that they use",
                 self.bind
             ));
         }
         (url.scheme() == "https" && self.trusted_proxies.is_empty()).then(|| {
             format!(
-                "a proxy terminates TLS of {url}, and none is trusted: logs and records show its address in place of \
+                "a proxy terminates TLS of {url}, and no proxy is trusted: logs and records show its address in place of \
                      the clients'. Add it to WORKSPACE_HTTP__TRUSTED_PROXIES, e.g. 127.0.0.1"
             )
         })
@@ -172,8 +172,8 @@ fn public_url(reader: &SettingReader<'_>, key: &str) -> Option<Url> {
 fn networks(reader: &SettingReader<'_>) -> Vec<Network> {
     let key = "http.trusted_proxies";
     let listed = reader.list(key);
-    let read: Result<Vec<Network>, _> = listed.iter().map(|text| text.trim().parse()).collect();
-    read.unwrap_or_else(|_| {
+    let parsed: Result<Vec<Network>, _> = listed.iter().map(|text| text.trim().parse()).collect();
+    parsed.unwrap_or_else(|_| {
         reader.problem(
             key,
             "must hold networks or addresses, such as 127.0.0.1 or 10.0.0.0/8",
@@ -184,8 +184,8 @@ fn networks(reader: &SettingReader<'_>) -> Vec<Network> {
 
 fn origins(reader: &SettingReader<'_>) -> Vec<String> {
     let listed = reader.list("http.cors_origins");
-    let read: Option<Vec<String>> = listed.iter().map(|text| origin(text)).collect();
-    read.unwrap_or_else(|| {
+    let parsed: Option<Vec<String>> = listed.iter().map(|text| origin(text)).collect();
+    parsed.unwrap_or_else(|| {
         reader.problem(
             "http.cors_origins",
             "must hold origins such as https://app.example.org (no path), or http://localhost:*",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_spelt_as_browsers_do() {
+    fn origins_are_normalized_as_browsers_send_them() {
         assert_eq!(
             origin("HTTPS://App.Example.org:443/").unwrap(),
             "https://app.example.org"

@@ -75,10 +75,10 @@ impl SettingValue {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::Text(_) => "a text in quotes",
+            Self::Text(_) => "a string in quotes",
             Self::Number(_) => "a whole number",
             Self::Switch(_) => "true or false",
-            Self::List(_) => "a list of texts",
+            Self::List(_) => "a list of strings",
         }
     }
 
@@ -250,14 +250,14 @@ impl SettingLayers {
                     self.problems
                         .push(format!("{name} must be {}", default.kind()));
                 }
-                None => self.problems.push(format!("{name} must be UTF-8")),
+                None => self.problems.push(format!("{name} must be valid UTF-8")),
             }
         }
         self.add(layer);
     }
 
-    /// These layers below a template, without the problems found so far.
-    pub(super) fn under(&self, template: &TemplateLayer) -> Self {
+    /// These layers with a template on top, without the problems found so far.
+    pub(super) fn with_template(&self, template: &TemplateLayer) -> Self {
         let mut layers = Self {
             leaves: self.leaves.clone(),
             defaults: self.defaults.clone(),
@@ -270,18 +270,18 @@ impl SettingLayers {
 
     /// Adds a layer. A value or its `_file` variant replaces both of a lower layer.
     fn add(&mut self, layer: BTreeMap<String, Setting>) {
-        let set: BTreeSet<&str> = layer
+        let present: BTreeSet<&str> = layer
             .iter()
             .filter(|(_, leaf)| !leaf.value.is_empty())
             .map(|(key, _)| key.as_str())
             .collect();
         for key in SECRET_FILE_KEYS {
             let file_key = format!("{key}_file");
-            match (set.contains(key), set.contains(file_key.as_str())) {
+            match (present.contains(key), present.contains(file_key.as_str())) {
                 (true, true) => self.problems.push(format!(
                     "{} and {} are both set: set only one of them",
-                    shown(key, &layer[key].origin),
-                    shown(&file_key, &layer[&file_key].origin),
+                    display_key(key, &layer[key].origin),
+                    display_key(&file_key, &layer[&file_key].origin),
                 )),
                 (true, false) => self.reset(&file_key),
                 (false, true) => self.reset(key),
@@ -302,7 +302,7 @@ impl SettingLayers {
 }
 
 /// The key in the notation of its source.
-pub(super) fn shown(key: &str, origin: &SettingOrigin) -> String {
+pub(super) fn display_key(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
         SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
@@ -349,8 +349,8 @@ pub(super) fn read_typed(
         .ok_or(default.kind())
 }
 
-pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
-    known
+pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+    candidates
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()
 }

@@ -57,7 +57,7 @@ fn levels(text: &str) -> Option<Targets> {
 }
 
 fn is_module(text: &str) -> bool {
-    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | ':' | '-');
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
     !text.is_empty() && text.chars().all(is_part)
 }
 
@@ -68,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_for_all_or_for_a_module() {
-        let debug_of_one = |text: &str| {
-            let found = levels(text).unwrap();
-            let would = |target: &str, level: Level| found.would_enable(target, &level);
-            assert!(!would("http_api", Level::DEBUG), "{text}");
+    fn a_level_applies_to_all_modules_or_to_one() {
+        let enabled = |text: &str| {
+            let targets = levels(text).unwrap();
+            let would_enable = |target: &str, level: Level| targets.would_enable(target, &level);
+            assert!(!would_enable("http_api", Level::DEBUG), "{text}");
             (
-                would("http_api", Level::INFO),
-                would("application::db", Level::DEBUG),
+                would_enable("http_api", Level::INFO),
+                would_enable("application::db", Level::DEBUG),
             )
         };
         for (text, expected) in [
@@ -90,7 +90,7 @@ mod tests {
             ("info,application", (true, true)),
             ("application=off,info", (true, false)),
         ] {
-            assert_eq!(debug_of_one(text), expected, "{text}");
+            assert_eq!(enabled(text), expected, "{text}");
         }
     }
 

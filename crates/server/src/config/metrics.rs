@@ -21,7 +21,7 @@ impl MetricsSettings {
         let expected = "an address and a port, e.g. 127.0.0.1:9464";
         let bind = reader.optional_parsed("metrics.bind", expected, address);
         if bind.is_some_and(|bind| bind.port() != 0 && bind == http.bind) {
-            let problem = "is http.bind: leave it empty to serve /metrics there";
+            let problem = "equals http.bind: leave it empty to serve /metrics there";
             reader.problem("metrics.bind", problem);
         }
         Self {
@@ -35,7 +35,7 @@ fn key(reader: &SettingReader<'_>) -> Option<SecretString> {
     let key = reader.secret("metrics.key");
     let is_usable = |key: &SecretString| {
         let text = key.expose_secret();
-        // It is sent as a header value; longer ones are refused unread.
+        // Scrapers send the key as a header value; longer keys are rejected without a comparison.
         (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
     };
     if key.as_ref().is_some_and(|key| !is_usable(key)) {
@@ -49,16 +49,17 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn an_address_of_its_own_is_another_one() {
+    fn the_address_of_metrics_differs_from_the_public_one() {
         let load = |http: &str, metrics: &str| {
             let variables = [
                 ("HOME".into(), "/home/someone".into()),
                 ("WORKSPACE_HTTP__BIND".into(), http.into()),
                 ("WORKSPACE_METRICS__BIND".into(), metrics.into()),
             ];
-            Config::load(None, &variables).map(|it| it.metrics.bind.map(|at| at.to_string()))
+            Config::load(None, &variables)
+                .map(|config| config.metrics.bind.map(|bind| bind.to_string()))
         };
-        for (http, metrics, at) in [
+        for (http, metrics, expected) in [
             ("127.0.0.1:1", "", None),
             ("127.0.0.1:1", "localhost:2", Some("127.0.0.1:2")),
             ("127.0.0.1:1", "10.0.0.5:1", Some("10.0.0.5:1")),
@@ -66,7 +67,7 @@ mod tests {
         ] {
             assert_eq!(
                 load(http, metrics).unwrap().as_deref(),
-                at,
+                expected,
                 "{http} {metrics}"
             );
         }

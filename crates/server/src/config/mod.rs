@@ -94,7 +94,7 @@ impl std::error::Error for ConfigError {}
 
 impl ConfigError {
     /// The problems on one line, for the log.
-    pub(crate) fn in_a_line(&self) -> String {
+    pub(crate) fn on_one_line(&self) -> String {
         self.0.join("; ")
     }
 }
@@ -176,12 +176,12 @@ impl Config {
     }
 
     /// Keys whose values differ, sorted.
-    pub(crate) fn changes(&self, there: &Self) -> Vec<String> {
-        self.fingerprints.changes(&there.fingerprints)
+    pub(crate) fn changes(&self, other: &Self) -> Vec<String> {
+        self.fingerprints.changes(&other.fingerprints)
     }
 
     /// The effective configuration as TOML, with secrets redacted.
-    pub(crate) fn shown(&self) -> &str {
+    pub(crate) fn as_toml(&self) -> &str {
         &self.text
     }
 }

@@ -7,7 +7,7 @@ use super::reader::SettingReader;
 
 /// Storage limits per user, and report limits per sandbox.
 pub(super) fn read(reader: &SettingReader<'_>) -> QuotaLimits {
-    let count = |key| Some(reader.number(key, 0..=1_000_000_000_000)).filter(|it| *it > 0);
+    let count = |key| Some(reader.number(key, 0..=1_000_000_000_000)).filter(|count| *count > 0);
     QuotaLimits {
         report_bytes_per_minute: size(reader, "quota.report_bytes_per_minute"),
         ..QuotaLimits::default()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::layers::{Setting, SettingLayers, SettingOrigin, SettingValue, shown};
+use super::layers::{Setting, SettingLayers, SettingOrigin, SettingValue, display_key};
 
 pub(super) struct SettingReader<'a> {
     layers: &'a SettingLayers,
@@ -48,8 +48,8 @@ impl<'a> SettingReader<'a> {
 
     /// Records an invalid value of `key`: `what` completes "KEY …" and never contains the value.
     pub(super) fn problem(&self, key: &str, what: &str) {
-        let shown = shown(key, &self.leaf(key).origin);
-        self.problems.borrow_mut().push(format!("{shown} {what}"));
+        let name = display_key(key, &self.leaf(key).origin);
+        self.problems.borrow_mut().push(format!("{name} {what}"));
     }
 
     /// Reads each additional template with the function of the default one.
@@ -57,7 +57,7 @@ impl<'a> SettingReader<'a> {
         let templates = self.layers.templates.iter();
         templates
             .map(|template| {
-                let layers = self.layers.under(template);
+                let layers = self.layers.with_template(template);
                 let reader = SettingReader::new(&layers);
                 let value = read(&reader);
                 let mut problems = self.problems.borrow_mut();
@@ -75,11 +75,11 @@ impl<'a> SettingReader<'a> {
     /// Records an invalid value of `key` in an additional template (counted from 0).
     pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
         let leaf = self.layers.templates[template].leaves.get(key);
-        let shown = shown(
+        let name = display_key(
             key,
             leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin),
         );
-        self.problems.borrow_mut().push(format!("{shown} {what}"));
+        self.problems.borrow_mut().push(format!("{name} {what}"));
     }
 
     pub(super) fn text(&self, key: &str) -> String {

@@ -83,7 +83,7 @@ impl SandboxSettings {
             max_running: reader.number("sandbox.max_running", 0..=100_000),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
-            warm: reader.parsed("sandbox.warm", "auto or a number from 0 to 100", warm),
+            warm: reader.parsed("sandbox.warm", "auto or a number from 0 to 100", warm_count),
             warm_max_age: reader.duration("sandbox.warm_max_age"),
             agent_server_command: reader.optional_parsed(
                 "sandbox.agent_server_command",
@@ -111,12 +111,12 @@ impl SandboxSettings {
     }
 }
 
-/// `auto` is resolved when the backend is known.
+/// Parses a number; `auto` is resolved when the backend is known.
 #[expect(
     clippy::option_option,
-    reason = "what does not parse, and what is not chosen"
+    reason = "the outer None is a text that does not parse, the inner one the automatic choice"
 )]
-fn warm(text: &str) -> Option<Option<u32>> {
+fn warm_count(text: &str) -> Option<Option<u32>> {
     if text == "auto" {
         return Some(None);
     }
@@ -137,7 +137,7 @@ fn backend(reader: &SettingReader<'_>) -> BackendKind {
     )
 }
 
-/// Only if the services see each other's changes: rows in Postgres, containers of one engine.
+/// The host that several services share. It needs Postgres and one engine, so that they see each other's changes.
 fn shared_host(reader: &SettingReader<'_>, storage: &StorageSettings) -> Option<HostId> {
     let host = reader.optional_parsed("sandbox.host", "a name without spaces", |text| {
         HostId::parse(text).ok()
@@ -151,7 +151,7 @@ fn shared_host(reader: &SettingReader<'_>, storage: &StorageSettings) -> Option<
     Some(host)
 }
 
-/// It becomes part of a requirement (`name==VERSION`) and of a folder's name.
+/// The version becomes part of a requirement (`name==VERSION`) and of a folder's name.
 fn version(text: &str) -> Option<String> {
     let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
     let plain = text

@@ -47,11 +47,11 @@ impl TelemetrySettings {
 
 fn headers(reader: &SettingReader<'_>) -> Vec<(String, SecretString)> {
     let listed = reader.secret_list("telemetry.headers");
-    let read: Option<Vec<_>> = listed.iter().map(header).collect();
-    read.unwrap_or_else(|| {
+    let parsed: Option<Vec<_>> = listed.iter().map(header).collect();
+    parsed.unwrap_or_else(|| {
         reader.problem(
             "telemetry.headers",
-            "(or its file) must hold entries NAME=VALUE that are headers of HTTP",
+            "(or its file) must hold entries NAME=VALUE that are valid HTTP headers",
         );
         Vec::new()
     })

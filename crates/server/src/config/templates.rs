@@ -48,10 +48,10 @@ pub(super) fn take(
     layers: &mut SettingLayers,
 ) -> Vec<TemplateLayer> {
     let section = table.get_mut("docker").and_then(toml::Value::as_table_mut);
-    let Some(found) = section.and_then(|section| section.remove("templates")) else {
+    let Some(templates) = section.and_then(|section| section.remove("templates")) else {
         return Vec::new();
     };
-    let tables = found.as_array().and_then(|items| {
+    let tables = templates.as_array().and_then(|items| {
         items
             .iter()
             .map(toml::Value::as_table)
@@ -101,7 +101,7 @@ fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers)
         if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
             layers
                 .problems
-                .push(format!("{origin}: `{}` is needed", short(key)));
+                .push(format!("{origin}: `{}` is required", short(key)));
         }
     }
     TemplateLayer { leaves }

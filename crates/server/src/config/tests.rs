@@ -23,7 +23,7 @@ fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Result<Config, String
 }
 
 #[test]
-fn the_defaults_stand_and_every_key_of_them_is_read() {
+fn the_defaults_are_valid_and_every_key_is_read() {
     let config = load(None, &[]).unwrap();
     assert_eq!(config.http.bind.to_string(), "127.0.0.1:3000");
     assert_eq!(
@@ -39,29 +39,29 @@ fn the_defaults_stand_and_every_key_of_them_is_read() {
     let layers = SettingLayers::load(None, &variables);
     let reader = SettingReader::new(&layers);
     Config::read(&reader, &layers, &variables);
-    let known: BTreeSet<String> = layers.leaves.keys().cloned().collect();
+    let all_keys: BTreeSet<String> = layers.leaves.keys().cloned().collect();
     assert_eq!(
         reader.keys_read(),
-        known,
-        "a key in default.toml that nothing reads, or the reverse"
+        all_keys,
+        "the code reads exactly the keys of default.toml"
     );
 }
 
 #[test]
-fn a_host_is_shared_only_where_the_others_see_what_one_does() {
-    let alone = load(None, &[("WORKSPACE_SANDBOX__HOST", "engine-1")]).unwrap_err();
+fn a_shared_host_needs_postgres_and_docker() {
+    let error = load(None, &[("WORKSPACE_SANDBOX__HOST", "engine-1")]).unwrap_err();
     assert!(
-        alone.contains("Postgres") && alone.contains("docker"),
-        "{alone}"
+        error.contains("Postgres") && error.contains("docker"),
+        "{error}"
     );
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-    let together = [
+    let complete = [
         ("WORKSPACE_SANDBOX__HOST", "engine-1"),
         ("WORKSPACE_SANDBOX__BACKEND", "docker"),
         ("WORKSPACE_STORAGE__URL", "postgres://db/x"),
         ("WORKSPACE_SECRETS__MASTER_KEY", key),
     ];
-    let config = load(None, &together).unwrap();
+    let config = load(None, &complete).unwrap();
     let host = config.sandbox.shared_host.unwrap();
     assert_eq!(host.as_str(), "engine-1");
 }
@@ -146,7 +146,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_reported_at_once_by_where_it_was_set() {
+fn all_problems_are_reported_together_with_their_sources() {
     let file = "[http]\nbind = 'nowhere'\nworkers = 'two'\n[log]\nformat = 'xml'\n";
     let error = load(
         Some(file),
@@ -214,7 +214,7 @@ fn backends_are_chosen_by_name() {
 }
 
 #[test]
-fn how_many_are_kept_warm_is_a_number_or_follows_the_backend() {
+fn the_number_of_warm_sandboxes_is_configured_or_follows_the_backend() {
     let kept = |file, variables: &[_]| {
         let sandbox = load(file, variables).unwrap().sandbox;
         (sandbox.kept_warm(false), sandbox.kept_warm(true))
@@ -233,7 +233,7 @@ fn how_many_are_kept_warm_is_a_number_or_follows_the_backend() {
 }
 
 #[test]
-fn durations_that_end_something_are_above_zero() {
+fn time_outs_are_above_zero() {
     for name in [
         "HTTP__SEND_TIMEOUT",
         "GIT__TIMEOUT",
@@ -260,7 +260,7 @@ fn postgres_needs_a_configured_master_key() {
 }
 
 #[test]
-fn a_secret_may_come_from_a_file_and_the_higher_layer_wins() {
+fn a_secret_comes_from_a_key_or_a_file_of_the_highest_layer() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"  key-from-file\n").unwrap();
     let path = file.path().to_str().unwrap();
@@ -297,7 +297,7 @@ fn a_secret_may_come_from_a_file_and_the_higher_layer_wins() {
 }
 
 #[test]
-fn no_secret_is_ever_shown() {
+fn secrets_are_redacted() {
     let key = "A".repeat(43) + "=";
     let variables = [
         (
@@ -322,7 +322,7 @@ fn no_secret_is_ever_shown() {
     ];
     let file = "[[docker.templates]]\nid = 'a'\nimage = 'b'\nsecret_env = ['OTHER=canary-7f3a']\n";
     let config = load(Some(file), &variables).unwrap();
-    let shown = format!("{config:?}\n{}", config.shown());
+    let shown = format!("{config:?}\n{}", config.as_toml());
     assert!(!shown.contains(CANARY) && !shown.contains(&key), "{shown}");
     for part in [
         "db.example/w",
@@ -333,14 +333,14 @@ fn no_secret_is_ever_shown() {
         show::REDACTED,
     ] {
         assert!(
-            config.shown().contains(part),
+            config.as_toml().contains(part),
             "{part} is missing in {shown}"
         );
     }
 }
 
 #[test]
-fn no_message_repeats_a_bad_secret() {
+fn problems_do_not_repeat_invalid_secrets() {
     let error = load(
         Some("[secrets]\nmaster_key = 'canary-7f3a'\nnot toml canary-7f3a\n"),
         &[],
@@ -366,14 +366,14 @@ fn no_message_repeats_a_bad_secret() {
 }
 
 #[test]
-fn what_is_shown_loads_again_and_says_where_it_came_from() {
+fn the_printed_configuration_loads_again_and_names_sources() {
     let config = load(None, &[("WORKSPACE_HTTP__BIND", "127.0.0.1:4")]).unwrap();
     assert!(
         config
-            .shown()
+            .as_toml()
             .contains("bind = \"127.0.0.1:4\"  # WORKSPACE_HTTP__BIND")
     );
-    let again = load(Some(config.shown()), &[]).unwrap();
+    let again = load(Some(config.as_toml()), &[]).unwrap();
     assert_eq!(again.http.bind, config.http.bind);
     assert_eq!(again.data_dir, config.data_dir);
 }

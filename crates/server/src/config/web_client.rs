@@ -20,7 +20,7 @@ pub(super) fn read(reader: &SettingReader<'_>) -> WebClient {
         faulty_models: reader.list("web_client.faulty_models"),
         error_message: reader.optional_parsed(
             "web_client.error_message",
-            "of at most 1000 characters",
+            "a text of at most 1000 characters",
             |text| (text.chars().count() <= MAX_MESSAGE_CHARS).then(|| text.to_owned()),
         ),
         hide_llm_settings: reader.switch("web_client.hide_llm_settings"),

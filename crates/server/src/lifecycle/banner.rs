@@ -15,7 +15,7 @@ pub(crate) struct StartupBanner<'a> {
     pub(crate) public_url: &'a Url,
     pub(crate) store: &'a str,
     pub(crate) backend: &'a str,
-    pub(crate) why: &'a str,
+    pub(crate) backend_reason: &'a str,
     pub(crate) first_key: &'a FirstKey,
 }
 
@@ -33,7 +33,7 @@ impl StartupBanner<'_> {
                 data_dir = %self.config.data_dir.display(),
                 store = self.store,
                 sandbox.backend = self.backend,
-                sandbox.why = self.why,
+                sandbox.why = self.backend_reason,
                 "listening"
             );
         }
@@ -51,7 +51,10 @@ impl StartupBanner<'_> {
             ("documentation", format!("{base}/docs")),
             ("data directory", self.config.data_dir.display().to_string()),
             ("store", self.store.to_owned()),
-            ("sandboxes", format!("{} ({})", self.backend, self.why)),
+            (
+                "sandboxes",
+                format!("{} ({})", self.backend, self.backend_reason),
+            ),
             ("API key", self.key()),
         ];
         let mut text = format!("\n  agent-workspace {}\n\n", env!("CARGO_PKG_VERSION"));
@@ -73,7 +76,9 @@ impl StartupBanner<'_> {
             FirstKey::NotNeeded => "not needed: every request acts as one user".to_owned(),
             FirstKey::Configured => "the configured one, for user `admin`".to_owned(),
             FirstKey::Generated(path) => format!("in {} (user `admin`)", path.display()),
-            FirstKey::Earlier => "created earlier; see `agent-workspace keys`".to_owned(),
+            FirstKey::Earlier => {
+                "created at an earlier start; `agent-workspace keys list` lists all keys".to_owned()
+            }
             FirstKey::Missing => {
                 "none! Create one with `agent-workspace keys create --user admin`".to_owned()
             }

@@ -54,23 +54,23 @@ pub(crate) async fn first_key(
     store: &Store,
     now: Timestamp,
 ) -> anyhow::Result<FirstKey> {
-    let key = some_key(auth, data_dir, store, now).await?;
-    if auth.mode != AuthModeSetting::Open && !is_administered(store).await? {
+    let key = ensure_key(auth, data_dir, store, now).await?;
+    if auth.mode != AuthModeSetting::Open && !has_administrator(store).await? {
         tracing::warn!(
-            "this service has no administrator: appoint one with `agent-workspace users set-role NAME admin`"
+            "no user is an administrator: appoint one with `agent-workspace users set-role NAME admin`"
         );
     }
     Ok(key)
 }
 
 /// Whether an active user is an administrator.
-async fn is_administered(store: &Store) -> anyhow::Result<bool> {
+async fn has_administrator(store: &Store) -> anyhow::Result<bool> {
     let all = crate::commands::users::list(store).await?;
     let mut active = all.iter().filter(|user| user.deleted_at.is_none());
     Ok(active.any(|user| user.role == Role::Admin))
 }
 
-async fn some_key(
+async fn ensure_key(
     auth: &AuthSettings,
     data_dir: &DataDir,
     store: &Store,
@@ -78,20 +78,20 @@ async fn some_key(
 ) -> anyhow::Result<FirstKey> {
     let keys: &dyn ApiKeyRepository = store;
     if let Some(text) = &auth.bootstrap_key {
-        accept_configured(text, store, now).await?;
+        store_configured_key(text, store, now).await?;
         return Ok(FirstKey::Configured);
     }
     if auth.mode == AuthModeSetting::Open {
         return Ok(FirstKey::NotNeeded);
     }
     // A key that is no longer configured is revoked. Open mode needs no key and leaves it alone.
-    withdraw(store, "first key withdrawn", now)
+    revoke_configured_key(store, "first key withdrawn", now)
         .await
-        .context("cannot withdraw the key that was configured before")?;
+        .context("cannot revoke the API key that auth.bootstrap_key held before")?;
     let done = data_dir.bootstrap_done();
     let file = data_dir.bootstrap_key();
     if !done.exists() {
-        accept_generated(&file, store, now).await?;
+        store_generated_key(&file, store, now).await?;
         private_file::create(&done, "")
             .with_context(|| format!("cannot write {}", done.display()))?;
     }
@@ -106,7 +106,7 @@ async fn some_key(
 }
 
 /// Stores the configured key and revokes the previously configured one.
-async fn accept_configured(
+async fn store_configured_key(
     text: &SecretString,
     store: &Store,
     now: Timestamp,
@@ -117,12 +117,15 @@ async fn accept_configured(
         .find_by_hash(&hash)
         .await
         .context("cannot read the API keys")?;
-    if present.as_ref().is_some_and(|it| !it.key.is_expired(now)) {
+    if present
+        .as_ref()
+        .is_some_and(|found| !found.key.is_expired(now))
+    {
         return Ok(());
     }
-    withdraw(store, "first key replaced", now)
+    revoke_configured_key(store, "first key replaced", now)
         .await
-        .context("cannot replace the configured API key")?;
+        .context("cannot revoke the API key that auth.bootstrap_key held before")?;
     // Too short to help a reader of `keys list` guess the key, long enough to recognise it.
     let prefix = text
         .expose_secret()
@@ -145,7 +148,11 @@ async fn accept_configured(
 }
 
 /// Revokes the previously configured key, if there is one, with an entry in the audit log.
-async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), StoreError> {
+async fn revoke_configured_key(
+    store: &Store,
+    action: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let change = AdminChange::RevokeKey {
         id: BOOTSTRAP_KEY_ID,
         user: first_user(),
@@ -158,7 +165,7 @@ async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), Sto
 }
 
 /// Generates a key unless the store has one already (another data directory, the same store).
-async fn accept_generated(
+async fn store_generated_key(
     file: &std::path::Path,
     store: &Store,
     now: Timestamp,
@@ -173,7 +180,7 @@ async fn accept_generated(
         return Ok(());
     }
     let (text, _) = private_file::read_or_create(file, || ApiKeyText::generate().secret().clone())
-        .with_context(|| format!("cannot use {}", file.display()))?;
+        .with_context(|| format!("cannot read or create {}", file.display()))?;
     let text = ApiKeyText::parse(text.expose_secret()).with_context(|| {
         format!(
             "{} is damaged: delete it, and the next start generates a new key",
@@ -205,7 +212,7 @@ async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
         Err(StoreError::Conflict { entity }) if entity == DELETED_USER_ENTITY => {
-            tracing::warn!(user = %user, "the first user was just deleted: the first key becomes valid at a later start");
+            tracing::warn!(user = %user, "the user of the first API key was deleted recently: a later start stores the key");
             Ok(())
         }
         // Another replica, or an earlier start that was interrupted, has inserted it.
@@ -282,14 +289,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_start_makes_a_key_and_later_ones_keep_it() {
+    async fn the_first_start_generates_a_key_and_later_starts_keep_it() {
         let fixture = BootstrapFixture::new().await;
         let path = fixture.data_dir().bootstrap_key();
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         let text = fixture.generated();
         assert!(fixture.accepts(&text).await);
-        let known = fixture.keys.find_by_hash(&KeyHash::of(&text)).await;
-        assert_eq!(known.unwrap().unwrap().role, Role::Admin);
+        let found = fixture.keys.find_by_hash(&KeyHash::of(&text)).await;
+        assert_eq!(found.unwrap().unwrap().role, Role::Admin);
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         assert_eq!(
             (fixture.generated(), fixture.count().await),
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_that_died_half_way_is_finished_by_the_next() {
+    async fn the_next_start_completes_an_interrupted_one() {
         let fixture = BootstrapFixture::new().await;
         let file = fixture.data_dir().bootstrap_key();
         // Crashed after the file.
@@ -327,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_configured_key_replaces_the_one_before() {
+    async fn another_configured_key_replaces_the_former_one() {
         let fixture = BootstrapFixture::new().await;
         assert_eq!(
             fixture.start(Some("first-configured")).await,
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_is_configured_no_more_is_withdrawn() {
+    async fn a_key_that_is_no_longer_configured_is_revoked() {
         let fixture = BootstrapFixture::new().await;
         fixture.start(Some("once-configured")).await;
         let path = fixture.data_dir().bootstrap_key();

@@ -20,11 +20,12 @@ const RELOADABLE_KEYS: [&str; 6] = [
 ];
 
 fn is_reloadable(key: &str) -> bool {
-    let names = |live: &str| match live.strip_suffix('.') {
-        Some(_) => key.starts_with(live),
-        None => key == live,
-    };
-    RELOADABLE_KEYS.iter().any(|live| names(live))
+    RELOADABLE_KEYS
+        .iter()
+        .any(|reloadable| match reloadable.strip_suffix('.') {
+            Some(_) => key.starts_with(reloadable),
+            None => key == *reloadable,
+        })
 }
 
 /// Reads and applies a changed configuration.
@@ -58,37 +59,37 @@ impl<'a> ConfigReloader<'a> {
 
     /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
-        let read = match self.started.read_again(self.variables) {
-            Ok(read) => read,
+        let config = match self.started.read_again(self.variables) {
+            Ok(config) => config,
             Err(error) => {
-                let why = error.in_a_line();
+                let problems = error.on_one_line();
                 tracing::warn!(
-                    "the configuration was not reloaded, and nothing has changed: {why}"
+                    "the configuration was not reloaded, and nothing has changed: {problems}"
                 );
                 return;
             }
         };
-        self.level.set(&read.log);
-        self.app.set_caps(compose::caps(&read));
-        self.app.set_retention(read.retention);
-        self.app.set_quota(read.quota);
+        self.level.set(&config.log);
+        self.app.set_caps(compose::caps(&config));
+        self.app.set_retention(config.retention);
+        self.app.set_quota(config.quota);
         self.http
-            .set_requests_per_second(read.http.requests_per_second);
+            .set_requests_per_second(config.http.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);
-        let mut changed = before.changes(&read);
+        let mut changed = before.changes(&config);
         changed.retain(|key| is_reloadable(key));
         if changed.is_empty() {
             tracing::info!("configuration reloaded: no reloadable setting has changed");
         } else {
             tracing::info!("configuration reloaded: {}", changed.join(", "));
         }
-        let mut later = self.started.changes(&read);
-        later.retain(|key| !is_reloadable(key));
-        if !later.is_empty() {
-            let keys = later.join(", ");
+        let mut unapplied = self.started.changes(&config);
+        unapplied.retain(|key| !is_reloadable(key));
+        if !unapplied.is_empty() {
+            let keys = unapplied.join(", ");
             tracing::warn!("these changed settings need a restart of the service: {keys}");
         }
-        self.last = Some(read);
+        self.last = Some(config);
     }
 }
 
@@ -97,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_keys_are_keys() {
+    fn reloadable_keys_exist() {
         let config = Config::load(None, &[("HOME".into(), "/home/someone".into())]).unwrap();
-        let shown: toml::Table = config.shown().parse().unwrap();
-        for live in RELOADABLE_KEYS {
-            let (section, name) = live.split_once('.').unwrap();
+        let shown: toml::Table = config.as_toml().parse().unwrap();
+        for key in RELOADABLE_KEYS {
+            let (section, name) = key.split_once('.').unwrap();
             let section = shown[section].as_table().unwrap();
-            assert!(name.is_empty() || section.contains_key(name), "{live}");
+            assert!(name.is_empty() || section.contains_key(name), "{key}");
         }
         assert!(is_reloadable("retention.audit") && is_reloadable("log.level"));
         assert!(!is_reloadable("log.format") && !is_reloadable("sandbox.max_running_per_host"));

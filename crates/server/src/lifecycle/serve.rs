@@ -39,7 +39,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 4096;
 
-/// Listens, and says where: port 0 takes any free one.
+/// Also returns the address, because port 0 takes any free port.
 fn listen_at(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = listen(address)?;
     let bound = listener.local_addr()?;
@@ -54,10 +54,10 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     raise_file_limit();
     let data_dir = DataDir::open(&config.data_dir)?;
-    let _lock = take(&data_dir).await?;
-    warn(config, &data_dir)?;
+    let _lock = lock(&data_dir).await?;
+    warn_of_exposure(config, &data_dir)?;
     let (listener, bound) = listen_at(config.http.bind)?;
-    let for_operators = metrics_listener::listen(config)?;
+    let metrics_socket = metrics_listener::listen(config)?;
 
     // Before the database is opened, which needs some disk space.
     let disk = DiskSpace::new(config);
@@ -70,10 +70,10 @@ pub(crate) async fn serve(
     // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
     let first_key = first_key(&config.auth, &data_dir, &store, compose::clock().now()).await?;
-    let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
+    let sandboxes = open_backend(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
-    let place = (bound, &route, &disk);
+    let parts = (bound, &route, &disk);
     let service = compose::service(
         config,
         host,
@@ -81,7 +81,7 @@ pub(crate) async fn serve(
         &store,
         &sandboxes,
         tasks.clone(),
-        place,
+        parts,
     )?;
     disk.spawn(&store, &tasks);
 
@@ -102,7 +102,7 @@ pub(crate) async fn serve(
     let audit = service.app.audit.clone();
     let listeners = RunningListeners {
         main,
-        metrics: metrics_listener::start(for_operators, config, &service, &tasks)?,
+        metrics: metrics_listener::start(metrics_socket, config, &service, &tasks)?,
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
         app,
         http,
@@ -123,7 +123,7 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
         public_url: &config.http.public_url(bound),
         store: &without_password(config.storage.url.expose_secret()),
         backend: sandboxes.backend.name(),
-        why: &sandboxes.why,
+        backend_reason: &sandboxes.reason,
         first_key,
     };
     started.announce();
@@ -132,7 +132,9 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
 /// Stops background work after the last request.
 async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {
     if !audit.finish(AUDIT_GRACE).await {
-        tracing::warn!("the last entries of the audit log could not be written");
+        tracing::warn!(
+            "the last entries of the audit log were not written within 2 s and are lost: see earlier errors of the store"
+        );
     }
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
@@ -167,14 +169,14 @@ fn open_callbacks(
 }
 
 /// Opens the backend, and warns if this installation used another one before.
-async fn open_sandboxes(
+async fn open_backend(
     config: &Config,
     variables: &EnvVariables,
     host: &HostId,
     data_dir: &DataDir,
 ) -> anyhow::Result<OpenedBackend> {
     let before = data_dir.backend()?;
-    let sandboxes = compose::open_sandboxes(config, variables, host, before.as_deref()).await?;
+    let sandboxes = compose::open_backend(config, variables, host, before.as_deref()).await?;
     let backend = sandboxes.backend.name();
     if let Some(before) = before.filter(|before| before != backend) {
         tracing::warn!(
@@ -183,7 +185,7 @@ async fn open_sandboxes(
                  WORKSPACE_SANDBOX__BACKEND={before} to manage them again"
         );
     }
-    data_dir.remember_backend(backend)?;
+    data_dir.record_backend(backend)?;
     Ok(sandboxes)
 }
 
@@ -198,8 +200,8 @@ fn raise_file_limit() {
 
 /// Logs warnings about the callback route.
 fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedBackend) {
-    if let Some(doubt) = &route.doubt {
-        tracing::warn!("{doubt}");
+    if let Some(warning) = &route.warning {
+        tracing::warn!("{warning}");
     }
     if config.auth.mode == AuthModeSetting::Open
         && sandboxes.engine.is_some()
@@ -214,14 +216,14 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
 
 /// Locks the data directory. After a crash the lock may still be held for some milliseconds: between `fork` and `exec` a
 /// child process shares it.
-async fn take(data_dir: &DataDir) -> anyhow::Result<Lock> {
-    let give_up = tokio::time::Instant::now() + LOCK_TIMEOUT;
+async fn lock(data_dir: &DataDir) -> anyhow::Result<Lock> {
+    let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match data_dir.lock() {
-            Err(_) if tokio::time::Instant::now() < give_up => {
+            Err(_) if tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            done => return done,
+            result => return result,
         }
     }
 }
@@ -231,9 +233,9 @@ fn start_background(app: &App) {
     background::prepare(app);
 }
 
-fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
-    if let Some(doubt) = config.http.doubt() {
-        tracing::warn!("{doubt}");
+fn warn_of_exposure(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
+    if let Some(warning) = config.http.warning() {
+        tracing::warn!("{warning}");
     }
     if data_dir.is_open_to_others()? {
         tracing::warn!(

@@ -23,47 +23,48 @@ impl ServiceManager {
     pub(crate) fn of(variables: &EnvVariables) -> Self {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
         let name = named.map(|(_, value)| value.as_bytes());
-        let reached = name.filter(|name| !name.is_empty()).map(reach);
-        Self(reached.and_then(|it| {
-            it.inspect_err(|error| {
-                tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
-             {VARIABLE} is not usable");
-            })
-            .ok()
+        let connected = name.filter(|name| !name.is_empty()).map(connect);
+        Self(connected.and_then(|result| {
+            result
+                .inspect_err(|error| {
+                    tracing::warn!(error = %chain(&error), "cannot notify the service manager: \
+             the variable {VARIABLE} names no usable socket");
+                })
+                .ok()
         }))
     }
 
     /// The service accepts requests.
     pub(crate) fn ready(&self) {
-        self.tell("READY=1\nSTATUS=Serving");
+        self.notify("READY=1\nSTATUS=Serving");
     }
 
     /// A reload has started; [`Self::ready`] ends it.
     pub(crate) fn reloading(&self) {
-        self.tell("RELOADING=1\nSTATUS=Reading the configuration again");
+        self.notify("RELOADING=1\nSTATUS=Reading the configuration again");
     }
 
-    /// The shutdown has started and takes at most `longest`. This extends the unit's time-out, which need not match the
+    /// The shutdown has started and takes at most `max_duration`. This extends the unit's time-out, which need not match the
     /// configuration.
-    pub(crate) fn stopping(&self, longest: Duration) {
-        let micros = longest.as_micros();
-        self.tell(&format!(
+    pub(crate) fn stopping(&self, max_duration: Duration) {
+        let micros = max_duration.as_micros();
+        self.notify(&format!(
             "STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=Stopping; sandboxes go on running"
         ));
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, message: &str) {
         let Some((socket, manager)) = &self.0 else {
             return;
         };
-        if let Err(error) = socket.send_to_addr(what.as_bytes(), manager) {
-            tracing::warn!(error = %chain(&error), "cannot notify the service manager");
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), manager) {
+            tracing::warn!(error = %chain(&error), "cannot notify the service manager at the socket in {VARIABLE}");
         }
     }
 }
 
 /// Connects to a path, or with `@` to an abstract socket.
-fn reach(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
+fn connect(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
     let manager = match name.strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),
@@ -81,17 +82,17 @@ mod tests {
         ServiceManager::of(&[(VARIABLE.into(), name.into())])
     }
 
-    fn heard(socket: &UnixDatagram) -> String {
+    fn receive(socket: &UnixDatagram) -> String {
         socket
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        let mut said = [0; 256];
-        let length = socket.recv(&mut said).unwrap();
-        String::from_utf8_lossy(&said[..length]).into_owned()
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
     #[test]
-    fn the_manager_hears_each_word_on_either_kind_of_socket() {
+    fn each_state_reaches_the_manager_on_both_kinds_of_sockets() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let abstract_name = format!("agent-workspace-notify-{}", std::process::id());
@@ -105,13 +106,13 @@ mod tests {
         ] {
             let (socket, manager) = (socket.unwrap(), manager(&name));
             manager.ready();
-            assert!(heard(&socket).starts_with("READY=1\n"));
+            assert!(receive(&socket).starts_with("READY=1\n"));
             manager.reloading();
-            assert!(heard(&socket).starts_with("RELOADING=1\n"));
+            assert!(receive(&socket).starts_with("RELOADING=1\n"));
             manager.stopping(Duration::from_millis(1500));
-            let said = heard(&socket);
+            let message = receive(&socket);
             let expected = "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000\n";
-            assert!(said.starts_with(expected), "{said}");
+            assert!(message.starts_with(expected), "{message}");
         }
     }
 

@@ -44,7 +44,9 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
+        let listen = |kind| {
+            signal(kind).context("cannot install the handlers of SIGTERM, SIGINT and SIGHUP")
+        };
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
@@ -116,7 +118,9 @@ impl RunningListeners {
         };
         let hand_over = async {
             if !self.app.hand_over(HANDOVER_TIMEOUT).await {
-                tracing::warn!("some starts were not handed over; their leases will expire");
+                tracing::warn!(
+                    "some start tasks were not handed over: they continue when their leases have expired"
+                );
             }
         };
         tokio::join!(requests, hand_over);
@@ -136,9 +140,9 @@ pub(crate) async fn serve_until_stopped(
         tokio::select! {
             ended = &mut server => {
                 ended.context("the HTTP server failed")?;
-                anyhow::bail!("the HTTP server ended by itself");
+                anyhow::bail!("the HTTP server stopped without a signal");
             }
-            asked = signals.next() => match asked {
+            request = signals.next() => match request {
                 SignalRequest::Stop { name, is_graceful } => break (name, is_graceful),
                 SignalRequest::Reload => {
                     manager.reloading();
@@ -158,7 +162,7 @@ pub(crate) async fn serve_until_stopped(
     let in_order = async { tokio::join!(&mut server, stop(name, delay, listeners)).0 };
     tokio::select! {
         ended = in_order => return ended.context("the HTTP server failed"),
-        (name, _) = signals.next_stop() => tracing::info!(signal = name, "stopping at once"),
+        (name, _) = signals.next_stop() => tracing::info!(signal = name, "second signal: stopping without waiting for requests"),
     }
     // The server handles the stop only while it is polled.
     let running = server.then(|_| std::future::pending::<()>());
@@ -174,7 +178,7 @@ async fn stop(name: &str, delay: Duration, listeners: &RunningListeners) {
         let seconds = delay.as_secs_f64();
         tracing::info!(
             signal = name,
-            "stopping in {seconds} s: /ready sends requests elsewhere"
+            "stopping in {seconds} s: /ready fails, so that proxies send requests elsewhere"
         );
         tokio::time::sleep(delay).await;
     }

@@ -36,8 +36,8 @@ pub(crate) struct CallbackRoute {
     base: Url,
     /// Whether the route ends at the engine's gateway, which needs a listener of its own.
     pub(crate) needs_listener: bool,
-    /// A warning for the operator.
-    pub(crate) doubt: Option<String>,
+    /// Why sandboxes may not reach the service, for the operator.
+    pub(crate) warning: Option<String>,
 }
 
 impl CallbackRoute {
@@ -47,7 +47,7 @@ impl CallbackRoute {
         let is_local = bound.ip().is_loopback();
         let base = match configured {
             Some(url) => {
-                let doubt = (in_containers && is_loopback(&url)).then(|| {
+                let warning = (in_containers && is_loopback(&url)).then(|| {
                     format!(
                         "sandbox.callback_url is {url}, but in a container that address is the container itself: \
                              reports of sandboxes will not arrive. Leave it empty, or set it to an address of this \
@@ -57,7 +57,7 @@ impl CallbackRoute {
                 return Self {
                     base: url,
                     needs_listener: false,
-                    doubt,
+                    warning,
                 };
             }
             None if in_containers && (is_local || bound.ip().is_unspecified()) => {
@@ -68,7 +68,7 @@ impl CallbackRoute {
             None => reachable(bound),
         };
         let is_elsewhere = in_containers && is_remote(config.docker.socket.as_deref());
-        let doubt = is_elsewhere.then(|| {
+        let warning = is_elsewhere.then(|| {
             format!(
                 "the engine seems to run on another machine, where {base} is not this service: set \
                      WORKSPACE_SANDBOX__CALLBACK_URL to a URL of this service that the other machine reaches"
@@ -77,7 +77,7 @@ impl CallbackRoute {
         Self {
             base,
             needs_listener: in_containers && is_local && !is_elsewhere,
-            doubt,
+            warning,
         }
     }
 
@@ -143,7 +143,9 @@ impl CallbackListener {
             let engine = engine.clone();
             Box::pin(async move { engine.gateway().await })
         });
-        let work = listener.clone().keep(gateway, backend.watch_reachability());
+        let work = listener
+            .clone()
+            .follow_gateway(gateway, backend.watch_reachability());
         listener.tasks.spawn(work);
         listener
     }
@@ -160,36 +162,36 @@ impl CallbackListener {
         std::mem::replace(&mut serving, handle)
     }
 
-    async fn keep(
+    async fn follow_gateway(
         self,
         gateway: GatewayLookup,
-        mut contact: BoxStream<'static, BackendReachability>,
+        mut changes: BoxStream<'static, BackendReachability>,
     ) {
         let (mut bound, mut reported) = (None, None);
-        let mut news = contact.next().await;
-        let mut pause = MIN_RETRY_BACKOFF;
-        while let Some(now) = news {
-            let is_settled = now != BackendReachability::Reachable || {
-                let done = self.listen_at(gateway().await, &mut bound).await;
-                if let Err(why) = &done
-                    && reported.as_ref() != Some(why)
+        let mut reachability = changes.next().await;
+        let mut backoff = MIN_RETRY_BACKOFF;
+        while let Some(current) = reachability {
+            let is_settled = current != BackendReachability::Reachable || {
+                let result = self.listen_at(gateway().await, &mut bound).await;
+                if let Err(problem) = &result
+                    && reported.as_ref() != Some(problem)
                 {
-                    tracing::warn!("{why}");
-                    reported = Some(why.clone());
+                    tracing::warn!("{problem}");
+                    reported = Some(problem.clone());
                 }
-                done.is_ok()
+                result.is_ok()
             };
             if is_settled {
-                pause = MIN_RETRY_BACKOFF;
-                news = contact.next().await;
+                backoff = MIN_RETRY_BACKOFF;
+                reachability = changes.next().await;
                 continue;
             }
-            news = tokio::select! {
-                changed = contact.next() => changed,
+            reachability = tokio::select! {
+                changed = changes.next() => changed,
                 // No event reports that an address has appeared or that a port has become free.
-                () = tokio::time::sleep(pause) => Some(BackendReachability::Reachable),
+                () = tokio::time::sleep(backoff) => Some(BackendReachability::Reachable),
             };
-            pause = (pause * 2).min(MAX_RETRY_BACKOFF);
+            backoff = (backoff * 2).min(MAX_RETRY_BACKOFF);
         }
     }
 
@@ -199,11 +201,11 @@ impl CallbackListener {
         gateway: Option<IpAddr>,
         bound: &mut Option<IpAddr>,
     ) -> Result<(), String> {
-        let what_then = "Until then sandboxes cannot report, and their events arrive some seconds late. Set \
+        let consequence = "Until then sandboxes cannot report, and their events arrive some seconds late. Set \
              WORKSPACE_SANDBOX__CALLBACK_URL to an address of this service that containers reach, or let the service \
              listen on one (WORKSPACE_HTTP__BIND)";
         let gateway = gateway.ok_or_else(|| {
-            format!("the engine does not report the address by which containers reach this machine. {what_then}")
+            format!("the engine does not report the address by which containers reach this machine. {consequence}")
         })?;
         if *bound == Some(gateway) {
             return Ok(());
@@ -214,7 +216,7 @@ impl CallbackListener {
         let address = SocketAddr::new(gateway, self.port);
         let unusable = |error: anyhow::Error| {
             format!(
-                "cannot listen for sandboxes on {address}, the engine's gateway: {}. {what_then}",
+                "cannot listen for sandboxes on {address}, the engine's gateway: {}. {consequence}",
                 error.root_cause()
             )
         };

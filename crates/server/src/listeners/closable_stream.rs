@@ -24,13 +24,13 @@ const MAX_LINGER_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct ClosableStream {
     stream: Rc<RefCell<TcpStream>>,
-    end: Arc<CloseHandle>,
+    close_handle: Arc<CloseHandle>,
 }
 
 /// A connection after its server has dropped it.
 pub(crate) struct StreamRemainder {
     stream: Rc<RefCell<TcpStream>>,
-    end: Arc<CloseHandle>,
+    close_handle: Arc<CloseHandle>,
 }
 
 /// Closes a connection.
@@ -43,7 +43,7 @@ pub(crate) struct CloseHandle {
 
 impl CloseHandle {
     /// Closes the connection: reads return its end, and writes fail.
-    pub(crate) fn now(&self) {
+    pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.waiting.wake();
     }
@@ -57,49 +57,55 @@ impl ClosableStream {
     /// The stream for the server, and what remains when the server has dropped it.
     pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
-        let end: Arc<CloseHandle> = Arc::default();
-        let leftover = StreamRemainder {
+        let close_handle: Arc<CloseHandle> = Arc::default();
+        let remainder = StreamRemainder {
             stream: Rc::clone(&stream),
-            end: Arc::clone(&end),
+            close_handle: Arc::clone(&close_handle),
         };
-        (Self { stream, end }, leftover)
+        (
+            Self {
+                stream,
+                close_handle,
+            },
+            remainder,
+        )
     }
 
     pub(crate) fn stream(&self) -> Ref<'_, TcpStream> {
         self.stream.borrow()
     }
 
-    pub(crate) fn end(&self) -> &Arc<CloseHandle> {
-        &self.end
+    pub(crate) fn close_handle(&self) -> &Arc<CloseHandle> {
+        &self.close_handle
     }
 
     /// Polls the connection, unless it is closed. Also wakes a pending task on close.
     fn poll_unless_closed<T>(
         &mut self,
         cx: &mut Context<'_>,
-        over: impl Fn() -> io::Result<T>,
-        ask: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        closed: impl Fn() -> io::Result<T>,
+        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.is_closed() {
-            return Poll::Ready(over());
+            return Poll::Ready(closed());
         }
-        let said = ask(Pin::new(&mut *self.stream.borrow_mut()), cx);
-        if said.is_pending() {
-            self.end.waiting.register(cx.waker());
+        let result = poll(Pin::new(&mut *self.stream.borrow_mut()), cx);
+        if result.is_pending() {
+            self.close_handle.waiting.register(cx.waker());
             // The connection may have been closed before the waker was registered.
             if self.is_closed() {
-                return Poll::Ready(over());
+                return Poll::Ready(closed());
             }
         }
-        said
+        result
     }
 
     /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the last
     /// response.
     fn discard_received(&self) {
-        let mut some = [0; 4096];
+        let mut buffer = [0; 4096];
         for _ in 0..16 {
-            let read = self.stream().try_read(&mut some);
+            let read = self.stream().try_read(&mut buffer);
             if !read.is_ok_and(|read| read > 0) {
                 return;
             }
@@ -107,26 +113,27 @@ impl ClosableStream {
     }
 
     fn is_closed(&self) -> bool {
-        self.end.is_closed()
+        self.close_handle.is_closed()
     }
 }
 
 impl StreamRemainder {
     /// Shuts down the write side and reads until the client closes too, for a while: closing a socket with unread bytes
     /// resets it, and the client may lose the response. A connection that another thread closed is dropped at once.
-    pub(crate) async fn linger(self, longest: Duration) {
-        let Some(stream) = Rc::into_inner(self.stream).filter(|_| !self.end.is_closed()) else {
+    pub(crate) async fn linger(self, time_limit: Duration) {
+        let stream = Rc::into_inner(self.stream);
+        let Some(stream) = stream.filter(|_| !self.close_handle.is_closed()) else {
             return;
         };
         let mut stream = stream.into_inner();
         let drain = async {
             stream.shutdown().await?;
-            let mut left = MAX_LINGER_BYTES;
-            while left > 0 {
+            let mut remaining = MAX_LINGER_BYTES;
+            while remaining > 0 {
                 stream.readable().await?;
                 match discard(&stream) {
                     Ok(0) => break,
-                    Ok(read) => left = left.saturating_sub(read),
+                    Ok(read) => remaining = remaining.saturating_sub(read),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
                 }
@@ -134,7 +141,7 @@ impl StreamRemainder {
             Ok(())
         };
         // The connection is closed in any case.
-        let _ = timeout(longest, drain).await;
+        let _ = timeout(time_limit, drain).await;
     }
 }
 
@@ -211,61 +218,71 @@ mod tests {
     #[tokio::test]
     async fn a_stream_carries_bytes_until_it_is_closed() {
         let (mut ours, mut client) = pair().await;
-        client.write_all(b"asked").await.unwrap();
-        let mut said = [0; 5];
-        ours.read_exact(&mut said).await.unwrap();
+        client.write_all(b"query").await.unwrap();
+        let mut received = [0; 5];
+        ours.read_exact(&mut received).await.unwrap();
         ours.write_all(b"answer").await.unwrap();
         let mut answer = [0; 6];
         client.read_exact(&mut answer).await.unwrap();
-        assert_eq!((&said, &answer), (b"asked", b"answer"));
-        client.write_all(b"more").await.unwrap();
-        ours.end().now();
-        assert_eq!(ours.read(&mut said).await.unwrap(), 0);
+        assert_eq!((&received, &answer), (b"query", b"answer"));
+        client.write_all(b"rest").await.unwrap();
+        ours.close_handle().close();
+        assert_eq!(ours.read(&mut received).await.unwrap(), 0);
         let refused = ours.write(b"x").await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
     }
 
     /// Closes the stream from another thread while the joined future waits.
-    fn elsewhere(end: Arc<CloseHandle>) -> impl Future<Output = ()> {
-        futures::future::lazy(|_| std::thread::spawn(move || end.now()).join().unwrap())
+    fn close_from_another_thread(close_handle: Arc<CloseHandle>) -> impl Future<Output = ()> {
+        futures::future::lazy(|_| {
+            std::thread::spawn(move || close_handle.close())
+                .join()
+                .unwrap()
+        })
     }
 
     #[tokio::test]
     async fn a_pending_read_ends_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
-        let end = Arc::clone(ours.end());
-        let mut said = [0; 8];
-        let (read, ()) = tokio::join!(ours.read(&mut said), elsewhere(end));
+        let close_handle = Arc::clone(ours.close_handle());
+        let mut received = [0; 8];
+        let (read, ()) = tokio::join!(
+            ours.read(&mut received),
+            close_from_another_thread(close_handle)
+        );
         assert_eq!(read.unwrap(), 0);
     }
 
     #[tokio::test]
     async fn a_pending_write_fails_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
-        let end = Arc::clone(ours.end());
-        let more_than_fits = vec![0; 64 << 20];
-        let (written, ()) = tokio::join!(ours.write_all(&more_than_fits), elsewhere(end));
+        let close_handle = Arc::clone(ours.close_handle());
+        let large_body = vec![0; 64 << 20];
+        let (written, ()) = tokio::join!(
+            ours.write_all(&large_body),
+            close_from_another_thread(close_handle)
+        );
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]
-    async fn a_client_that_still_sends_reads_the_answer_to_its_end() {
+    async fn a_client_that_still_sends_receives_the_whole_response() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        let (mut ours, leftover) = ClosableStream::new(accepted.unwrap().0);
+        let (mut ours, remainder) = ClosableStream::new(accepted.unwrap().0);
         let mut client = client.unwrap();
         ours.write_all(b"431").await.unwrap();
         drop(ours);
-        let more = vec![0; MAX_LINGER_BYTES / 2];
+        let rest = vec![0; MAX_LINGER_BYTES / 2];
         let talk = async {
-            client.write_all(&more).await.unwrap();
+            client.write_all(&rest).await.unwrap();
             client.shutdown().await.unwrap();
             let mut answer = String::new();
             client.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        let (answer, ()) = tokio::join!(talk, leftover.linger(Duration::from_secs(30)));
+        let (answer, ()) = tokio::join!(talk, remainder.linger(Duration::from_secs(30)));
         assert_eq!(answer, "431");
     }
 }

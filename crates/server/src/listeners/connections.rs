@@ -48,17 +48,17 @@ pub(crate) struct ConnectionPolicy {
 impl ConnectionPolicy {
     pub(crate) fn new(http: &HttpSettings, kind: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
-        let (of_everybody, of_sandboxes) = connection_capacity(files);
-        let (most, capacity, per_address, keep_alive) = match kind {
+        let (public, callback) = connection_capacity(files);
+        let (max, capacity, per_address, keep_alive) = match kind {
             Listener::Public => {
-                let (most, per_address) = (http.max_connections, http.max_connections_per_address);
-                (most, of_everybody, per_address, KEEP_ALIVE_TIMEOUT)
+                let (max, per_address) = (http.max_connections, http.max_connections_per_address);
+                (max, public, per_address, KEEP_ALIVE_TIMEOUT)
             }
             Listener::Callback => {
                 let keep_alive = CALLBACK_KEEP_ALIVE_TIMEOUT;
                 (
                     MAX_CALLBACK_CONNECTIONS,
-                    of_sandboxes,
+                    callback,
                     MAX_CONNECTIONS_PER_SANDBOX,
                     keep_alive,
                 )
@@ -75,23 +75,23 @@ impl ConnectionPolicy {
             // No trusted proxies there: a network configured for a proxy may also contain sandboxes.
             Listener::Callback | Listener::Metrics => Vec::new(),
         };
-        if most > capacity {
+        if max > capacity {
             tracing::info!(
-                "the limit of open files ({}) allows {capacity} connections, not {most}: raise it (LimitNOFILE of systemd, \
+                "the limit of open files ({}) allows {capacity} connections, and {max} are configured: raise it (LimitNOFILE of systemd, \
                  ulimits of a container)",
                 files.unwrap_or(u64::MAX)
             );
         }
-        let most = most.min(capacity);
+        let max = max.min(capacity);
         Self {
             connections: Connections::new(ConnectionLimits {
-                max_connections: most,
+                max_connections: max,
                 max_per_address: per_address,
                 idle_timeout: keep_alive + REQUEST_HEAD_TIMEOUT,
                 trusted_proxies: trusted,
             }),
             keep_alive,
-            max_per_worker: 2 * most,
+            max_per_worker: 2 * max,
             send_timeout: http.send_timeout,
         }
     }
@@ -104,11 +104,14 @@ impl ConnectionPolicy {
         }
         let Ok(peer) = stream.peer_addr() else {
             // The peer has disconnected.
-            io.end().now();
+            io.close_handle().close();
             return;
         };
-        let end = Arc::clone(io.end());
-        data.insert(self.connections.accept(peer.ip(), move || end.now()));
+        let close_handle = Arc::clone(io.close_handle());
+        data.insert(
+            self.connections
+                .accept(peer.ip(), move || close_handle.close()),
+        );
     }
 
     fn tune(&self, stream: &TcpStream) -> rustix::io::Result<()> {
@@ -127,13 +130,13 @@ impl ConnectionPolicy {
 /// busy ([`Connections`]).
 fn connection_capacity(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
-    let of_sandboxes = (MAX_CALLBACK_CONNECTIONS as u64).min(files / 16);
-    let left = files - RESERVED_FILE_DESCRIPTORS.min(files / 2) - of_sandboxes;
+    let callback = (MAX_CALLBACK_CONNECTIONS as u64).min(files / 16);
+    let available = files - RESERVED_FILE_DESCRIPTORS.min(files / 2) - callback;
     let forwarding = GatewayLimits::default();
     let forwarded = (forwarding.max_requests + forwarding.max_tunnels) as u64;
-    let for_everybody = left - forwarded.min(left / 2);
-    let count = |it| usize::try_from(it).unwrap_or(usize::MAX);
-    (count(for_everybody / 5 * 4), count(of_sandboxes))
+    let public = available - forwarded.min(available / 2);
+    let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    (count(public / 5 * 4), count(callback))
 }
 
 #[cfg(test)]
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_files_bound_connections() {
+    fn the_limit_of_open_files_limits_connections() {
         for (files, connections) in [
             (Some(1024), (176, 64)),
             (Some(4096), (1_124, 256)),
@@ -150,7 +153,7 @@ mod tests {
         ] {
             assert_eq!(connection_capacity(files), connections, "{files:?}");
         }
-        let (of_everybody, of_sandboxes) = connection_capacity(None);
-        assert!(of_everybody > 1 << 40 && of_sandboxes == MAX_CALLBACK_CONNECTIONS);
+        let (public, callback) = connection_capacity(None);
+        assert!(public > 1 << 40 && callback == MAX_CALLBACK_CONNECTIONS);
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn http_server(
             .finish(map_config(routes, |()| AppConfig::default()));
         apply_fn_factory(http, move |io: TcpStream, http| {
             let peer = io.peer_addr().ok();
-            let (io, leftover) = ClosableStream::new(io);
+            let (io, remainder) = ClosableStream::new(io);
             let served = http.call((io, Protocol::Http1, peer));
             let malformed = Arc::clone(&malformed);
             async move {
@@ -82,14 +82,14 @@ pub(crate) fn http_server(
                     malformed.note(peer, error);
                 }
                 // The request may have unread bytes: closing now resets the connection, which may overtake the response.
-                Box::pin(leftover.linger(LINGER_TIMEOUT)).await;
+                Box::pin(remainder.linger(LINGER_TIMEOUT)).await;
                 served
             }
         })
     };
     let server = builder
         .listen("http", listener, serve)
-        .context("cannot serve")?
+        .context("cannot start the HTTP server")?
         .run();
     let handle = server.handle();
     Ok((server, handle))

@@ -14,7 +14,7 @@ const MAX_LINES_PER_SECOND: u32 = 3;
 /// Logs malformed connections.
 #[derive(Debug)]
 pub(crate) struct MalformedLog {
-    began: Instant,
+    started_at: Instant,
     budget: Mutex<LineBudget>,
 }
 
@@ -22,13 +22,13 @@ pub(crate) struct MalformedLog {
 struct LineBudget {
     second: u64,
     lines: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl MalformedLog {
     pub(crate) fn new() -> Self {
         Self {
-            began: Instant::now(),
+            started_at: Instant::now(),
             budget: Mutex::default(),
         }
     }
@@ -39,14 +39,14 @@ impl MalformedLog {
             return;
         }
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = budget.take(self.began.elapsed());
+        let suppressed = budget.take(self.started_at.elapsed());
         drop(budget);
-        let Some(left_out) = line else { return };
-        let peer = peer.map(|it| it.ip().to_canonical());
+        let Some(suppressed) = suppressed else { return };
+        let peer = peer.map(|peer| peer.ip().to_canonical());
         tracing::debug!(
             client.address = peer.map(tracing::field::display),
             error = %chain(error),
-            left_out,
+            left_out = suppressed,
             "closed a connection that did not speak HTTP"
         );
     }
@@ -59,11 +59,11 @@ impl LineBudget {
             (self.second, self.lines) = (now.as_secs(), 0);
         }
         if self.lines >= MAX_LINES_PER_SECOND {
-            self.left_out += 1;
+            self.suppressed += 1;
             return None;
         }
         self.lines += 1;
-        Some(std::mem::take(&mut self.left_out))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_few_lines_and_the_next_one_says_how_many_there_were() {
+    fn lines_per_second_are_limited_and_the_next_line_counts_the_suppressed() {
         let mut budget = LineBudget::default();
         let mut at = |millis| budget.take(Duration::from_millis(millis));
         for _ in 0..MAX_LINES_PER_SECOND {

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Which service, as whom, and how the answer is printed.
+/// The service, the key and the output format.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// The service's URL. Else `AGENT_WORKSPACE_URL`, else the one that the configuration here says.
+    /// URL of the service. Default: `AGENT_WORKSPACE_URL`, then the URL in the configuration of this machine.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// A file that holds the API key. Else `AGENT_WORKSPACE_KEY_FILE`, or the key itself in `AGENT_WORKSPACE_KEY`; else, for the
-    /// service that is configured here, its first key.
+    /// File with the API key. Default: the file in `AGENT_WORKSPACE_KEY_FILE`, or the key itself in `AGENT_WORKSPACE_KEY`; then,
+    /// only for the service configured on this machine, its first key.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Print JSON, for programs: one document, or one a line for `--all` and `follow`. Keys of sandboxes are left out.
+    /// Print JSON, for programs: one document, or one per line with `--all` and `follow`. Session keys are omitted.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -28,63 +28,62 @@ pub(crate) struct Conversations {
     pub(crate) command: ConversationsCommand,
 }
 
-/// What to do with conversations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversationsCommand {
     /// Start a conversation.
     Start(Box<StartArgs>),
     /// List conversations, newest first.
     List(Listing),
-    /// Print a conversation's events, and those that arrive, as they do. Ends when the conversation is deleted.
+    /// Print the events of a conversation, and new ones as they arrive, until the conversation is deleted.
     Follow(Follow),
 }
 
-/// What to start.
+/// Options of `conversations start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     /// The first message; `-` reads it from standard input.
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     /// The repository to work on, e.g. owner/name.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "REPOSITORY")]
     pub(crate) repository: Option<String>,
-    /// Its branch.
-    #[arg(long, value_name = "B", requires = "repository")]
+    /// Branch of the repository. Default: the repository's default branch.
+    #[arg(long, value_name = "BRANCH", requires = "repository")]
     pub(crate) branch: Option<String>,
     /// Title of the conversation.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "TITLE")]
     pub(crate) title: Option<String>,
-    /// The model, if not that of the settings.
-    #[arg(long, value_name = "M")]
+    /// Model. Default: the one in the user's settings.
+    #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// The sandbox to run in, if not one that the service chooses.
+    /// Sandbox to run in. Default: the service chooses or creates one.
     #[arg(long, value_name = "ID")]
     pub(crate) sandbox: Option<String>,
-    /// Wait until it is ready, and say what is going on. Exit code 1 if it fails.
+    /// Wait until the conversation is ready, and print the progress. Exit code 1 if the start fails.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Wait, and then print its events as they arrive.
+    /// Wait like --wait, and then print the events as they arrive.
     #[arg(long)]
     pub(crate) follow: bool,
 }
 
-/// How much of a list.
+/// Length of a list.
 #[derive(Debug, Args)]
 pub(crate) struct Listing {
     /// Maximum number of items.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) limit: u16,
-    /// List all.
+    /// List all items.
     #[arg(long, conflicts_with = "limit")]
     pub(crate) all: bool,
 }
 
-/// What to follow.
+/// Options of `conversations follow`.
 #[derive(Debug, Args)]
 pub(crate) struct Follow {
-    /// The conversation, from `conversations list`.
+    /// Id of the conversation, from `conversations list`.
     pub(crate) id: String,
-    /// Skip existing events.
+    /// Print only events that arrive from now on.
     #[arg(long)]
     pub(crate) from_now: bool,
 }
@@ -98,29 +97,28 @@ pub(crate) struct Sandboxes {
     pub(crate) command: SandboxesCommand,
 }
 
-/// What to do with sandboxes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxesCommand {
     /// List sandboxes, newest first.
     List(Listing),
-    /// Stop what runs in a sandbox; its files and conversations stay.
+    /// Stop all programs in a sandbox; its files and conversations stay.
     Pause {
-        /// The sandbox, from `sandboxes list`.
+        /// Id of the sandbox, from `sandboxes list`.
         id: String,
     },
     /// Start a paused sandbox again.
     Resume {
-        /// The sandbox, from `sandboxes list`.
+        /// Id of the sandbox, from `sandboxes list`.
         id: String,
     },
-    /// Print what a sandbox's agent server has written, also of one that is paused or has failed. Keys are masked.
+    /// Print the output of a sandbox's agent server, also of a paused or failed sandbox. Keys are masked.
     Logs(Logs),
 }
 
-/// Which part of a log.
+/// Options of `sandboxes logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// The sandbox, from `sandboxes list`.
+    /// Id of the sandbox, from `sandboxes list`.
     pub(crate) id: String,
     /// Also print new lines, until the sandbox stops.
     #[arg(long, short)]
@@ -139,9 +137,8 @@ pub(crate) struct Specs {
     pub(crate) command: SpecsCommand,
 }
 
-/// What to do with templates of sandboxes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SpecsCommand {
-    /// List the templates of sandboxes.
+    /// List the sandbox specs.
     List(Listing),
 }

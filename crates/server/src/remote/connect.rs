@@ -22,7 +22,7 @@ const KEY_FILE_VARIABLE: &str = "AGENT_WORKSPACE_KEY_FILE";
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The source of the key, for a person.
-    key_is: String,
+    key_source: String,
     /// Whether the service is the one configured here.
     is_local: bool,
 }
@@ -39,18 +39,18 @@ impl Connection {
             .url
             .clone()
             .map_or_else(|| text(variables, URL_VARIABLE), |url| Ok(Some(url)))?;
-        let given = given_key(service, variables)?;
-        let (url, (key, key_is), is_local) = if let Some(url) = url {
-            (url, given.unwrap_or_else(no_key), false)
+        let explicit = explicit_key(service, variables)?;
+        let (url, (key, key_source), is_local) = if let Some(url) = url {
+            (url, explicit.unwrap_or_else(no_key), false)
         } else {
             let config = Config::load(config, variables)?;
             let url = local_url(&config)?;
-            let key = given.map_or_else(|| local_key(&config), Ok)?;
+            let key = explicit.map_or_else(|| local_key(&config), Ok)?;
             (url, key, true)
         };
         Ok(Self {
             client: Client::new(&url, key).map_err(|error| anyhow!("{error}"))?,
-            key_is,
+            key_source,
             is_local,
         })
     }
@@ -60,7 +60,7 @@ impl Connection {
         let advice = match &error {
             Error::Unreachable { .. } if self.is_local => {
                 format!(
-                    "Is the service running? `agent-workspace serve` starts it; name a service elsewhere by --url or \
+                    "Is the service running? `agent-workspace serve` starts it; name a service on another machine by --url or \
                          {URL_VARIABLE}."
                 )
             }
@@ -68,9 +68,9 @@ impl Connection {
                 format!("Is the service running, and is this its URL (--url or {URL_VARIABLE})?")
             }
             Error::Refused(refusal) if refusal.status == 401 => format!(
-                "The key was {}. Set one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; on the service's \
+                "The request was sent with this key: {}. Set another one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; on the service's \
                      machine, `agent-workspace keys create --user NAME` creates one.",
-                self.key_is
+                self.key_source
             ),
             _ => return error.into(),
         };
@@ -84,7 +84,7 @@ fn no_key() -> Key {
     (None, "none".into())
 }
 
-fn given_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Result<Option<Key>> {
+fn explicit_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Result<Option<Key>> {
     if let Some(file) = &service.key_file {
         return read(file, "--key-file").map(Some);
     }
@@ -94,7 +94,10 @@ fn given_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Result<
             bail!("{KEY_VARIABLE} and {KEY_FILE_VARIABLE} are both set: set only one of them")
         }
         (Some(file), None) => read(&file, KEY_FILE_VARIABLE).map(Some),
-        (None, Some(key)) => Ok(Some((Some(key.into()), format!("that of {KEY_VARIABLE}")))),
+        (None, Some(key)) => Ok(Some((
+            Some(key.into()),
+            format!("the one in {KEY_VARIABLE}"),
+        ))),
         (None, None) => Ok(None),
     }
 }
@@ -102,7 +105,7 @@ fn given_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Result<
 fn read(file: &Path, named_by: &str) -> anyhow::Result<Key> {
     let key = private_file::read(file)
         .with_context(|| format!("cannot read the API key in {} ({named_by})", file.display()))?;
-    Ok((Some(key), format!("that in {}", file.display())))
+    Ok((Some(key), format!("the one in {}", file.display())))
 }
 
 fn local_url(config: &Config) -> anyhow::Result<String> {
@@ -121,7 +124,7 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
     if let Some(key) = &config.auth.bootstrap_key {
         return Ok((Some(key.clone()), "the configured one".into()));
     }
-    let file = DataDir::unmade(&config.data_dir).bootstrap_key();
+    let file = DataDir::at(&config.data_dir).bootstrap_key();
     read(&file, "the first key of the service configured here").with_context(|| {
         format!(
             "there is no API key to use. Set one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; \
@@ -138,7 +141,7 @@ fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsString>
 fn text(variables: &EnvVariables, name: &str) -> anyhow::Result<Option<String>> {
     let value = variable(variables, name).map(|value| value.to_str());
     match value {
-        Some(None) => bail!("{name} must be UTF-8"),
+        Some(None) => bail!("{name} must be valid UTF-8"),
         Some(Some(text)) => Ok(Some(text.to_owned())),
         None => Ok(None),
     }
@@ -172,16 +175,16 @@ mod tests {
         let data = ("WORKSPACE_DATA_DIR", folder.path().to_str().unwrap());
         let local = connect(None, None, &[data]).unwrap();
         assert_eq!(local.client.url().as_str(), "http://127.0.0.1:3000/");
-        assert!(local.is_local && local.key_is.contains("bootstrap.key"));
+        assert!(local.is_local && local.key_source.contains("bootstrap.key"));
 
         let public = ("WORKSPACE_HTTP__PUBLIC_URL", "https://host.example/agents");
         let local = connect(None, None, &[data, public]).unwrap();
         assert_eq!(local.client.url().as_str(), "https://host.example/agents");
 
         let other = connect(Some("http://other.example"), None, &[data]).unwrap();
-        assert_eq!((other.key_is.as_str(), other.is_local), ("none", false));
+        assert_eq!((other.key_source.as_str(), other.is_local), ("none", false));
         let other = connect(None, None, &[data, (URL_VARIABLE, "http://other.example")]).unwrap();
-        assert_eq!(other.key_is, "none");
+        assert_eq!(other.key_source, "none");
     }
 
     #[test]
@@ -194,19 +197,19 @@ mod tests {
         assert!(
             connect(url, Some(&file), &[(KEY_VARIABLE, "y")])
                 .unwrap()
-                .key_is
+                .key_source
                 .contains(path)
         );
         assert!(
             connect(url, None, &[(KEY_FILE_VARIABLE, path)])
                 .unwrap()
-                .key_is
+                .key_source
                 .contains(path)
         );
         assert!(
             connect(url, None, &[(KEY_VARIABLE, "y"), (KEY_FILE_VARIABLE, "")])
                 .unwrap()
-                .key_is
+                .key_source
                 .contains(KEY_VARIABLE)
         );
         for (key_file, variables) in [
@@ -214,30 +217,28 @@ mod tests {
             (Some(Path::new("/no/such/file")), &[]),
             (None, &[(KEY_VARIABLE, "canary\u{7}")]),
         ] {
-            let error = connect(url, key_file, variables)
-                .err()
-                .expect("it is refused");
+            let error = connect(url, key_file, variables).err().expect("an error");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
         }
     }
 
     #[test]
-    fn errors_say_what_to_do() {
-        let here = connect(None, None, &[("HOME", "/nowhere"), (KEY_VARIABLE, "x")]).unwrap();
+    fn errors_contain_advice() {
+        let local = connect(None, None, &[("HOME", "/nowhere"), (KEY_VARIABLE, "x")]).unwrap();
         let refused = client::Refusal::read(401, None, b"{\"detail\":\"Unauthorized\"}");
-        let said = format!("{:#}", here.explain(Error::Refused(refused)));
+        let message = format!("{:#}", local.explain(Error::Refused(refused)));
         for part in ["401", KEY_VARIABLE, "keys create"] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
         let origin = "http://127.0.0.1:3000".to_owned();
         let source = "connection refused".into();
-        let said = format!("{:#}", here.explain(Error::Unreachable { origin, source }));
+        let message = format!("{:#}", local.explain(Error::Unreachable { origin, source }));
         for part in [
             "127.0.0.1:3000",
             "connection refused",
             "agent-workspace serve",
         ] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
         let none = connect(None, None, &[("HOME", "/nowhere")]).err().unwrap();
         assert!(format!("{none:#}").contains("keys create"), "{none:#}");

@@ -28,7 +28,7 @@ pub(super) async fn run(
     output: &CommandOutput,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ConversationsCommand::Start(it) => start(*it, connection, output).await,
+        ConversationsCommand::Start(options) => start(*options, connection, output).await,
         ConversationsCommand::List(listing) => {
             let conversations = connection.client.conversations();
             let filter = ConversationFilter::default();
@@ -43,20 +43,20 @@ pub(super) async fn run(
                 .await?;
             Ok(ExitCode::SUCCESS)
         }
-        ConversationsCommand::Follow(it) => {
-            let found = connection.client.conversations().get(&it.id).await;
+        ConversationsCommand::Follow(options) => {
+            let found = connection.client.conversations().get(&options.id).await;
             if found.map_err(|error| connection.explain(error))?.is_none() {
                 bail!(
-                    "there is no conversation {}: see `agent-workspace conversations list`",
-                    it.id
+                    "there is no conversation {}: `agent-workspace conversations list` lists all",
+                    options.id
                 );
             }
-            let from = if it.from_now {
+            let from = if options.from_now {
                 FollowFrom::Now
             } else {
                 FollowFrom::Start
             };
-            follow(&it.id, from, connection, output).await
+            follow(&options.id, from, connection, output).await
         }
     }
 }
@@ -83,7 +83,7 @@ async fn start(
         let task = connection.client.conversations().start(&request).await;
         let task = task.map_err(|error| connection.explain(error))?;
         let id = task.app_conversation_id.as_deref();
-        let id = id.unwrap_or("not known yet");
+        let id = id.unwrap_or("not assigned yet");
         let line = format!(
             "conversation  {id}\nstart         {}  {}",
             task.id, task.status
@@ -95,15 +95,17 @@ async fn start(
     wait(&request, connection, &mut progress)
         .await
         .map_err(|error| connection.explain(error))?;
-    let ended = progress.last.context("the start has no state")?;
-    let id = ended.app_conversation_id.clone().unwrap_or_default();
-    let sandbox = ended.sandbox_id.as_deref().unwrap_or_default();
+    let task = progress
+        .last
+        .context("the service reported no state of the start: try again, or update this program")?;
+    let id = task.app_conversation_id.clone().unwrap_or_default();
+    let sandbox = task.sandbox_id.as_deref().unwrap_or_default();
     output.item(
-        &ended,
+        &task,
         &format!("conversation  {id}\nsandbox       {sandbox}"),
     )?;
-    if ended.status != "READY" {
-        let cause = plain(ended.detail.as_deref().unwrap_or("no cause given"), 2000);
+    if task.status != "READY" {
+        let cause = plain(task.detail.as_deref().unwrap_or("no cause given"), 2000);
         bail!("the conversation did not start: {cause}");
     }
     if start.follow {
@@ -117,12 +119,12 @@ fn from_stdin() -> anyhow::Result<String> {
     let mut limited = std::io::stdin().lock().take(MAX_MESSAGE_BYTES + 1);
     limited
         .read_to_string(&mut message)
-        .context("cannot read the message")?;
+        .context("cannot read the message from standard input")?;
     if message.len() as u64 > MAX_MESSAGE_BYTES {
-        bail!("the message on standard input has more than {MAX_MESSAGE_BYTES} bytes");
+        bail!("the message on standard input is longer than {MAX_MESSAGE_BYTES} bytes: shorten it");
     }
     if message.trim().is_empty() {
-        bail!("there is no message on standard input");
+        bail!("standard input contains no message: write one, or use --message TEXT");
     }
     Ok(message)
 }
@@ -134,18 +136,18 @@ struct StartProgressPrinter<'a> {
 }
 
 impl StartProgressPrinter<'_> {
-    fn tell(&mut self, now: StartTask) {
-        let said = |task: &StartTask| (task.status.clone(), task.detail.clone());
-        if self.last.as_ref().map(said) != Some(said(&now)) {
+    fn print(&mut self, now: StartTask) {
+        let visible = |task: &StartTask| (task.status.clone(), task.detail.clone());
+        if self.last.as_ref().map(visible) != Some(visible(&now)) {
             let seconds = (now.updated_at - now.created_at).as_seconds_f64();
             let detail = plain(now.detail.as_deref().unwrap_or_default(), 200);
             let line = format!("{seconds:6.1} s  {:22}  {detail}", now.status);
-            self.output.tell(line.trim_end());
+            self.output.note(line.trim_end());
         }
         let printed = self.last.as_ref().map_or(0, |last| last.notes.len());
         for note in now.notes.iter().skip(printed) {
             let note = plain(note, 500);
-            self.output.tell(&format!("          note: {note}"));
+            self.output.note(&format!("          note: {note}"));
         }
         self.last = Some(now);
     }
@@ -164,7 +166,7 @@ async fn wait(
         let states = conversations.stream_start(request, &key).await?;
         let mut states = std::pin::pin!(states);
         while let Some(state) = states.try_next().await? {
-            progress.tell(state);
+            progress.print(state);
         }
         Ok(())
     };
@@ -179,7 +181,7 @@ async fn wait(
     let tasks = connection.client.start_tasks();
     let mut states = std::pin::pin!(tasks.watch(&id));
     while let Some(state) = states.try_next().await? {
-        progress.tell(state);
+        progress.print(state);
     }
     Ok(())
 }
@@ -202,7 +204,7 @@ async fn follow(
                 output.item(&event, &event_line::summarize(&event))?;
             }
             FollowItem::Ended { reason } => {
-                output.tell(&format!("that was all: {}", plain(&reason, 200)));
+                output.note(&format!("no more events: {}", plain(&reason, 200)));
             }
         }
     }

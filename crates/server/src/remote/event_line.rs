@@ -15,12 +15,12 @@ pub(super) fn summarize(event: &Event) -> String {
     let source = event.member("source").as_str().unwrap_or_default();
     let kind = event.kind().trim_end_matches("Event");
     let head = format!("{time:8}  {:11}  {:12}", plain(source, 11), plain(kind, 24));
-    format!("{head}  {}", plain(&said(event), MAX_LINE_CHARS))
+    format!("{head}  {}", plain(&details(event), MAX_LINE_CHARS))
         .trim_end()
         .to_owned()
 }
 
-fn said(event: &Event) -> String {
+fn details(event: &Event) -> String {
     let text = |name: &str| event.member(name).as_str().unwrap_or_default().to_owned();
     match event.kind() {
         "MessageEvent" => content(&event.member("llm_message")["content"]),
@@ -30,9 +30,9 @@ fn said(event: &Event) -> String {
             let action = event.member("action");
             let command = ["command", "path", "message"]
                 .into_iter()
-                .find_map(|it| action[it].as_str());
-            let what = summary.unwrap_or_else(|| command.unwrap_or_default().to_owned());
-            format!("{} {what}", text("tool_name"))
+                .find_map(|name| action[name].as_str());
+            let text_or_command = summary.unwrap_or_else(|| command.unwrap_or_default().to_owned());
+            format!("{} {text_or_command}", text("tool_name"))
         }
         "ObservationEvent" => {
             let observed = content(&event.member("observation")["content"]);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_in_a_line() {
+    fn an_event_is_summarized_on_one_line() {
         for (event, summary) in [
             (
                 json!({"id": "1", "kind": "MessageEvent", "source": "user", "timestamp": "2026-01-31T12:00:05.1",

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::args::Logs;
 use super::connect::Connection;
 use super::output::CommandOutput;
-use super::sandboxes::absent;
+use super::sandboxes::explain_missing;
 
 /// Longest complete line in bytes; a longer one is printed in parts.
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -22,17 +22,17 @@ pub(super) async fn run(
     let id = &logs.id;
     let sandboxes = connection.client.sandboxes();
     let pieces = sandboxes.logs(id, logs.tail, logs.follow).await;
-    let pieces = pieces.map_err(|error| absent(error, id, connection))?;
+    let pieces = pieces.map_err(|error| explain_missing(error, id, connection))?;
     let mut pieces = std::pin::pin!(pieces);
     let mut lines = Lines::default();
     loop {
         let piece = pieces.try_next().await;
         let piece = piece.map_err(|error| connection.explain(error));
-        let rest = match &piece {
+        let complete = match &piece {
             Ok(Some(piece)) => lines.push(piece),
-            Ok(None) | Err(_) => lines.end(),
+            Ok(None) | Err(_) => lines.finish(),
         };
-        for line in rest {
+        for line in complete {
             output.item(&json!({"line": line}), &line)?;
         }
         if piece?.is_none() {
@@ -40,7 +40,7 @@ pub(super) async fn run(
         }
     }
     if logs.follow {
-        output.tell("the log has ended: the sandbox stopped, wrote nothing for a quarter of an hour, or the service stops");
+        output.note("the log has ended: the sandbox stopped, it wrote nothing for 15 minutes, or the service is stopping");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -64,7 +64,7 @@ impl Lines {
     }
 
     /// The remaining partial line.
-    fn end(&mut self) -> Vec<String> {
+    fn finish(&mut self) -> Vec<String> {
         let rest = std::mem::take(&mut self.0);
         (!rest.is_empty())
             .then(|| shown(&rest))
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole_wherever_pieces_end() {
+    fn lines_are_complete_for_any_chunk_size() {
         let text = "one\n\nä and\ttwo\r\n\u{1b}[31mthree";
         for size in 1..text.len() {
             let mut lines = Lines::default();
             let pieces = text.as_bytes().chunks(size);
             let mut all: Vec<String> = pieces.flat_map(|piece| lines.push(piece)).collect();
-            all.extend(lines.end());
+            all.extend(lines.finish());
             assert_eq!(all, ["one", "", "ä and\ttwo", "[31mthree"], "{size}");
         }
         let mut lines = Lines::default();
@@ -99,6 +99,6 @@ mod tests {
             lines.push(&vec![b'x'; MAX_LINE_BYTES + 1])[0].len(),
             MAX_LINE_BYTES + 1
         );
-        assert!(lines.end().is_empty());
+        assert!(lines.finish().is_empty());
     }
 }

@@ -22,23 +22,23 @@ use args::{Conversations, Sandboxes, ServiceArgs, Specs};
 use connect::Connection;
 use output::CommandOutput;
 
-/// A command that asks a running service.
+/// Commands that call a running service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
     /// Start, list and follow conversations of a running service, as one of its users.
     Conversations(Conversations),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
     Sandboxes(Sandboxes),
-    /// List what sandboxes of a running service can be made from.
+    /// List the sandbox specs of a running service, the templates that sandboxes are created from.
     Specs(Specs),
 }
 
 impl RemoteCommand {
     fn service(&self) -> &ServiceArgs {
         match self {
-            Self::Conversations(it) => &it.service,
-            Self::Sandboxes(it) => &it.service,
-            Self::Specs(it) => &it.service,
+            Self::Conversations(arguments) => &arguments.service,
+            Self::Sandboxes(arguments) => &arguments.service,
+            Self::Specs(arguments) => &arguments.service,
         }
     }
 }
@@ -55,20 +55,24 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start")?;
-    let done = runtime.block_on(async {
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(async {
         match command {
-            RemoteCommand::Conversations(it) => {
-                conversations::run(it.command, &connection, &output).await
+            RemoteCommand::Conversations(arguments) => {
+                conversations::run(arguments.command, &connection, &output).await
             }
-            RemoteCommand::Sandboxes(it) => sandboxes::run(it.command, &connection, &output).await,
-            RemoteCommand::Specs(it) => sandboxes::specs(it.command, &connection, &output).await,
+            RemoteCommand::Sandboxes(arguments) => {
+                sandboxes::run(arguments.command, &connection, &output).await
+            }
+            RemoteCommand::Specs(arguments) => {
+                sandboxes::specs(arguments.command, &connection, &output).await
+            }
         }
     });
     // A running name resolution cannot be cancelled.
     runtime.shutdown_background();
-    match done {
+    match result {
         Err(error) if error.is::<output::OutputClosed>() => Ok(ExitCode::SUCCESS),
-        done => done,
+        result => result,
     }
 }

@@ -22,19 +22,19 @@ impl CommandOutput {
     }
 
     /// Prints a line.
-    #[expect(clippy::unused_self, reason = "one way to print")]
+    #[expect(clippy::unused_self, reason = "all output goes through this type")]
     pub(super) fn line(&self, text: &str) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         let written = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(OutputClosed.into()),
-            written => written.context("cannot print"),
+            written => written.context("cannot write to standard output"),
         }
     }
 
     /// Prints a JSON document on one line.
     pub(super) fn document(&self, document: &impl Serialize) -> anyhow::Result<()> {
-        let document = serde_json::to_value(document).context("the response is not valid JSON")?;
+        let document = serde_json::to_value(document).context("cannot serialize the response")?;
         self.line(&without_keys(document).to_string())
     }
 
@@ -47,7 +47,7 @@ impl CommandOutput {
     }
 
     /// Prints a message for the person at the terminal, not for programs.
-    pub(super) fn tell(&self, text: &str) {
+    pub(super) fn note(&self, text: &str) {
         if !self.is_json {
             crate::to_stderr(text);
         }
@@ -76,15 +76,18 @@ fn without_keys(document: Value) -> Value {
     }
 }
 
-/// One line without terminal escape sequences, truncated to `most` characters.
-pub(super) fn plain(text: &str, most: usize) -> String {
+/// One line without terminal escape sequences, truncated to `max_chars` characters.
+pub(super) fn plain(text: &str, max_chars: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let line = words.join(" ");
-    if line.chars().count() <= most {
+    if line.chars().count() <= max_chars {
         return line;
     }
-    line.chars().take(most - 1).chain("…".chars()).collect()
+    line.chars()
+        .take(max_chars - 1)
+        .chain("…".chars())
+        .collect()
 }
 
 #[cfg(test)]
@@ -94,16 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_of_a_sandbox_is_printed() {
-        let given = json!({"items": [{"id": 1, "session_api_key": "k", "exposed_urls":
+    fn session_keys_are_not_printed() {
+        let document = json!({"items": [{"id": 1, "session_api_key": "k", "exposed_urls":
             [{"name": "VSCODE", "url": "http://h:1/?tkn=k&folder=x"}, {"name": "A", "url": "http://h:2"}]}]});
-        let shown = json!({"items": [{"id": 1, "exposed_urls":
+        let expected = json!({"items": [{"id": 1, "exposed_urls":
             [{"name": "VSCODE", "url": "http://h:1/"}, {"name": "A", "url": "http://h:2"}]}]});
-        assert_eq!(without_keys(given), shown);
+        assert_eq!(without_keys(document), expected);
     }
 
     #[test]
-    fn texts_of_others_do_not_steer_the_terminal() {
+    fn control_characters_are_removed_and_long_texts_truncated() {
         assert_eq!(plain("a\u{1b}[31mb\r\n\tc\u{9b}d", 99), "a [31mb c d");
         assert_eq!(plain("äöü", 2), "ä…");
         assert_eq!(plain("äöü", 3), "äöü");

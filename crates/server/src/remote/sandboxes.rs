@@ -34,33 +34,33 @@ pub(super) async fn run(
             return Ok(ExitCode::SUCCESS);
         }
         SandboxesCommand::Pause { id } => {
-            let done = sandboxes.pause(&id).await;
-            done.map_err(|error| absent(error, &id, connection))?;
+            let result = sandboxes.pause(&id).await;
+            result.map_err(|error| explain_missing(error, &id, connection))?;
             id
         }
         SandboxesCommand::Resume { id } => {
-            let done = sandboxes.resume(&id).await;
-            done.map_err(|error| absent(error, &id, connection))?;
+            let result = sandboxes.resume(&id).await;
+            result.map_err(|error| explain_missing(error, &id, connection))?;
             id
         }
-        SandboxesCommand::Logs(of) => return logs::run(&of, connection, output).await,
+        SandboxesCommand::Logs(options) => return logs::run(&options, connection, output).await,
     };
-    let now = sandboxes
+    let current = sandboxes
         .get(&id)
         .await
         .map_err(|error| connection.explain(error))?;
-    match now {
+    match current {
         Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status))?,
-        None => anyhow::bail!("sandbox {id} was deleted in the meantime"),
+        None => anyhow::bail!("the sandbox {id} was deleted during this command"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Explains an error about a sandbox. The service does not say whether a foreign one exists.
-pub(super) fn absent(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
-    if error.refusal().is_some_and(|it| it.status == 404) {
+/// Adds advice to an error about a sandbox. The service answers 404 also for sandboxes of other users.
+pub(super) fn explain_missing(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
+    if error.refusal().is_some_and(|refusal| refusal.status == 404) {
         let id = plain(id, 100);
-        anyhow::anyhow!("there is no sandbox {id}: see `agent-workspace sandboxes list`")
+        anyhow::anyhow!("there is no sandbox {id}: `agent-workspace sandboxes list` lists all")
     } else {
         connection.explain(error)
     }
@@ -120,7 +120,8 @@ impl<T: Serialize> TableOutput<'_, T> {
         }
         self.output.item(&page, &text)?;
         if page.next_page_id.is_some() {
-            self.output.tell("there are more: see --limit and --all");
+            self.output
+                .note("the list has more items: use --limit or --all");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What others on the same machine see of a service: nothing that is secret.
+//! Secrets of a running service are hidden from other users of the machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use crate::support::{RunningService, run, service, text};
 
 const CANARY: &str = "canary-first-key-5d21";
 
-/// Everything below a directory, and the directory.
+/// A directory and everything below it.
 fn all_below(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     if path.is_dir() {
@@ -21,7 +21,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_environment_of_the_service_shows_no_configuration_and_its_files_are_its_own() {
+fn the_process_shows_no_configuration_and_its_files_are_private() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     let variables = [
@@ -44,7 +44,7 @@ fn the_environment_of_the_service_shows_no_configuration_and_its_files_are_its_o
         .find(|line| line.starts_with("Max core"));
     let words: Vec<&str> = core.unwrap().split_whitespace().collect();
     assert_eq!(words[4..6], ["0", "0"]);
-    // What was handed over is in force, and nothing is left of how.
+    // The configuration is in effect, and the file that passed it is empty.
     let key = format!("X-Session-API-Key: {CANARY}\r\n");
     assert_eq!(running.status("/api/v1/users/me", &key), "HTTP/1.1 200 OK");
     assert_eq!(read("fd/0"), b"");
@@ -55,7 +55,7 @@ fn the_environment_of_the_service_shows_no_configuration_and_its_files_are_its_o
 }
 
 #[test]
-fn a_second_user_needs_containers_or_the_switch() {
+fn a_second_user_needs_containers_or_the_setting() {
     let dir = TempDir::new().unwrap();
     let create = |user: &str, switch: &str| {
         let arguments = ["keys", "create", "--user", user];
@@ -67,10 +67,10 @@ fn a_second_user_needs_containers_or_the_switch() {
     };
     assert!(create("alice", "false").0);
     assert!(create("alice", "false").0, "another key");
-    let (is_made, told) = create("bob", "false");
-    assert!(!is_made);
+    let (is_created, stderr) = create("bob", "false");
+    assert!(!is_created);
     for part in ["WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "docker"] {
-        assert!(told.contains(part), "{told}");
+        assert!(stderr.contains(part), "{stderr}");
     }
     assert!(create("bob", "true").0);
     let listed = run(dir.path(), &["users", "list"], &[]);

@@ -1,4 +1,4 @@
-//! `doctor` from outside: what it says, its exit code, and that it changes nothing.
+//! The command `doctor`: its output and exit code, and that it changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::{RunningService, run, text};
 
-/// Every file below with what is in it.
+/// All files below a folder, with their contents.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -24,18 +24,18 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-fn line<'a>(said: &'a str, what: &str) -> &'a str {
-    let found = said.lines().find(|line| line[9..].starts_with(what));
-    found.unwrap_or_else(|| panic!("{what} is missing in {said}"))
+fn line<'a>(stdout: &'a str, what: &str) -> &'a str {
+    let found = stdout.lines().find(|line| line[9..].starts_with(what));
+    found.unwrap_or_else(|| panic!("{what} is missing in {stdout}"))
 }
 
 #[test]
-fn before_the_first_start_it_makes_nothing() {
+fn doctor_creates_nothing_before_the_first_start() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("none");
     let output = run(&dir, &["doctor"], &[]);
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
     for (what, part) in [
         ("data directory", "does not exist yet"),
         ("store", "is empty;"),
@@ -43,20 +43,20 @@ fn before_the_first_start_it_makes_nothing() {
         ("agent server", "/bin/true"),
         ("disk space", "inodes free"),
     ] {
-        assert!(line(said, what).contains(part), "{said}");
+        assert!(line(stdout, what).contains(part), "{stdout}");
     }
     assert!(!dir.exists());
 }
 
 #[test]
-fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
+fn doctor_changes_nothing_after_a_crash_and_describes_the_data() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("data");
     drop(RunningService::start(&dir, &[]));
     let before = contents(&dir);
     let output = run(&dir, &["doctor"], &[]);
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
     for (what, part) in [
         ("store", "the schema of this version"),
         ("master key", "opens this installation's secrets"),
@@ -64,13 +64,13 @@ fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
         ("file permissions", "only the owner"),
         ("use", "no running service uses it"),
     ] {
-        let line = line(said, what);
-        assert!(line.starts_with("ok") && line.contains(part), "{said}");
+        let line = line(stdout, what);
+        assert!(line.starts_with("ok") && line.contains(part), "{stdout}");
     }
     let changed: Vec<_> = contents(&dir)
         .into_iter()
         .filter(|(name, bytes)| before.get(name) != Some(bytes))
-        // SQLite's index of the write-ahead log, which every reader keeps in step and which is made anew when it is gone.
+        // SQLite's index of the write-ahead log: every reader updates it, and SQLite recreates it when it is missing.
         .filter(|(name, _)| !name.ends_with("-shm"))
         .map(|(name, _)| name)
         .collect();
@@ -78,7 +78,7 @@ fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
 }
 
 #[test]
-fn beside_a_running_service_it_asks_the_url_of_clients() {
+fn doctor_requests_the_public_url_of_a_running_service() {
     let dir = TempDir::new().unwrap();
     let running = RunningService::start(dir.path(), &[]);
     let bind = ("WORKSPACE_HTTP__BIND", running.address.as_str());
@@ -87,55 +87,55 @@ fn beside_a_running_service_it_asks_the_url_of_clients() {
     assert_eq!(report["healthy"], true, "{report:#}");
     let level = |what: &str| {
         let checks = report["checks"].as_array().unwrap();
-        let found = checks.iter().find(|it| it["check"] == what);
+        let found = checks.iter().find(|check| check["check"] == what);
         found.unwrap_or_else(|| panic!("{what} is missing in {report:#}"))["level"].clone()
     };
     assert_eq!(level("reachable"), "ok");
     assert_eq!(level("clock of the public URL"), "ok");
     let proxied = [bind, ("WORKSPACE_HTTP__PUBLIC_URL", "http://127.0.0.1:9/")];
     let output = run(dir.path(), &["doctor"], &proxied);
-    let said = text(&output.stdout);
-    let line = line(said, "reachable");
+    let stdout = text(&output.stdout);
+    let line = line(stdout, "reachable");
     assert!(
         line.starts_with("warning") && line.contains("WORKSPACE_HTTP__PUBLIC_URL"),
-        "{said}"
+        "{stdout}"
     );
 }
 
 #[test]
-fn a_wrong_or_lost_master_key_is_a_problem_and_an_open_file_a_warning() {
+fn a_wrong_or_missing_master_key_is_a_problem_and_a_readable_one_a_warning() {
     let dir = TempDir::new().unwrap();
     RunningService::start(dir.path(), &[]).stop();
     let other = "A".repeat(43) + "=";
     let wrong = [("WORKSPACE_SECRETS__MASTER_KEY", other.as_str())];
     let output = run(dir.path(), &["doctor"], &wrong);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    let found = line(said, "master key");
+    let stdout = text(&output.stdout);
+    let finding = line(stdout, "master key");
     assert!(
-        found.starts_with("problem") && found.contains("not the master key"),
-        "{said}"
+        finding.starts_with("problem") && finding.contains("not the master key"),
+        "{stdout}"
     );
 
     let key = dir.path().join("master.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let output = run(dir.path(), &["doctor"], &[]);
-    let said = text(&output.stdout);
-    let found = line(said, "file permissions");
+    let stdout = text(&output.stdout);
+    let finding = line(stdout, "file permissions");
     assert!(
-        output.status.success() && found.starts_with("warning"),
-        "{said}"
+        output.status.success() && finding.starts_with("warning"),
+        "{stdout}"
     );
-    assert!(found.contains("chmod 600"), "{said}");
+    assert!(finding.contains("chmod 600"), "{stdout}");
 
     fs::remove_file(&key).unwrap();
     let output = run(dir.path(), &["doctor"], &[]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    let found = line(said, "master key");
+    let stdout = text(&output.stdout);
+    let finding = line(stdout, "master key");
     assert!(
-        found.starts_with("problem") && found.contains("is missing"),
-        "{said}"
+        finding.starts_with("problem") && finding.contains("is missing"),
+        "{stdout}"
     );
     assert!(!key.exists());
 }

@@ -1,4 +1,4 @@
-//! The binary from outside: exit codes, what goes to which output, and starts that must be refused.
+//! The commands of the binary: exit codes, outputs, and starts that must be refused.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod closed;
@@ -14,10 +14,11 @@ use tempfile::TempDir;
 
 use crate::support::{RunningService, run, text};
 
+/// `EX_USAGE` of sysexits.h.
 const BAD_CONFIGURATION: Option<i32> = Some(64);
 
 #[test]
-fn a_bad_configuration_is_exit_64_with_advice() {
+fn an_invalid_configuration_exits_with_64_and_advice() {
     let dir = TempDir::new().unwrap();
     for (variable, part) in [
         (("WORKSPACE_HTTP__BNID", "x"), "WORKSPACE_HTTP__BIND"),
@@ -40,7 +41,7 @@ fn a_bad_configuration_is_exit_64_with_advice() {
 }
 
 #[test]
-fn config_prints_what_is_in_force_without_secrets() {
+fn config_prints_the_effective_configuration_without_secrets() {
     let dir = TempDir::new().unwrap();
     let output = run(
         dir.path(),
@@ -57,7 +58,7 @@ fn config_prints_what_is_in_force_without_secrets() {
 }
 
 #[test]
-fn openapi_prints_a_document_and_touches_nothing() {
+fn openapi_prints_a_document_and_creates_nothing() {
     let dir = TempDir::new().unwrap();
     let output = run(&dir.path().join("none"), &["openapi"], &[]);
     assert!(output.status.success() && output.stdout.starts_with(b"{"));
@@ -65,7 +66,7 @@ fn openapi_prints_a_document_and_touches_nothing() {
 }
 
 #[test]
-fn keys_are_made_listed_and_revoked_while_the_service_runs() {
+fn keys_are_created_listed_and_revoked_while_the_service_runs() {
     let dir = TempDir::new().unwrap();
     let running = RunningService::start(dir.path(), &[]);
     let output = run(
@@ -109,12 +110,15 @@ fn a_second_service_on_the_same_data_is_refused() {
     let running = RunningService::start(dir.path(), &[]);
     let output = run(dir.path(), &[], &[]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains(&running.child.id().to_string()), "{said}");
+    let printed = text(&output.stderr);
+    assert!(
+        printed.contains(&running.child.id().to_string()),
+        "{printed}"
+    );
 }
 
 #[test]
-fn a_taken_port_is_named() {
+fn an_address_in_use_is_an_error_that_names_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let dir = TempDir::new().unwrap();
@@ -128,7 +132,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn a_wrong_master_key_refuses_to_start_and_the_right_one_starts_again() {
+fn a_wrong_master_key_prevents_the_start() {
     let dir = TempDir::new().unwrap();
     drop(RunningService::start(dir.path(), &[]));
     let other = "A".repeat(43) + "=";
@@ -154,7 +158,7 @@ fn a_wrong_master_key_refuses_to_start_and_the_right_one_starts_again() {
 }
 
 #[test]
-fn the_first_key_is_told_by_its_place_only() {
+fn the_banner_names_the_file_of_the_first_key_only() {
     let dir = TempDir::new().unwrap();
     let mut running = RunningService::start(dir.path(), &[]);
     let key = std::fs::read_to_string(dir.path().join("bootstrap.key")).unwrap();
@@ -166,7 +170,7 @@ fn the_first_key_is_told_by_its_place_only() {
 }
 
 #[test]
-fn a_signal_ends_the_service_in_order() {
+fn sigterm_stops_the_service_and_frees_the_data_directory() {
     let dir = TempDir::new().unwrap();
     let mut running = RunningService::start(dir.path(), &[]);
     assert_eq!(running.status("/health", ""), "HTTP/1.1 200 OK");
@@ -189,7 +193,7 @@ fn no_engine(data_dir: &Path) -> String {
 }
 
 #[test]
-fn without_an_engine_auto_runs_processes_and_says_so() {
+fn auto_runs_processes_without_an_engine() {
     let dir = TempDir::new().unwrap();
     let socket = no_engine(dir.path());
     let variables = [
@@ -216,7 +220,7 @@ fn without_an_engine_auto_runs_processes_and_says_so() {
 }
 
 #[test]
-fn an_engine_that_cannot_be_used_is_said_by_auto_and_refused_by_docker() {
+fn an_unusable_engine_makes_auto_choose_processes_and_docker_fail() {
     let dir = TempDir::new().unwrap();
     let ssh = ("DOCKER_HOST", "ssh://someone@host");
     let output = run(
@@ -224,10 +228,10 @@ fn an_engine_that_cannot_be_used_is_said_by_auto_and_refused_by_docker() {
         &["doctor"],
         &[("WORKSPACE_SANDBOX__BACKEND", "auto"), ssh],
     );
-    let said = text(&output.stdout);
+    let printed = text(&output.stdout);
     assert!(
-        said.contains("process (auto:") && said.contains("tcp://HOST:PORT"),
-        "{said}"
+        printed.contains("process (auto:") && printed.contains("tcp://HOST:PORT"),
+        "{printed}"
     );
     let output = run(
         dir.path(),
@@ -235,12 +239,12 @@ fn an_engine_that_cannot_be_used_is_said_by_auto_and_refused_by_docker() {
         &[("WORKSPACE_SANDBOX__BACKEND", "docker"), ssh],
     );
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("tcp://HOST:PORT"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("tcp://HOST:PORT"), "{printed}");
 }
 
 #[test]
-fn with_docker_the_service_runs_while_the_engine_does_not() {
+fn the_service_runs_without_its_engine() {
     let dir = TempDir::new().unwrap();
     let socket = no_engine(dir.path());
     let variables = [
@@ -257,19 +261,19 @@ fn with_docker_the_service_runs_while_the_engine_does_not() {
     variables.push(("WORKSPACE_HTTP__BIND", &running.address));
     let output = run(dir.path(), &["healthcheck"], &variables);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     assert!(
-        said.contains("sandboxes") && said.contains("engine"),
-        "{said}"
+        printed.contains("sandboxes") && printed.contains("engine"),
+        "{printed}"
     );
     let output = run(dir.path(), &["doctor"], &variables);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    assert!(said.contains("problem  engine"), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("problem  engine"), "{printed}");
 }
 
 #[test]
-fn a_service_that_is_ready_is_healthy() {
+fn healthcheck_succeeds_for_a_ready_service() {
     let dir = TempDir::new().unwrap();
     let running = RunningService::start(dir.path(), &[]);
     let bind = ("WORKSPACE_HTTP__BIND", running.address.as_str());

@@ -1,4 +1,4 @@
-//! `secrets rotate-key` from outside, with services that run and commands that are killed.
+//! The command `secrets rotate-key`, with running services and killed commands.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::{RunningService, run, service, text};
 
 const OPEN: (&str, &str) = ("WORKSPACE_AUTH__MODE", "open");
-/// With a short wait for writes that are under way; what the wait is for, tests of the use case say.
+/// With a short wait for writes in progress. Tests of the use case cover the wait.
 const ROTATE: [&str; 4] = ["secrets", "rotate-key", "--settle", "1s"];
 const SETTINGS: &str = "/api/v1/settings";
 
@@ -36,21 +36,21 @@ fn key_file(dir: &Path) -> Vec<String> {
 }
 
 fn succeeded(output: &Output) -> &str {
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}{}", text(&output.stderr));
-    said
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", text(&output.stderr));
+    stdout
 }
 
-/// The id of the master key that a dry run says is in use.
+/// The id of the master key in use, by a dry run.
 fn in_use(dir: &Path, variables: &[(&str, &str)]) -> String {
     let output = run(dir, &["secrets", "rotate-key", "--dry-run"], variables);
-    let said = succeeded(&output);
-    let (_, rest) = said.split_once("master key: ").unwrap();
+    let printed = succeeded(&output);
+    let (_, rest) = printed.split_once("master key: ").unwrap();
     rest[..16].to_owned()
 }
 
 #[test]
-fn a_service_goes_on_while_its_key_is_rotated_and_the_former_one_may_go() {
+fn a_service_keeps_running_while_its_key_is_rotated() {
     let dir = TempDir::new().unwrap();
     let running = RunningService::start(dir.path(), &[OPEN]);
     save(&running, "openai/one");
@@ -64,31 +64,31 @@ fn a_service_goes_on_while_its_key_is_rotated_and_the_former_one_may_go() {
     );
 
     let output = run(dir.path(), &ROTATE, &[]);
-    let said = succeeded(&output);
-    let told = format!("Nothing is sealed with {before} any more. It may be removed");
-    assert!(said.contains(&told), "{said}");
+    let printed = succeeded(&output);
+    let advice = format!("No secret is sealed with {before} any more. It may be removed");
+    assert!(printed.contains(&advice), "{printed}");
     let keys = key_file(dir.path());
     assert_eq!((keys.len(), &keys[1]), (2, &first));
-    assert!(!said.contains(&keys[0]) && !text(&output.stderr).contains(&keys[0]));
+    assert!(!printed.contains(&keys[0]) && !text(&output.stderr).contains(&keys[0]));
     assert_ne!(in_use(dir.path(), &[]), before);
 
     assert_saved(&running, "openai/one");
     save(&running, "openai/two");
     running.stop();
-    // What the running service saved is sealed with the new key, too.
+    // Secrets that the running service stored are sealed with the new key, too.
     fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
     let running = RunningService::start(dir.path(), &[OPEN]);
     assert_saved(&running, "openai/two");
     running.stop();
     let variables = [OPEN, ("WORKSPACE_SECRETS__MASTER_KEY", first.as_str())];
     let refused = run(dir.path(), &[], &variables);
-    let said = text(&refused.stderr);
-    assert!(said.contains("not the master key"), "{said}");
+    let printed = text(&refused.stderr);
+    assert!(printed.contains("not the master key"), "{printed}");
 }
 
-/// What a killed command leaves is opened by a service, and finished by the next command.
+/// A service works with the state that a killed command leaves, and the next command completes the rotation.
 #[test]
-fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
+fn a_killed_rotation_loses_nothing_and_is_completed_by_the_next() {
     let dir = TempDir::new().unwrap();
     let crash = TempDir::new().unwrap();
     let running = RunningService::start(dir.path(), &[OPEN]);
@@ -100,24 +100,24 @@ fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
     let watched = [("CRASH_POINTS_DIR", crash_dir.as_str())];
     fs::write(&plan, "watch\n0\nnothing\n").unwrap();
     succeeded(&run(dir.path(), &ROTATE, &watched));
-    let places = fs::read_to_string(&arrivals).unwrap();
-    let places: Vec<&str> = places.lines().collect();
+    let points = fs::read_to_string(&arrivals).unwrap();
+    let points: Vec<&str> = points.lines().collect();
     for part in [
         "master key file",
         "replace_installation",
         "SealedRecordRepository::replace",
     ] {
-        let found = places.iter().filter(|place| place.contains(part)).count();
-        assert!(found >= 2, "{part} is missing in {places:?}");
+        let found = points.iter().filter(|point| point.contains(part)).count();
+        assert!(found >= 2, "{part} is missing in {points:?}");
     }
-    for (n, place) in places.iter().enumerate() {
-        let earlier = places[..n].iter().filter(|it| it == &place).count();
-        fs::write(&plan, format!("{n}\n{}\n{place}\n", earlier + 1)).unwrap();
+    for (n, point) in points.iter().enumerate() {
+        let earlier = points[..n].iter().filter(|other| other == &point).count();
+        fs::write(&plan, format!("{n}\n{}\n{point}\n", earlier + 1)).unwrap();
         let killed = run(dir.path(), &ROTATE, &watched);
         assert_eq!(
             killed.status.code(),
             None,
-            "{place}: {}",
+            "{point}: {}",
             text(&killed.stdout)
         );
         fs::remove_file(&plan).unwrap();
@@ -125,18 +125,18 @@ fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
         assert_saved(&running, &format!("openai/{n}"));
         save(&running, &format!("openai/{}", n + 1));
         running.stop();
-        let said = run(dir.path(), &ROTATE, &[]);
-        assert!(succeeded(&said).contains("may be removed"), "{place}");
-        // Only the first key is needed then.
+        let printed = run(dir.path(), &ROTATE, &[]);
+        assert!(succeeded(&printed).contains("may be removed"), "{point}");
+        // After the rotation the first key is enough.
         let keys = key_file(dir.path());
         fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
     }
     let running = RunningService::start(dir.path(), &[OPEN]);
-    assert_saved(&running, &format!("openai/{}", places.len()));
+    assert_saved(&running, &format!("openai/{}", points.len()));
 }
 
 #[test]
-fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
+fn a_rotation_fails_while_a_service_lacks_the_new_key() {
     let dir = TempDir::new().unwrap();
     let [one, two] = ["A", "B"].map(|letter| letter.repeat(42) + "A=");
     let only_one = [OPEN, ("WORKSPACE_SECRETS__MASTER_KEY", one.as_str())];
@@ -154,13 +154,13 @@ fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
         &both,
     );
     assert_eq!(refused.status.code(), Some(1));
-    let said = text(&refused.stderr);
-    assert!(said.contains("nothing was changed"), "{said}");
+    let printed = text(&refused.stderr);
+    assert!(printed.contains("nothing was changed"), "{printed}");
     assert_eq!(in_use(dir.path(), &only_one), before);
     assert_saved(&running, "openai/one");
     running.stop();
 
-    // With both it still seals with the one that is in use, so that services may be restarted one by one.
+    // A service with both keys still seals with the one in use, so that services can be restarted one by one.
     let running = RunningService::start(dir.path(), &both);
     assert_saved(&running, "openai/one");
     save(&running, "openai/two");
@@ -171,7 +171,7 @@ fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
 
     let running = RunningService::start(dir.path(), &both);
     let rotated = run(dir.path(), &ROTATE, &both);
-    assert!(succeeded(&rotated).contains(&format!("Nothing is sealed with {before}")));
+    assert!(succeeded(&rotated).contains(&format!("No secret is sealed with {before}")));
     assert_saved(&running, "openai/two");
     running.stop();
     let only_two = [OPEN, ("WORKSPACE_SECRETS__MASTER_KEY", two.as_str())];
@@ -182,7 +182,7 @@ fn a_key_that_a_service_does_not_have_is_not_rotated_to() {
 }
 
 #[test]
-fn keys_in_files_are_picked_up_by_a_service_that_runs() {
+fn a_running_service_rereads_key_files() {
     let dir = TempDir::new().unwrap();
     let [one, two] = ["A", "B"].map(|letter| letter.repeat(42) + "A=");
     let file = dir.path().join("given.key");
@@ -204,27 +204,27 @@ fn keys_in_files_are_picked_up_by_a_service_that_runs() {
     assert_saved(&running, "openai/two");
 }
 
-/// A key file that is lost is never made again: what is sealed would be lost for good in silence.
+/// The service does not generate a new key in place of a missing one: sealed secrets would be lost silently.
 #[test]
-fn a_lost_key_file_refuses_to_start() {
+fn a_missing_key_file_prevents_the_start() {
     let dir = TempDir::new().unwrap();
     RunningService::start(dir.path(), &[OPEN]).stop();
     fs::remove_file(dir.path().join("master.key")).unwrap();
     for arguments in [&[][..], &ROTATE] {
         let refused = run(dir.path(), arguments, &[OPEN]);
         assert_eq!(refused.status.code(), Some(1));
-        let said = text(&refused.stderr);
+        let printed = text(&refused.stderr);
         assert!(
-            said.contains("is missing") && said.contains("Restore"),
-            "{said}"
+            printed.contains("is missing") && printed.contains("Restore"),
+            "{printed}"
         );
     }
     assert!(!dir.path().join("master.key").exists());
 }
 
-/// One command at a time: two would each make a key.
+/// Only one command runs at a time: two would each generate a key.
 #[test]
-fn commands_at_the_same_time_make_one_key() {
+fn concurrent_commands_generate_one_key_each_success() {
     let dir = TempDir::new().unwrap();
     RunningService::start(dir.path(), &[OPEN]).stop();
     let started: Vec<_> = (0..4)
@@ -244,10 +244,10 @@ fn commands_at_the_same_time_make_one_key() {
     RunningService::start(dir.path(), &[OPEN]).stop();
 }
 
-/// Saves a field again and again; answers how the settings show what it saved last.
-fn save_until(running: &RunningService, is_over: &AtomicBool, field: &str) -> String {
+/// Saves a field repeatedly; returns the last value as the settings show it.
+fn save_until(running: &RunningService, is_stopped: &AtomicBool, field: &str) -> String {
     for value in (0..1000).cycle() {
-        // Temperatures end at 2 and probabilities at 1.
+        // The maximum is 2 for temperatures and 1 for probabilities.
         let shown = match field {
             "max_output_tokens" => format!("{}", value + 1),
             _ => format!("0.{value:03}1"),
@@ -255,30 +255,30 @@ fn save_until(running: &RunningService, is_over: &AtomicBool, field: &str) -> St
         let body = format!(r#"{{"agent_settings_diff": {{"llm": {{"{field}": {shown}}}}}}}"#);
         let answer = running.send("POST", SETTINGS, &body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        if is_over.load(Ordering::SeqCst) {
+        if is_stopped.load(Ordering::SeqCst) {
             return format!("\"{field}\":{shown}");
         }
     }
-    unreachable!("it never ends by itself")
+    unreachable!("the loop ends only when it is stopped")
 }
 
-/// Writers go on while the key is rotated again and again: everything that was acknowledged is there, under the last key.
+/// Writers continue while the key is rotated several times: all acknowledged data is stored, sealed with the last key.
 #[test]
-fn a_storm_of_writers_loses_nothing() {
+fn concurrent_writers_lose_nothing() {
     let dir = TempDir::new().unwrap();
     let mut running = RunningService::start(dir.path(), &[OPEN]);
     running.drain();
-    save(&running, "openai/storm");
-    let is_over = AtomicBool::new(false);
+    save(&running, "openai/concurrent");
+    let is_stopped = AtomicBool::new(false);
     let fields = ["temperature", "top_p", "max_output_tokens"];
     let written = std::thread::scope(|scope| {
         let savers = fields.map(|field| {
-            let (running, is_over) = (&running, &is_over);
-            scope.spawn(move || save_until(running, is_over, field))
+            let (running, is_stopped) = (&running, &is_stopped);
+            scope.spawn(move || save_until(running, is_stopped, field))
         });
-        let keeper = scope.spawn(|| {
+        let secret_writer = scope.spawn(|| {
             let mut count = 0;
-            while !is_over.load(Ordering::SeqCst) && count < 900 {
+            while !is_stopped.load(Ordering::SeqCst) && count < 900 {
                 let body = format!(r#"{{"name": "SECRET_{count}", "value": "canary-{count}"}}"#);
                 let answer = running.send("POST", "/api/v1/secrets", &body);
                 assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
@@ -287,11 +287,11 @@ fn a_storm_of_writers_loses_nothing() {
             count
         });
         let rotated = [(); 3].map(|()| run(dir.path(), &ROTATE, &[]));
-        is_over.store(true, Ordering::SeqCst);
+        is_stopped.store(true, Ordering::SeqCst);
         for output in &rotated {
             succeeded(output);
         }
-        let count = keeper.join().unwrap();
+        let count = secret_writer.join().unwrap();
         (savers.map(|saver| saver.join().unwrap()), count)
     });
     let settings = running.send("GET", SETTINGS, "");
@@ -299,17 +299,20 @@ fn a_storm_of_writers_loses_nothing() {
     for last in written.0 {
         assert!(settings.contains(&last), "{last} is missing in {settings}");
     }
-    assert!(settings.contains("openai/storm"), "{settings}");
+    assert!(settings.contains("openai/concurrent"), "{settings}");
     running.stop();
     let keys = key_file(dir.path());
     assert_eq!(keys.len(), 4);
     fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
     let left = run(dir.path(), &["secrets", "rotate-key", "--dry-run"], &[]);
-    let said = succeeded(&left);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = succeeded(&left);
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     let secrets = format!("secrets of users {}, with another key: 0", written.1);
-    assert!(said.contains(&secrets), "{secrets} is missing in {said}");
-    assert!(!said.contains("open with no key"), "{said}");
+    assert!(
+        printed.contains(&secrets),
+        "{secrets} is missing in {printed}"
+    );
+    assert!(!printed.contains("that no present key opens"), "{printed}");
     let running = RunningService::start(dir.path(), &[OPEN]);
-    assert_saved(&running, "openai/storm");
+    assert_saved(&running, "openai/concurrent");
 }

@@ -1,11 +1,11 @@
-//! The binary, run and asked from outside.
+//! Runs the binary and sends requests to it.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// The binary with an environment of its own.
+/// The binary with a clean environment.
 pub(crate) fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent-workspace"));
     command
@@ -14,7 +14,7 @@ pub(crate) fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &
         .env("PATH", "/usr/bin:/bin")
         .env("WORKSPACE_DATA_DIR", data_dir)
         .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
-        // Nothing is to be installed or pulled here.
+        // Tests install no agent server and pull no image.
         .env("WORKSPACE_SANDBOX__BACKEND", "process")
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
         .env("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true")
@@ -64,7 +64,7 @@ impl RunningService {
         }
     }
 
-    /// First line of the answer to a request.
+    /// The status line of the response to a request.
     pub(crate) fn status(&self, path: &str, header: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
@@ -77,7 +77,7 @@ impl RunningService {
         line.trim_end().to_owned()
     }
 
-    /// The whole answer to a request with a JSON body.
+    /// The response to a request with a JSON body.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
@@ -87,24 +87,24 @@ impl RunningService {
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 
-    /// Reads the log away from here on: a service that says much would wait for a reader.
+    /// Discards the log from here on: a full pipe would block a service that logs much.
     pub(crate) fn drain(&mut self) {
         let nothing: Box<dyn Read + Send + Sync> = Box::new(std::io::empty());
         let mut log = std::mem::replace(&mut self.log, BufReader::new(nothing));
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits until the process has ended.
     pub(crate) fn stop(mut self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
         assert!(sent.success());
-        // No other reader empties the pipe.
+        // A full pipe would block the process.
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
         assert!(self.child.wait().unwrap().success(), "{rest}");

@@ -29,7 +29,7 @@ const IN_CONTAINERS: [&str; 5] = [
     "OH_CONVERSATIONS_PATH=/workspace/conversations",
 ];
 /// What the engine does for a sandbox of the built-in template, but for its network, which all share: ports, a fresh volume, limits,
-/// rights, a log with an end (`crates/sandbox-docker/src/container.rs`).
+/// rights, a log with an end (`crates/sandbox-docker/src/container/mod.rs`).
 const AS_A_SANDBOX: [&str; 34] = [
     "--publish",
     "127.0.0.1::8000",

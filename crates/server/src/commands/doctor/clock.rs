@@ -20,12 +20,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Compares two clocks.
 pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut DoctorReport) {
-    let apart = theirs.since(ours).max(ours.since(theirs));
-    let text = format!("{:.1} s apart from this machine's", apart.as_secs_f64());
+    let difference = theirs.since(ours).max(ours.since(theirs));
+    let text = format!(
+        "{:.1} s apart from this machine's",
+        difference.as_secs_f64()
+    );
     let advice = "synchronize both machines by NTP: leases and expiry times depend on the clock";
-    if apart > PROBLEM_SKEW {
+    if difference > PROBLEM_SKEW {
         report.problem(what, format!("{text}: {advice}"));
-    } else if apart > WARNING_SKEW {
+    } else if difference > WARNING_SKEW {
         report.warn(what, format!("{text}: {advice}"));
     } else {
         report.ok(what, text);
@@ -42,29 +45,29 @@ pub(super) async fn public_url(
     let what = "public URL";
     let bound = config.http.bind;
     let url = config.http.public_url(bound);
-    if let Some(doubt) = doubt(config, &url, bound) {
-        report.warn(what, doubt);
+    if let Some(warning) = warning(config, &url, bound) {
+        report.warn(what, warning);
     } else {
         report.ok(what, url.as_str());
     }
     if bound.port() == 0 && !config.http.is_url_configured() {
         return report.ok("reachable", "not checked: the port is chosen at the start");
     }
-    let answered = if url.scheme() == "https" {
+    let result = if url.scheme() == "https" {
         // `doctor` speaks no TLS, so it only checks the connection.
-        let said = |()| {
+        let not_checked = |()| {
             format!(
                 "{url} accepts connections; TLS is not checked: `curl --head {url}alive` answers 200 if the service \
                      is reachable"
             )
         };
-        let unreachable = |why| format!("{url} cannot be reached from here ({why})");
-        connects(&url).await.map(said).map_err(unreachable)
+        let unreachable = |error| format!("cannot connect to {url} from this machine ({error})");
+        connects(&url).await.map(not_checked).map_err(unreachable)
     } else {
-        answers(&url, report, clock).await
+        request_alive(&url, report, clock).await
     };
     let what = "reachable";
-    match answered {
+    match result {
         Ok(text) => report.ok(what, text),
         Err(_) if !is_running => {
             let text = format!("{url} does not answer, and no service is running here");
@@ -74,30 +77,30 @@ pub(super) async fn public_url(
             what,
             format!(
                 "{error}: if clients cannot reach it either, correct WORKSPACE_HTTP__PUBLIC_URL or the proxy, which has to \
-                 hand requests to {bound}"
+                 forward requests to {bound}"
             ),
         ),
     }
 }
 
 /// Whether the service answers there. Also compares its clock.
-async fn answers(
+async fn request_alive(
     url: &Url,
     report: &mut DoctorReport,
     clock: &dyn Clock,
 ) -> Result<String, String> {
-    let mut asked = url.clone();
-    asked.set_path("/alive");
-    let answer = compose::probe(asked.clone(), CONNECT_TIMEOUT).await;
-    let answer =
-        answer.map_err(|error| format!("{asked} cannot be reached from here ({error})"))?;
-    if answer.status != 200 {
-        return Err(format!("{asked} answers {}", answer.status));
+    let mut alive = url.clone();
+    alive.set_path("/alive");
+    let response = compose::probe(alive.clone(), CONNECT_TIMEOUT).await;
+    let response = response
+        .map_err(|error| format!("cannot connect to {alive} from this machine ({error})"))?;
+    if response.status != 200 {
+        return Err(format!("{alive} answers {}", response.status));
     }
-    if let Some(date) = answer.date.as_deref().and_then(instant) {
+    if let Some(date) = response.date.as_deref().and_then(date_header) {
         skew("clock of the public URL", date, clock.now(), report);
     }
-    Ok(format!("{asked} answers"))
+    Ok(format!("{alive} answers"))
 }
 
 /// Whether the port accepts a connection; otherwise why not.
@@ -112,12 +115,12 @@ pub(super) async fn connects(url: &Url) -> Result<(), String> {
 }
 
 /// The time of a `Date` header, which has a resolution of a second.
-fn instant(text: &str) -> Option<Timestamp> {
-    let read = DateTime::parse_from_rfc2822(text).ok()?;
-    Some(Timestamp::new(read.to_utc()).plus(Duration::from_millis(500)))
+fn date_header(text: &str) -> Option<Timestamp> {
+    let time = DateTime::parse_from_rfc2822(text).ok()?;
+    Some(Timestamp::new(time.to_utc()).plus(Duration::from_millis(500)))
 }
 
-fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
+fn warning(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     let advice = "set WORKSPACE_HTTP__PUBLIC_URL to the URL that clients use";
     if !config.http.is_url_configured() && !bound.ip().is_loopback() {
         return Some(format!("{url} is only a guess from {bound}: {advice}"));
@@ -136,14 +139,14 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
             "{url} is not encrypted: API keys are sent in plain text. Terminate TLS in a proxy, and {advice}"
         ));
     }
-    config.http.doubt()
+    config.http.warning()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn doubted(bind: &str, url: &str) -> Option<String> {
+    fn warning_for(bind: &str, url: &str) -> Option<String> {
         let variables = [
             ("HOME".into(), "/home/someone".into()),
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
@@ -151,18 +154,18 @@ mod tests {
         ];
         let config = Config::load(None, &variables).unwrap();
         let bound = config.http.bind;
-        doubt(&config, &config.http.public_url(bound), bound)
+        warning(&config, &config.http.public_url(bound), bound)
     }
 
     #[test]
-    fn a_url_that_clients_cannot_mean_is_doubted() {
+    fn an_implausible_public_url_is_a_warning() {
         for (bind, url, part) in [
             ("0.0.0.0:3000", "", Some("only a guess")),
             ("127.0.0.1:3000", "", None),
             (
                 "0.0.0.0:3000",
                 "https://a.example.org",
-                Some("none is trusted"),
+                Some("no proxy is trusted"),
             ),
             (
                 "0.0.0.0:3000",
@@ -178,13 +181,13 @@ mod tests {
             (
                 "127.0.0.1:3000",
                 "https://a.example.org/agents/",
-                Some("none is trusted"),
+                Some("no proxy is trusted"),
             ),
         ] {
-            let doubt = doubted(bind, url);
+            let warning = warning_for(bind, url);
             match part {
-                None => assert_eq!(doubt, None, "{url}"),
-                Some(part) => assert!(doubt.unwrap().contains(part), "{url}"),
+                None => assert_eq!(warning, None, "{url}"),
+                Some(part) => assert!(warning.unwrap().contains(part), "{url}"),
             }
         }
     }
@@ -201,9 +204,9 @@ mod tests {
         ] {
             let mut report = DoctorReport::default();
             skew("clock", at(seconds), at(0), &mut report);
-            assert!(report.shown(false).starts_with(level), "{seconds}");
+            assert!(report.render(false).starts_with(level), "{seconds}");
         }
-        let read = instant("Sat, 21 Nov 2026 08:59:12 GMT").unwrap();
-        assert_eq!(read, at(0).plus(Duration::from_millis(500)));
+        let time = date_header("Sat, 21 Nov 2026 08:59:12 GMT").unwrap();
+        assert_eq!(time, at(0).plus(Duration::from_millis(500)));
     }
 }

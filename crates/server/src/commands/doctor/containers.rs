@@ -8,7 +8,7 @@ use domain::clock::{Clock, Timestamp};
 
 use super::DoctorReport;
 use super::clock::skew;
-use super::machine::space;
+use super::machine::free_space;
 use crate::compose::{EngineHandle, Survey};
 use crate::config::{Config, MetadataAccess};
 use crate::lifecycle::serve;
@@ -32,14 +32,14 @@ pub(super) async fn examine(
 }
 
 fn summary(survey: &Survey) -> String {
-    let by = if survey.is_rootless {
+    let mode = if survey.is_rootless {
         "rootless"
     } else {
         "run by root"
     };
     let cgroups = survey.cgroups.as_deref().unwrap_or("unknown");
     format!(
-        "{} on {}, {by}, cgroups {cgroups}, storage {}",
+        "{} on {}, {mode}, cgroups {cgroups}, storage {}",
         survey.version, survey.system, survey.storage
     )
 }
@@ -48,22 +48,25 @@ fn summary(survey: &Survey) -> String {
 fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut DoctorReport) {
     let time = survey.time.as_deref();
     if let Some(time) = time.and_then(|text| DateTime::parse_from_rfc3339(text).ok()) {
-        let at = Instant::now();
-        let then = |instant| now.minus(at.duration_since(instant));
-        let (asked, answered) = (then(survey.asked.0), then(survey.asked.1));
-        // The engine read its clock some time in between.
+        let measured_at = Instant::now();
+        let wall_clock = |instant| now.minus(measured_at.duration_since(instant));
+        let (requested, received) = (
+            wall_clock(survey.requested_at),
+            wall_clock(survey.received_at),
+        );
+        // The engine read its clock between the request and the response.
         let theirs = Timestamp::new(time.to_utc());
         skew(
             "clock of the engine",
             theirs,
-            theirs.clamp(asked, answered),
+            theirs.clamp(requested, received),
             report,
         );
     }
     match &survey.root {
         Some(root) => {
             let advice = "free some space (`docker system df` shows what uses it)";
-            space("disk of the engine", root, advice, report);
+            free_space("disk of the engine", root, advice, report);
         }
         None => report.ok(
             "disk of the engine",
@@ -102,9 +105,9 @@ fn limits(survey: &Survey, report: &mut DoctorReport) {
 }
 
 fn images(survey: &Survey, report: &mut DoctorReport) {
-    for (template, image, is_there) in &survey.images {
-        let state = if *is_there {
-            "is there"
+    for (template, image, is_present) in &survey.images {
+        let state = if *is_present {
+            "is present"
         } else {
             "is missing; the first start pulls it (or run docker pull)"
         };
@@ -132,7 +135,9 @@ fn metadata(config: &Config, survey: &Survey, report: &mut DoctorReport) {
             ),
         ),
         (Some(problem), MetadataAccess::Required) => {
-            let problem = anyhow!("cannot be blocked as configured: {problem}");
+            let problem = anyhow!(
+                "docker.block_metadata = \"required\", but 169.254.169.254 cannot be blocked: {problem}"
+            );
             report.add(what, Err::<(), _>(problem), |()| String::new());
         }
     }
@@ -142,8 +147,8 @@ fn callback(config: &Config, survey: &Survey, report: &mut DoctorReport) {
     let what = "callbacks";
     let route = CallbackRoute::new(config, true, config.http.bind);
     let base = route.base();
-    if let Some(doubt) = &route.doubt {
-        return report.warn(what, doubt);
+    if let Some(warning) = &route.warning {
+        return report.warn(what, warning);
     }
     if !route.needs_listener {
         report.add(what, Ok(()), |()| format!("sandboxes use {base}"));

@@ -25,19 +25,18 @@ pub(super) async fn examine(
     report: &mut DoctorReport,
 ) {
     let url = without_password(config.storage.url.expose_secret());
-    let look = match compose::look_at_store(config).await {
-        Ok(look) => look,
+    let inspection = match compose::inspect_store(config).await {
+        Ok(inspection) => inspection,
         Err(error) => {
-            let text =
-                format!("{url}: {error:#}. Is it running, and is WORKSPACE_STORAGE__URL right?");
+            let text = format!("{error:#}: start the database, or correct WORKSPACE_STORAGE__URL");
             return report.problem("store", text);
         }
     };
-    schema(&url, &look, report);
-    if let Some(now) = look.now {
+    schema(&url, &inspection, report);
+    if let Some(now) = inspection.now {
         skew("clock of the database", now, clock.now(), report);
     }
-    match (&look.store, look.schema) {
+    match (&inspection.store, inspection.schema) {
         (Some(store), _) => {
             let keyring = master_key(config, data_dir, store, report).await;
             let users = api_keys(config, store, clock.now(), report).await;
@@ -51,8 +50,8 @@ pub(super) async fn examine(
     }
 }
 
-fn schema(url: &str, look: &StoreInspection, report: &mut DoctorReport) {
-    match &look.schema {
+fn schema(url: &str, inspection: &StoreInspection, report: &mut DoctorReport) {
+    match &inspection.schema {
         SchemaStatus::Current => report.ok("store", format!("{url}, with the schema of this version")),
         SchemaStatus::Missing => {
             report.ok("store", format!("{url} is empty; the first start creates the schema"));
@@ -77,7 +76,9 @@ fn schema(url: &str, look: &StoreInspection, report: &mut DoctorReport) {
 /// The master key while the store is empty.
 fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "master key";
-    let file = data_dir.map(DataDir::master_key).filter(|it| it.exists());
+    let file = data_dir
+        .map(DataDir::master_key)
+        .filter(|file| file.exists());
     match (&config.secrets.master_key, file) {
         (Some(key), _) => report.ok(
             what,
@@ -115,8 +116,8 @@ async fn master_key(
         }
     };
     let used = keyring.key_id();
-    let wanted = config.secrets.master_key.as_ref();
-    if wanted.is_some_and(|wanted| wanted.id() != used) {
+    let configured = config.secrets.master_key.as_ref();
+    if configured.is_some_and(|configured| configured.id() != used) {
         report.warn(
             what,
             format!("{used} is in use, and another one is configured: run `agent-workspace secrets rotate-key` to \
@@ -139,7 +140,7 @@ async fn open(
 ) -> anyhow::Result<Option<Keyring>> {
     // Without a data directory there is no key file; the error says so.
     let data_dir = data_dir.cloned();
-    let data_dir = data_dir.unwrap_or_else(|| DataDir::unmade(&config.data_dir));
+    let data_dir = data_dir.unwrap_or_else(|| DataDir::at(&config.data_dir));
     let keys = || compose::master_keys(config, &data_dir);
     if let Some(sealed) = store.installation().await? {
         let keyring = keys()?;
@@ -167,13 +168,13 @@ async fn api_keys(
     let keys = match store.list(None).await {
         Ok(keys) => keys,
         Err(error) => {
-            report.problem(what, format!("cannot be read: {error}"));
+            report.problem(what, format!("cannot read the API keys: {error}"));
             return BTreeSet::new();
         }
     };
     let expired = keys.iter().filter(|key| key.is_expired(now)).count();
     let valid = keys.len() - expired;
-    let make = "create one with `agent-workspace keys create --user NAME`";
+    let advice = "create one with `agent-workspace keys create --user NAME`";
     match (config.auth.mode, valid) {
         (AuthModeSetting::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
         (AuthModeSetting::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
@@ -181,10 +182,10 @@ async fn api_keys(
         }
         (AuthModeSetting::ApiKey, 0) if keys.is_empty() => report.warn(
             what,
-            format!("none: the first start creates one for `admin`; otherwise {make}"),
+            format!("none: the first start creates one for `admin`; otherwise {advice}"),
         ),
         (AuthModeSetting::ApiKey, 0) => {
-            report.warn(what, format!("all {expired} have expired: {make}"));
+            report.warn(what, format!("all {expired} have expired: {advice}"));
         }
         (AuthModeSetting::ApiKey, _) => {
             report.ok(what, format!("{valid} valid, {expired} expired"));

@@ -24,24 +24,24 @@ pub(crate) use report::DoctorReport;
 /// Runs all checks, also after a failure.
 pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> DoctorReport {
     let mut report = DoctorReport::default();
-    let now = compose::clock();
+    let clock = compose::clock();
     let data_dir = machine::data_dir(config, &mut report);
     let data_dir = data_dir.as_ref();
     machine::permissions(config, data_dir, &mut report);
-    database::examine(config, data_dir, now.as_ref(), &mut report).await;
-    match pick(config, data_dir).await {
+    database::examine(config, data_dir, clock.as_ref(), &mut report).await;
+    match choose_backend(config, data_dir).await {
         Ok(BackendChoice::Containers(sandboxes)) => {
-            report.ok("sandboxes", format!("docker ({})", sandboxes.why));
+            report.ok("sandboxes", format!("docker ({})", sandboxes.reason));
             warm_pool::examine(config, true, &mut report);
             if let Some(engine) = &sandboxes.engine {
-                containers::examine(config, engine, now.as_ref(), &mut report).await;
+                containers::examine(config, engine, clock.as_ref(), &mut report).await;
             }
         }
-        Ok(BackendChoice::Processes(why)) => {
-            report.ok("sandboxes", format!("process ({why})"));
+        Ok(BackendChoice::Processes(reason)) => {
+            report.ok("sandboxes", format!("process ({reason})"));
             warm_pool::examine(config, false, &mut report);
             callbacks(config, &mut report);
-            let agent_server = compose::agent_server_outlook(config, variables).await;
+            let agent_server = compose::describe_agent_server(config, variables).await;
             report.add("agent server", agent_server, Clone::clone);
         }
         Err(error) => report.problem("sandboxes", format!("{error:#}")),
@@ -49,34 +49,37 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
     let is_running = data_dir.is_some_and(DataDir::is_in_use);
     address(config, is_running, &mut report);
     metrics_address(config, is_running, &mut report);
-    clock::public_url(config, is_running, now.as_ref(), &mut report).await;
+    clock::public_url(config, is_running, clock.as_ref(), &mut report).await;
     report
 }
 
 /// Chooses the backend as the service would.
-async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<BackendChoice> {
+async fn choose_backend(
+    config: &Config,
+    data_dir: Option<&DataDir>,
+) -> anyhow::Result<BackendChoice> {
     let host = config.sandbox.shared_host.clone();
-    let host = host.or_else(|| data_dir?.known_host());
+    let host = host.or_else(|| data_dir?.recorded_host());
     // Nothing uses this name before the first start chooses a host id.
     let host = host.map_or_else(|| HostId::parse("not-chosen-yet"), Ok)?;
     let before = match data_dir {
         Some(dir) => dir.backend()?,
         None => None,
     };
-    compose::pick_sandboxes(config, &host, before.as_deref()).await
+    compose::choose_backend(config, &host, before.as_deref()).await
 }
 
 /// Checks the route by which processes report to the service.
 fn callbacks(config: &Config, report: &mut DoctorReport) {
     let route = CallbackRoute::new(config, false, config.http.bind);
-    match &route.doubt {
-        Some(doubt) => report.warn("callbacks", doubt),
+    match &route.warning {
+        Some(warning) => report.warn("callbacks", warning),
         None => report.ok("callbacks", format!("sandboxes use {}", route.base())),
     }
 }
 
 fn address(config: &Config, is_running: bool, report: &mut DoctorReport) {
-    free(
+    check_listen(
         ("address", config.http.bind),
         is_running,
         serve::listen,
@@ -88,12 +91,12 @@ fn address(config: &Config, is_running: bool, report: &mut DoctorReport) {
 fn metrics_address(config: &Config, is_running: bool, report: &mut DoctorReport) {
     if let Some(bind) = config.metrics.bind {
         let what = ("metrics", bind);
-        free(what, is_running, metrics_listener::listen_at, report);
+        check_listen(what, is_running, metrics_listener::listen_at, report);
     }
 }
 
 /// Whether the service can listen on an address.
-fn free(
+fn check_listen(
     (what, address): (&'static str, SocketAddr),
     is_running: bool,
     listen: fn(SocketAddr) -> anyhow::Result<TcpListener>,

@@ -45,11 +45,11 @@ pub(super) async fn examine(
             }
         }
     }
-    add(&models, report).await;
+    check(&models, report).await;
 }
 
 /// Reports the models, and checks their endpoints.
-async fn add(models: &ModelEndpoints, report: &mut DoctorReport) {
+async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
     if models.is_empty() {
         return report.warn(
             "models",
@@ -63,23 +63,23 @@ async fn add(models: &ModelEndpoints, report: &mut DoctorReport) {
         .iter()
         .filter_map(|(model, url)| llm_endpoint(model, url.as_deref()))
         .collect();
-    let tried = endpoints.iter().take(MAX_ENDPOINTS).map(|url| async {
-        let answer = if is_container_host(url) {
+    let checks = endpoints.iter().take(MAX_ENDPOINTS).map(|url| async {
+        let result = if is_container_host(url) {
             None
         } else {
             Some(connects(url).await)
         };
-        (url.origin().ascii_serialization(), answer)
+        (url.origin().ascii_serialization(), result)
     });
-    for (origin, answer) in join_all(tried).await {
+    for (origin, result) in join_all(checks).await {
         let what = "model endpoint";
-        match answer {
+        match result {
             None => report.ok(what, format!("{origin}: a name that resolves only in sandboxes")),
             Some(Ok(())) => report.ok(what, format!("{origin} accepts connections")),
-            Some(Err(why)) => report.warn(
+            Some(Err(error)) => report.warn(
                 what,
                 format!(
-                    "{origin} cannot be reached from here ({why}): if sandboxes cannot reach it either, conversations \
+                    "cannot connect to {origin} from this machine ({error}): if sandboxes cannot reach it either, conversations \
                          fail at their first step. Check the name, the firewall, and the base URL in the settings"
                 ),
             ),
@@ -104,22 +104,26 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn endpoints_that_are_not_there_are_warned_of() {
-        let there = TcpListener::bind("127.0.0.1:0").unwrap();
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (here, nowhere) = (there.local_addr().unwrap(), gone.local_addr().unwrap());
-        drop(gone);
+    async fn an_unreachable_endpoint_is_a_warning() {
+        let open = TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (reachable, unreachable) = (open.local_addr().unwrap(), closed.local_addr().unwrap());
+        drop(closed);
         for (url, level, part) in [
-            (format!("http://{here}/v1"), "ok", "accepts connections"),
             (
-                format!("http://{nowhere}/v1"),
+                format!("http://{reachable}/v1"),
+                "ok",
+                "accepts connections",
+            ),
+            (
+                format!("http://{unreachable}/v1"),
                 "warning",
                 "base URL in the settings",
             ),
             (
                 "http://no-such-host.invalid/v1".to_owned(),
                 "warning",
-                "cannot be reached",
+                "cannot connect",
             ),
             (
                 "http://host.docker.internal:8080".to_owned(),
@@ -129,8 +133,8 @@ mod tests {
         ] {
             let mut report = DoctorReport::default();
             let models = ModelEndpoints::from([("openai/own".to_owned(), Some(url.clone()))]);
-            add(&models, &mut report).await;
-            let shown = report.shown(false);
+            check(&models, &mut report).await;
+            let shown = report.render(false);
             let line = shown.lines().nth(1).unwrap();
             assert!(
                 line.starts_with(level) && line.contains(part),
@@ -139,13 +143,17 @@ mod tests {
         }
         // Two users of one model: both endpoints are checked.
         let mut report = DoctorReport::default();
-        let of = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
-        add(&ModelEndpoints::from([of(nowhere), of(here)]), &mut report).await;
-        let shown = report.shown(false);
+        let endpoint = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
+        check(
+            &ModelEndpoints::from([endpoint(unreachable), endpoint(reachable)]),
+            &mut report,
+        )
+        .await;
+        let shown = report.render(false);
         assert_eq!(shown.matches("model endpoint").count(), 2, "{shown}");
         assert!(shown.contains("1 chosen"), "{shown}");
         let mut report = DoctorReport::default();
-        add(&ModelEndpoints::new(), &mut report).await;
-        assert!(report.shown(false).starts_with("warning  models: no user"));
+        check(&ModelEndpoints::new(), &mut report).await;
+        assert!(report.render(false).starts_with("warning  models: no user"));
     }
 }

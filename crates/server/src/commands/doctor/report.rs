@@ -37,12 +37,12 @@ pub(crate) struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
     /// Renders the report for standard output.
-    pub(crate) fn shown(&self, as_json: bool) -> String {
+    pub(crate) fn render(&self, as_json: bool) -> String {
         if as_json {
             let checks: Vec<_> = self
                 .0
                 .iter()
-                .map(|it| json!({"check": it.what, "level": it.level.name(), "text": it.text}))
+                .map(|finding| json!({"check": finding.what, "level": finding.level.name(), "text": finding.text}))
                 .collect();
             return format!(
                 "{:#}\n",
@@ -50,16 +50,24 @@ impl DoctorReport {
             );
         }
         let mut text = String::new();
-        for it in &self.0 {
+        for finding in &self.0 {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{:7}  {}: {}", it.level.name(), it.what, it.text);
+            let _ = writeln!(
+                text,
+                "{:7}  {}: {}",
+                finding.level.name(),
+                finding.what,
+                finding.text
+            );
         }
         text
     }
 
     /// Whether the service can run.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.0.iter().all(|it| it.level != FindingLevel::Problem)
+        self.0
+            .iter()
+            .all(|finding| finding.level != FindingLevel::Problem)
     }
 
     /// Adds a passed check.
@@ -81,13 +89,13 @@ impl DoctorReport {
     pub(super) fn add<T>(
         &mut self,
         what: &str,
-        found: anyhow::Result<T>,
+        result: anyhow::Result<T>,
         note: impl FnOnce(&T) -> String,
     ) -> Option<T> {
-        match found {
-            Ok(found) => {
-                self.ok(what, note(&found));
-                Some(found)
+        match result {
+            Ok(value) => {
+                self.ok(what, note(&value));
+                Some(value)
             }
             Err(error) => {
                 self.problem(what, format!("{error:#}"));
@@ -107,20 +115,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_problems_make_it_unhealthy() {
+    fn only_problems_make_a_report_unhealthy() {
         let mut report = DoctorReport::default();
         report.ok("a", "fine");
         report.warn("b", "could be better");
         assert!(report.is_healthy());
         assert_eq!(
-            report.shown(false),
+            report.render(false),
             "ok       a: fine\nwarning  b: could be better\n"
         );
         report.add("c", Err::<(), _>(anyhow::anyhow!("broken")), |()| {
             String::new()
         });
         assert!(!report.is_healthy());
-        let document: serde_json::Value = serde_json::from_str(&report.shown(true)).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&report.render(true)).unwrap();
         assert_eq!(document["healthy"], false);
         let last = json!({"check": "c", "level": "problem", "text": "broken"});
         assert_eq!(document["checks"][2], last);

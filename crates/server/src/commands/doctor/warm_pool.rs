@@ -13,10 +13,10 @@ pub(super) fn examine(config: &Config, has_containers: bool, report: &mut Doctor
     let kept = config.sandbox.kept_warm(has_containers);
     // Demand can double their number.
     let needed = 2 * u64::from(kept) * WARM_SANDBOX_BYTES;
-    add(kept, needed, available(), report);
+    check(kept, needed, available(), report);
 }
 
-fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut DoctorReport) {
+fn check(kept: u32, needed: u64, available: Option<u64>, report: &mut DoctorReport) {
     let what = "warm sandboxes";
     let (needed_mib, available_mib) = (needed >> 20, available.map(|bytes| bytes >> 20));
     match (kept, available_mib) {
@@ -24,13 +24,13 @@ fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut DoctorReport
         (_, Some(free)) if available.is_some_and(|bytes| bytes < needed + RESERVED_BYTES) => report.warn(
             what,
             format!(
-                "{kept} kept, at most twice as many, take up to {needed_mib} MiB, and {free} MiB are available: set \
+                "{kept} kept (at demand twice as many) take up to {needed_mib} MiB, and {free} MiB are available: set \
                  WORKSPACE_SANDBOX__WARM to a smaller number, or 0 for none"
             ),
         ),
         _ => report.ok(
             what,
-            format!("{kept} kept, at most twice as many: up to {needed_mib} MiB"),
+            format!("{kept} kept (at demand twice as many), up to {needed_mib} MiB"),
         ),
     }
 }
@@ -40,7 +40,7 @@ fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
         .lines()
-        .find_map(|it| it.strip_prefix("MemAvailable:"))?;
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_memory_is_a_warning_that_says_what_to_do() {
+    fn too_little_memory_is_a_warning_that_names_the_setting() {
         for (kept, available, expected) in [
             (0, Some(0), "ok       warm sandboxes: none"),
             (1, Some(8 << 30), "ok       warm sandboxes: 1 kept"),
@@ -58,13 +58,13 @@ mod tests {
             (1, Some(1 << 30), "warning  warm sandboxes: 1 kept"),
         ] {
             let mut report = DoctorReport::default();
-            add(
+            check(
                 kept,
                 u64::from(2 * kept) * WARM_SANDBOX_BYTES,
                 available,
                 &mut report,
             );
-            let shown = report.shown(false);
+            let shown = report.render(false);
             assert!(shown.starts_with(expected), "{shown}");
             let is_warning = expected.starts_with("warning");
             assert_eq!(shown.contains("WORKSPACE_SANDBOX__WARM"), is_warning);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::reader::SettingReader;
-use values::{is_socket, is_word};
+use values::{is_plain_name, is_socket};
 
 pub(crate) use template::{PauseSetting, TemplateSettings};
 pub(super) use values::parse_size;
@@ -29,11 +29,10 @@ pub(crate) enum MetadataAccess {
 /// Credentials of a registry.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistrySettings {
-    /// Its host.
+    /// Host, optionally with a port.
     pub(crate) server: String,
-    /// Account.
     pub(crate) username: String,
-    /// Password or token.
+    /// A password or a token.
     pub(crate) password: SecretString,
 }
 
@@ -44,9 +43,9 @@ pub(crate) struct DockerSettings {
     pub(crate) socket: Option<String>,
     /// The address on which ports are published.
     pub(crate) publish_address: IpAddr,
-    /// The host for the service, if it differs from that address.
+    /// The host by which the service reaches published ports, if it differs from that address.
     pub(crate) reach_host: Option<String>,
-    /// The host for clients, if it differs from the service's.
+    /// The host by which clients reach published ports, if it differs from the service's.
     pub(crate) exposed_host: Option<String>,
     /// OCI runtime.
     pub(crate) runtime: Option<String>,
@@ -74,7 +73,7 @@ impl DockerSettings {
             .enumerate()
         {
             if !ids.insert(template.id.clone()) {
-                let problem = "is also the id of another template";
+                let problem = "is also the id of another template: ids must differ";
                 reader.template_problem(number, "docker.id", problem);
             }
             templates.push(template);
@@ -89,7 +88,7 @@ impl DockerSettings {
             reach_host: host(reader, "docker.reach_host"),
             exposed_host: host(reader, "docker.exposed_host"),
             runtime: reader.optional_parsed("docker.runtime", "a name, e.g. runsc", |text| {
-                is_word(text).then(|| text.to_owned())
+                is_plain_name(text).then(|| text.to_owned())
             }),
             block_metadata: reader.parsed(
                 "docker.block_metadata",

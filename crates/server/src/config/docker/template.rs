@@ -8,11 +8,12 @@ use domain::sandbox::AGENT_SERVER;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::values::{
-    MountSettings, assignment, inside_path, is_image, is_inside, is_word, mount, parse_size,
+    MountSettings, assignment, container_path, is_image, is_inside, is_plain_name, mount,
+    parse_size,
 };
 use crate::config::reader::SettingReader;
 
-/// Engines refuse smaller limits, in bytes.
+/// Smallest limit that engines accept.
 const MIN_MEMORY_BYTES: u64 = 6 << 20;
 
 /// How a sandbox is paused.
@@ -72,7 +73,7 @@ impl TemplateSettings {
             working_dir: directory(reader, "docker.working_dir"),
             volume: directory(reader, "docker.volume"),
             user: reader.optional_parsed("docker.user", "a name, UID or UID:GID", |text| {
-                let parts = text.splitn(2, ':').all(is_word);
+                let parts = text.splitn(2, ':').all(is_plain_name);
                 parts.then(|| text.to_owned())
             }),
             memory: memory(reader),
@@ -102,7 +103,7 @@ impl TemplateSettings {
         let kept = self.mounts.iter().map(|mount| mount.target.as_str());
         let is_kept = kept
             .chain([self.volume.as_str()])
-            .any(|place| is_inside(&self.working_dir, place));
+            .any(|directory| is_inside(&self.working_dir, directory));
         if !is_kept {
             reader.problem(
                 "docker.working_dir",
@@ -120,7 +121,7 @@ fn words(reader: &SettingReader<'_>, key: &str) -> Option<Vec<String>> {
 
 fn directory(reader: &SettingReader<'_>, key: &str) -> String {
     reader.parsed(key, "an absolute path other than /", |text| {
-        inside_path(text).filter(|path| path != "/")
+        container_path(text).filter(|path| path != "/")
     })
 }
 
@@ -175,11 +176,11 @@ pub(in crate::config) fn variables(
     key: &str,
     listed: &[String],
 ) -> BTreeMap<String, String> {
-    let read: Option<BTreeMap<String, String>> = listed
+    let parsed: Option<BTreeMap<String, String>> = listed
         .iter()
         .map(|text| assignment(text).map(|(name, value)| (name.to_owned(), value.to_owned())))
         .collect();
-    read.unwrap_or_else(|| {
+    parsed.unwrap_or_else(|| {
         reader.problem(key, "must hold entries NAME=VALUE");
         BTreeMap::new()
     })
@@ -187,14 +188,14 @@ pub(in crate::config) fn variables(
 
 fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString> {
     let listed = reader.secret_list("docker.secret_env");
-    let read: Option<BTreeMap<String, SecretString>> = listed
+    let parsed: Option<BTreeMap<String, SecretString>> = listed
         .iter()
         .map(|text| {
             let (name, value) = assignment(text.expose_secret())?;
             Some((name.to_owned(), value.into()))
         })
         .collect();
-    read.unwrap_or_else(|| {
+    parsed.unwrap_or_else(|| {
         reader.problem(
             "docker.secret_env",
             "(or its file) must hold entries NAME=VALUE",
@@ -205,7 +206,7 @@ fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString
 
 fn ports(reader: &SettingReader<'_>) -> Vec<(String, u16)> {
     let listed = reader.list("docker.ports");
-    let read: Option<Vec<(String, u16)>> = listed
+    let parsed: Option<Vec<(String, u16)>> = listed
         .iter()
         .map(|text| {
             let (name, port) = assignment(text)?;
@@ -213,14 +214,14 @@ fn ports(reader: &SettingReader<'_>) -> Vec<(String, u16)> {
             Some((name.to_owned(), port))
         })
         .collect();
-    let Some(ports) = read else {
+    let Some(ports) = parsed else {
         reader.problem("docker.ports", "must hold entries NAME=PORT");
         return Vec::new();
     };
     let names: BTreeSet<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
     let numbers: BTreeSet<u16> = ports.iter().map(|(_, port)| *port).collect();
     if names.len() < ports.len() || numbers.len() < ports.len() {
-        reader.problem("docker.ports", "holds a name or a port twice");
+        reader.problem("docker.ports", "must not hold a name or a port twice");
     } else if !names.contains(AGENT_SERVER) {
         reader.problem(
             "docker.ports",
@@ -232,8 +233,8 @@ fn ports(reader: &SettingReader<'_>) -> Vec<(String, u16)> {
 
 fn mounts(reader: &SettingReader<'_>) -> Vec<MountSettings> {
     let listed = reader.list("docker.mounts");
-    let read: Option<Vec<MountSettings>> = listed.iter().map(|text| mount(text)).collect();
-    read.unwrap_or_else(|| {
+    let parsed: Option<Vec<MountSettings>> = listed.iter().map(|text| mount(text)).collect();
+    parsed.unwrap_or_else(|| {
         reader.problem(
             "docker.mounts",
             "must hold entries /SOURCE:/TARGET or /SOURCE:/TARGET:ro with absolute paths",

@@ -22,7 +22,7 @@ pub(super) fn is_socket(text: &str) -> bool {
 }
 
 /// A name that becomes part of an engine command.
-pub(super) fn is_word(text: &str) -> bool {
+pub(super) fn is_plain_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
@@ -38,7 +38,7 @@ pub(super) fn is_image(text: &str) -> bool {
 }
 
 /// An absolute path without `.`, `..`, empty segments, and colons (which separate the parts of a mount).
-pub(super) fn inside_path(text: &str) -> Option<String> {
+pub(super) fn container_path(text: &str) -> Option<String> {
     let path = match text.strip_suffix('/') {
         Some("") => return Some("/".to_owned()),
         Some(path) => path,
@@ -49,8 +49,8 @@ pub(super) fn inside_path(text: &str) -> Option<String> {
     plain.then(|| path.to_owned())
 }
 
-pub(super) fn is_inside(path: &str, place: &str) -> bool {
-    path.strip_prefix(place)
+pub(super) fn is_inside(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -91,8 +91,8 @@ pub(super) fn mount(text: &str) -> Option<MountSettings> {
         _ => return None,
     };
     Some(MountSettings {
-        source: inside_path(source)?,
-        target: inside_path(target).filter(|path| path != "/")?,
+        source: container_path(source)?,
+        target: container_path(target).filter(|path| path != "/")?,
         writable,
     })
 }
@@ -130,17 +130,17 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_read_as_docker_does() {
-        let is = |source: &str, target: &str, writable| {
+    fn mounts_have_the_syntax_of_docker() {
+        let expected = |source: &str, target: &str, writable| {
             Some(MountSettings {
                 source: source.to_owned(),
                 target: target.to_owned(),
                 writable,
             })
         };
-        assert_eq!(mount("/a/b:/c"), is("/a/b", "/c", true));
-        assert_eq!(mount("/a/:/c/:ro"), is("/a", "/c", false));
-        assert_eq!(mount("/:/host:rw"), is("/", "/host", true));
+        assert_eq!(mount("/a/b:/c"), expected("/a/b", "/c", true));
+        assert_eq!(mount("/a/:/c/:ro"), expected("/a", "/c", false));
+        assert_eq!(mount("/:/host:rw"), expected("/", "/host", true));
         for text in [
             "",
             "/a",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_inside_by_whole_names() {
+    fn a_path_is_inside_by_whole_segments() {
         assert!(is_inside("/workspace", "/workspace"));
         assert!(is_inside("/workspace/project", "/workspace"));
         assert!(!is_inside("/workspaces", "/workspace"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_sockets_or_plain_tcp() {
+    fn an_engine_address_is_a_unix_socket_or_plain_tcp() {
         for text in ["unix:///var/run/docker.sock", "tcp://10.0.0.5:2375"] {
             assert!(is_socket(text), "{text}");
         }

@@ -3,7 +3,7 @@ use super::*;
 const IMAGE: &str = "ghcr.io/openhands/agent-server:1.58.0-python";
 
 #[test]
-fn without_any_setting_there_is_one_template_of_the_tested_image() {
+fn by_default_there_is_one_template_of_the_tested_image() {
     let docker = load(None, &[]).unwrap().docker;
     assert_eq!(docker.socket, None);
     assert_eq!(docker.publish_address.to_string(), "127.0.0.1");
@@ -27,7 +27,7 @@ fn without_any_setting_there_is_one_template_of_the_tested_image() {
 }
 
 #[test]
-fn the_default_template_is_set_by_the_environment() {
+fn variables_change_the_default_template() {
     let variables = [
         ("WORKSPACE_DOCKER__IMAGE", "agents:2"),
         ("WORKSPACE_DOCKER__ID", "usual"),
@@ -86,14 +86,14 @@ fn the_default_template_is_set_by_the_environment() {
 }
 
 #[test]
-fn the_usual_variable_names_the_engine_when_nothing_else_does() {
+fn docker_host_names_the_engine_unless_a_setting_does() {
     let host = ("DOCKER_HOST", "unix:///run/user/7/docker.sock");
     let socket = load(None, &[host]).unwrap().docker.socket;
     assert_eq!(socket.unwrap(), host.1);
 }
 
 #[test]
-fn further_templates_default_to_the_section_and_may_replace_all_of_it() {
+fn further_templates_inherit_and_override_the_section() {
     let file = "
         [docker]
         memory = '1GiB'
@@ -147,7 +147,7 @@ fn further_templates_default_to_the_section_and_may_replace_all_of_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_template_is_said_by_its_number() {
+fn problems_of_a_template_name_its_number() {
     let file = "
         [docker]
         disk = 'much'
@@ -168,8 +168,8 @@ fn what_is_wrong_with_a_template_is_said_by_its_number() {
         "`docker.disk` in ",
         ": unknown key `memroy`; did you mean `memory`?",
         ": unknown key `http`; did you mean `",
-        ": `image` is needed",
-        ": `memory` must be a text in quotes",
+        ": `image` is required",
+        ": `memory` must be a string in quotes",
         "`pause` of template 2 in ",
         "`id` of template 2 in ",
         "`secret_env` of template 2 in ",
@@ -180,7 +180,7 @@ fn what_is_wrong_with_a_template_is_said_by_its_number() {
     assert_eq!(
         error.matches("`docker.disk`").count(),
         1,
-        "said once: {error}"
+        "reported once: {error}"
     );
     let error = load(Some("[docker]\ntemplates = 1\n"), &[]).unwrap_err();
     assert!(error.contains("[[docker.templates]]"), "{error}");
@@ -193,7 +193,7 @@ fn what_is_wrong_with_a_template_is_said_by_its_number() {
 }
 
 #[test]
-fn bad_values_are_named_with_what_is_expected() {
+fn problems_say_what_is_expected() {
     for (name, value, part) in [
         ("SOCKET", "ssh://host", "unix:///PATH"),
         ("SOCKET", "/var/run/docker.sock", "unix:///PATH"),
@@ -233,7 +233,7 @@ fn bad_values_are_named_with_what_is_expected() {
         let variable = format!("WORKSPACE_DOCKER__{name}");
         let error = load(None, &[(&variable, value)]).unwrap_err();
         assert!(error.contains(part), "{name}={value}: {error}");
-        // What goes together is reported once, by one of the keys.
+        // Keys that belong together are reported once, by one of them.
         let is_about =
             name.starts_with("REGISTRY") || error.contains(&variable) || name == "SECRET_ENV";
         assert!(is_about, "{name}={value}: {error}");
@@ -252,7 +252,7 @@ fn bad_values_are_named_with_what_is_expected() {
 }
 
 #[test]
-fn a_directory_that_is_mounted_may_be_worked_in() {
+fn the_working_directory_may_be_in_a_mount() {
     let variables = [
         ("WORKSPACE_DOCKER__WORKING_DIR", "/code/project"),
         ("WORKSPACE_DOCKER__MOUNTS", "/srv/code:/code"),
@@ -262,10 +262,10 @@ fn a_directory_that_is_mounted_may_be_worked_in() {
 }
 
 #[test]
-fn templates_that_are_shown_load_again() {
+fn printed_templates_load_again() {
     let file = "[[docker.templates]]\nid = 'a'\nimage = 'b'\nlifetime = '1d'\npids = 5\nread_only = true\n";
     let config = load(Some(file), &[]).unwrap();
-    let again = load(Some(config.shown()), &[]).unwrap();
-    let of = |config: &Config| format!("{:?}", config.docker.templates[1]);
-    assert_eq!(of(&again), of(&config), "{}", config.shown());
+    let again = load(Some(config.as_toml()), &[]).unwrap();
+    let template = |config: &Config| format!("{:?}", config.docker.templates[1]);
+    assert_eq!(template(&again), template(&config), "{}", config.as_toml());
 }

@@ -5,11 +5,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::*;
 use crate::compose;
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
+
+/// Time for the listener to react, with a wide margin.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> CallbackRoute {
     let mut all = vec![("HOME".into(), "/home/someone".into())];
@@ -23,7 +27,7 @@ fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Callba
 }
 
 #[test]
-fn containers_go_by_the_gateway_where_there_is_no_better_address() {
+fn containers_use_the_gateway_when_the_service_has_no_address_for_them() {
     for (in_containers, bound, base, needs_listener) in [
         (false, "127.0.0.1:3000", "http://127.0.0.1:3000/", false),
         (false, "0.0.0.0:3000", "http://127.0.0.1:3000/", false),
@@ -55,7 +59,7 @@ fn containers_go_by_the_gateway_where_there_is_no_better_address() {
     ] {
         let route = route(&[], in_containers, bound);
         assert_eq!(
-            (route.base.as_str(), route.needs_listener, route.doubt),
+            (route.base.as_str(), route.needs_listener, route.warning),
             (base, needs_listener, None),
             "{bound}"
         );
@@ -63,13 +67,13 @@ fn containers_go_by_the_gateway_where_there_is_no_better_address() {
 }
 
 #[test]
-fn a_configured_address_is_taken_and_a_loopback_one_doubted() {
+fn a_configured_url_is_used_and_a_loopback_one_gives_a_warning() {
     let with = |url: &str, in_containers| {
         let configured = [("WORKSPACE_SANDBOX__CALLBACK_URL", url)];
         route(&configured, in_containers, "127.0.0.1:3000")
     };
     let route = with("https://agents.example/base/", true);
-    assert_eq!((route.needs_listener, &route.doubt), (false, &None));
+    assert_eq!((route.needs_listener, &route.warning), (false, &None));
     assert_eq!(
         route.webhooks().unwrap().as_str(),
         "https://agents.example/base/api/v1/webhooks"
@@ -79,14 +83,14 @@ fn a_configured_address_is_taken_and_a_loopback_one_doubted() {
         "http://127.0.0.2",
         "http://[::1]:3000",
     ] {
-        assert!(with(url, true).doubt.is_some(), "{url}");
-        assert_eq!(with(url, false).doubt, None, "{url}");
+        assert!(with(url, true).warning.is_some(), "{url}");
+        assert_eq!(with(url, false).warning, None, "{url}");
     }
 }
 
 #[test]
 fn an_engine_on_another_machine_needs_a_configured_address() {
-    for (socket, is_doubted) in [
+    for (socket, has_warning) in [
         ("tcp://10.0.0.5:2375", true),
         ("tcp://127.0.0.1:2375", false),
         ("unix:///run/user/1000/docker.sock", false),
@@ -96,8 +100,8 @@ fn an_engine_on_another_machine_needs_a_configured_address() {
             true,
             "127.0.0.1:3000",
         );
-        assert_eq!(route.doubt.is_some(), is_doubted, "{socket}");
-        assert_eq!(route.needs_listener, !is_doubted, "{socket}");
+        assert_eq!(route.warning.is_some(), has_warning, "{socket}");
+        assert_eq!(route.needs_listener, !has_warning, "{socket}");
     }
 }
 
@@ -106,7 +110,8 @@ struct CallbackFixture {
     _data: TempDir,
     listener: CallbackListener,
     gateway: Arc<Mutex<Option<IpAddr>>>,
-    contact: mpsc::UnboundedSender<BackendReachability>,
+    lookup_count: watch::Receiver<usize>,
+    reachability: mpsc::UnboundedSender<BackendReachability>,
     tasks: BackgroundTasks,
     port: u16,
 }
@@ -132,11 +137,11 @@ impl CallbackFixture {
         let keys = (&store, compose::clock());
         let vault = compose::KeyFollower::start(&config, &dir, keys, "test".to_owned()).await;
         let (vault, _) = vault.unwrap();
-        let sandboxes = compose::open_sandboxes(&config, &variables, &host, None).await;
+        let sandboxes = compose::open_backend(&config, &variables, &host, None).await;
         let route = CallbackRoute::new(&config, true, config.http.bind);
         let tasks = BackgroundTasks::new(Handle::current());
         let disk = DiskSpace::new(&config);
-        let place = (config.http.bind, &route, &disk);
+        let parts = (config.http.bind, &route, &disk);
         let sandboxes = sandboxes.unwrap();
         let service = compose::service(
             &config,
@@ -145,7 +150,7 @@ impl CallbackFixture {
             &store,
             &sandboxes,
             tasks.clone(),
-            place,
+            parts,
         );
         let service = service.unwrap();
         let listener = CallbackListener {
@@ -157,29 +162,43 @@ impl CallbackFixture {
             tasks: tasks.clone(),
         };
         let gateway = Arc::<Mutex<Option<IpAddr>>>::default();
-        let told = Arc::clone(&gateway);
-        let asked: GatewayLookup = Arc::new(move || {
-            let told = *told.lock().unwrap();
-            Box::pin(async move { told })
+        let (lookups, lookup_count) = watch::channel(0);
+        let current = Arc::clone(&gateway);
+        let lookup: GatewayLookup = Arc::new(move || {
+            let current = *current.lock().unwrap();
+            lookups.send_modify(|count| *count += 1);
+            Box::pin(async move { current })
         });
-        let (contact, changes) = mpsc::unbounded();
-        tasks.spawn(listener.clone().keep(asked, changes.boxed()));
+        let (reachability, changes) = mpsc::unbounded();
+        tasks.spawn(listener.clone().follow_gateway(lookup, changes.boxed()));
         Self {
             _data: data,
             port: listener.port,
             listener,
             gateway,
-            contact,
+            lookup_count,
+            reachability,
             tasks,
         }
     }
 
-    fn gateway_is(&self, last: u8) {
+    /// Waits until the listener has asked that often for the gateway.
+    async fn wait_for_lookups(&self, expected: usize) {
+        let mut count = self.lookup_count.clone();
+        let reached = count.wait_for(|count| *count >= expected);
+        let reached = tokio::time::timeout(WAIT_TIMEOUT, reached).await;
+        assert!(
+            reached.is_ok(),
+            "fewer than {expected} look-ups of the gateway"
+        );
+    }
+
+    fn set_gateway(&self, last: u8) {
         *self.gateway.lock().unwrap() = Some(address(last));
     }
 
-    fn tell(&self, contact: BackendReachability) {
-        self.contact.unbounded_send(contact).unwrap();
+    fn send(&self, change: BackendReachability) {
+        self.reachability.unbounded_send(change).unwrap();
     }
 
     /// The status of a response; `None` without a listener.
@@ -193,12 +212,12 @@ impl CallbackFixture {
         answer.split(' ').nth(1).map(str::to_owned)
     }
 
-    async fn becomes(&self, last: u8, expected: Option<&str>) {
-        let given_up = tokio::time::Instant::now() + Duration::from_secs(30);
+    async fn wait_for_status(&self, last: u8, expected: Option<&str>) {
+        let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
         while self.status(last, "/alive").await.as_deref() != expected {
             assert!(
-                tokio::time::Instant::now() < given_up,
-                "{last}: never {expected:?}"
+                tokio::time::Instant::now() < deadline,
+                "{last}: the status never became {expected:?}"
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -216,17 +235,17 @@ fn free_port() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
-    let world = CallbackFixture::new().await;
-    world.tell(BackendReachability::Unreachable {
+async fn the_listener_follows_the_address_of_the_gateway() {
+    let fixture = CallbackFixture::new().await;
+    fixture.send(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });
-    assert_eq!(world.status(1, "/alive").await, None);
-    // The engine answers, and does not know its address yet.
-    world.tell(BackendReachability::Reachable);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    world.gateway_is(1);
-    world.becomes(1, Some("200")).await;
+    assert_eq!(fixture.status(1, "/alive").await, None);
+    // The engine answers, and does not report its gateway yet.
+    fixture.send(BackendReachability::Reachable);
+    fixture.wait_for_lookups(1).await;
+    fixture.set_gateway(1);
+    fixture.wait_for_status(1, Some("200")).await;
     for path in [
         "/api/v1/sandboxes/search",
         "/api/settings",
@@ -234,34 +253,35 @@ async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
         "/docs/",
     ] {
         assert_eq!(
-            world.status(1, path).await.as_deref(),
+            fixture.status(1, path).await.as_deref(),
             Some("404"),
             "{path}"
         );
     }
     let hook = "/api/v1/webhooks/conversations";
-    assert_eq!(world.status(1, hook).await.as_deref(), Some("405"));
+    assert_eq!(fixture.status(1, hook).await.as_deref(), Some("405"));
     // The engine returns with another address.
-    world.tell(BackendReachability::Unreachable {
+    fixture.send(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });
-    world.gateway_is(2);
-    world.tell(BackendReachability::Reachable);
-    world.becomes(2, Some("200")).await;
-    world.becomes(1, None).await;
-    world.listener.stop(true).await;
-    world.becomes(2, None).await;
-    assert!(world.tasks.stop(Duration::from_secs(10)).await);
+    fixture.set_gateway(2);
+    fixture.send(BackendReachability::Reachable);
+    fixture.wait_for_status(2, Some("200")).await;
+    fixture.wait_for_status(1, None).await;
+    fixture.listener.stop(true).await;
+    fixture.wait_for_status(2, None).await;
+    assert!(fixture.tasks.stop(Duration::from_secs(10)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taken_port_is_tried_again() {
-    let world = CallbackFixture::new().await;
-    let other = std::net::TcpListener::bind((address(3), world.port)).unwrap();
-    world.gateway_is(3);
-    world.tell(BackendReachability::Reachable);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+async fn listening_is_retried_while_the_port_is_taken() {
+    let fixture = CallbackFixture::new().await;
+    let other = std::net::TcpListener::bind((address(3), fixture.port)).unwrap();
+    fixture.set_gateway(3);
+    fixture.send(BackendReachability::Reachable);
+    // The second look-up follows the failed attempt to listen.
+    fixture.wait_for_lookups(2).await;
     drop(other);
-    world.becomes(3, Some("200")).await;
-    world.listener.stop(false).await;
+    fixture.wait_for_status(3, Some("200")).await;
+    fixture.listener.stop(false).await;
 }

@@ -1,0 +1,193 @@
+//! The environment of a sandbox: the image's variables, the template's, and then the service's own.
+//!
+//! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
+
+use std::collections::BTreeMap;
+
+use domain::sandbox::{AGENT_SERVER, SandboxLaunch};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::DockerSpec;
+
+/// Variables by name. Some values are keys, so all are treated as secret.
+pub(crate) type ContainerVariables = BTreeMap<String, SecretString>;
+
+/// The port of the VS Code server. Without the port, the server would only waste memory.
+const VSCODE: &str = "VSCODE";
+
+/// Whether the agent server waits for an init request.
+const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
+/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
+/// environment.
+const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
+
+/// Keys of the agent server.
+pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
+pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
+
+/// Not secret, and equal in all sandboxes.
+pub(crate) const FIXED: [(&str, &str); 11] = [
+    // Webhooks deliver an event within a second, in batches of at most five.
+    ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
+    ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
+    // A volume has one owner: a lease would only lock a restarted server out of its own conversations.
+    ("OH_LEASE_TTL_SECONDS", "0"),
+    ("OH_ENABLE_VNC", "0"),
+    // Preloading costs processor time and memory at each start and saves little at the first conversation.
+    ("OH_PRELOAD_TOOLS", "0"),
+    // Importing litellm must not ask the network for a price list.
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    // A pretty traceback blocks the agent server for seconds.
+    ("LOG_RICH_TRACEBACKS", "false"),
+    ("LOG_JSON", "true"),
+    ("PYTHONUNBUFFERED", "1"),
+    // The agent server types secrets into its terminal (`export NAME=value`); a shell history would write them to the disk.
+    ("HISTFILE", "/dev/null"),
+    // Git must fail instead of prompting, which would block until the command's time-out.
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
+/// All variables that are set in addition to the image's own.
+pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerVariables {
+    let mut all = ContainerVariables::new();
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
+    if spec.read_only {
+        // The image's own home is not writable.
+        set("HOME", spec.volume.clone());
+    }
+    for (name, value) in &spec.env {
+        set(name, value.clone());
+    }
+    for (name, value) in &spec.secret_env {
+        set(name, value.expose_secret().to_owned());
+    }
+    // Configuration cannot replace any variable from here on.
+    for (name, value) in FIXED {
+        set(name, value.to_owned());
+    }
+    set(SESSION_KEY, launch.session_key.expose_secret().to_owned());
+    set(SECRET_KEY, launch.secret_key.expose_secret().to_owned());
+    let webhooks = launch.webhook_url.as_str().trim_end_matches('/');
+    set("OH_WEBHOOKS_0_BASE_URL", webhooks.to_owned());
+    set("OH_WORKSPACE_PATH", spec.working_dir.clone());
+    for (name, file) in [
+        ("OH_CONVERSATIONS_PATH", "conversations"),
+        ("OH_PERSISTENCE_DIR", "persist"),
+        ("OH_BASH_EVENTS_DIR", "bash_events"),
+        // The default is a file in the workspace, which agents can write.
+        ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", "agent-server.json"),
+    ] {
+        set(name, format!("{}/{file}", spec.volume));
+    }
+    let vscode = spec.ports.iter().find(|port| port.name == VSCODE);
+    set(
+        "OH_ENABLE_VSCODE",
+        if vscode.is_some() { "1" } else { "0" }.to_owned(),
+    );
+    if let Some(vscode) = vscode {
+        set("OH_VSCODE_PORT", vscode.port.to_string());
+    }
+    for port in &spec.ports {
+        if port.name != VSCODE && port.name != AGENT_SERVER {
+            set(&port.name, port.port.to_string());
+        }
+    }
+    // A dormant server gets these and the session key at start: its web server reads the origins when it is created, and VS
+    // Code its token.
+    for (index, origin) in launch.cors_origins.iter().enumerate() {
+        set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
+    }
+    // Always set: a variable of the image or the template must not leave a sandbox dormant.
+    set(
+        DEFERRED_INIT,
+        if launch.dormant { "1" } else { "0" }.to_owned(),
+    );
+    if launch.dormant {
+        all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
+    use domain::id::{SandboxId, SpecId, UserId};
+    use url::Url;
+
+    use super::*;
+
+    fn launch() -> SandboxLaunch {
+        SandboxLaunch {
+            id: SandboxId::parse("s1").unwrap(),
+            owner: UserId::parse("alice").unwrap(),
+            spec: SpecId::parse("spec").unwrap(),
+            session_key: SecretString::from("session"),
+            secret_key: SecretString::from("secret"),
+            webhook_url: Url::parse("http://host.docker.internal:3000/api/v1/webhooks/").unwrap(),
+            cors_origins: vec!["https://app.test".to_owned()],
+            dormant: false,
+        }
+    }
+
+    #[test]
+    fn a_dormant_agent_server_lacks_only_the_variables_of_the_init_request() {
+        let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let cold = variables(&spec, &launch());
+        let dormant = SandboxLaunch {
+            dormant: true,
+            ..launch()
+        };
+        let dormant = variables(&spec, &dormant);
+        for (name, value) in &cold {
+            let actual = dormant.get(name).map(ExposeSecret::expose_secret);
+            let expected = match name.as_str() {
+                "OH_DEFERRED_INIT" => Some("1"),
+                name if name.starts_with(WEBHOOKS_PREFIX) => None,
+                _ => Some(value.expose_secret()),
+            };
+            assert_eq!(actual, expected, "{name}");
+        }
+        let value = |name: &str| cold.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("OH_DEFERRED_INIT"), Some("0"));
+        let seconds = value("OH_WEBHOOKS_0_FLUSH_DELAY").map(str::to_owned);
+        assert_eq!(seconds, Some(WEBHOOK_FLUSH_SECONDS.to_string()));
+        let batch = value("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE").map(str::to_owned);
+        assert_eq!(batch, Some(WEBHOOK_BATCH.to_string()));
+    }
+
+    #[test]
+    fn templates_cannot_override_variables_of_the_service() {
+        let mut spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let overridden = [
+            "OH_SESSION_API_KEYS_0",
+            "OH_LEASE_TTL_SECONDS",
+            "WORKER_1",
+            "CUSTOM",
+        ];
+        for name in overridden {
+            spec.env.insert(name.to_owned(), "plain".to_owned());
+            spec.secret_env
+                .insert(name.to_owned(), SecretString::from("hidden"));
+        }
+        let all = variables(&spec, &launch());
+        let value = |name: &str| all.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("CUSTOM"), Some("hidden"));
+        assert_eq!(value("OH_SESSION_API_KEYS_0"), Some("session"));
+        assert_eq!(value("OH_LEASE_TTL_SECONDS"), Some("0"));
+        assert_eq!(value("WORKER_1"), Some("8011"));
+        assert_eq!(value("OH_ENABLE_VSCODE"), Some("1"));
+        assert_eq!(value("OH_ALLOW_CORS_ORIGINS_0"), Some("https://app.test"));
+        assert_eq!(
+            value("OH_CONVERSATIONS_PATH"),
+            Some("/workspace/conversations")
+        );
+        let webhooks = "http://host.docker.internal:3000/api/v1/webhooks";
+        assert_eq!(value("OH_WEBHOOKS_0_BASE_URL"), Some(webhooks));
+        spec.ports.retain(|port| port.name == AGENT_SERVER);
+        let all = variables(&spec, &launch());
+        assert_eq!(
+            all.get("OH_ENABLE_VSCODE").map(ExposeSecret::expose_secret),
+            Some("0")
+        );
+    }
+}

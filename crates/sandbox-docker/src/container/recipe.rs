@@ -1,0 +1,135 @@
+//! The fingerprint of a cold start.
+
+use std::fmt::Write;
+
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{SandboxError, SandboxLaunch};
+use secrecy::SecretString;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use crate::backend::DockerInner;
+use crate::config::{DockerConfig, DockerSpec};
+use crate::container;
+use crate::engine::errors::EngineErrorKind;
+
+impl DockerInner {
+    /// The fingerprint for a configured template whose image exists.
+    pub(crate) async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
+        let spec = self.spec(id)?;
+        let response = self.engine.call("inspecting the image", |docker| {
+            docker.inspect_image(&spec.image)
+        });
+        let image = match response.await {
+            Ok(image) => image.id.unwrap_or_default(),
+            Err(error)
+                if matches!(
+                    error.kind,
+                    EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
+                ) =>
+            {
+                return Err(SandboxError::Unavailable {
+                    detail: format!(
+                        "the container engine does not have the image {} yet: the first start pulls it",
+                        spec.image
+                    ),
+                    source: None,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        fingerprint(&self.config, spec, &image)
+    }
+}
+
+/// Hashes the image and all settings of its container. Values that differ between sandboxes are placeholders.
+fn fingerprint(
+    config: &DockerConfig,
+    spec: &DockerSpec,
+    image: &str,
+) -> Result<String, SandboxError> {
+    let other = |error: Box<dyn std::error::Error + Send + Sync>| SandboxError::Other(error);
+    let webhook_url = Url::parse("http://recipe/").map_err(|error| other(error.into()))?;
+    let placeholder = SandboxLaunch {
+        id: SandboxId::parse("recipe").map_err(|error| other(error.into()))?,
+        owner: UserId::parse("recipe").map_err(|error| other(error.into()))?,
+        spec: spec.id.clone(),
+        session_key: SecretString::default(),
+        secret_key: SecretString::default(),
+        webhook_url,
+        cors_origins: Vec::new(),
+        dormant: false,
+    };
+    let body = container::body(config, spec, &placeholder, String::new(), None);
+    let body = serde_json::to_value(body).map_err(|error| other(error.into()))?;
+    let mut hash = Sha256::new();
+    hash.update(image);
+    hash.update([0]);
+    // The engine applies this setting where it can, so the container's own description lacks it.
+    hash.update(format!("{:?}", spec.resources.disk));
+    hash.update(sorted(body).to_string());
+    let mut text = String::new();
+    for byte in hash.finalize().iter().take(6) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+/// The same document with sorted keys.
+fn sorted(document: Value) -> Value {
+    match document {
+        Value::Object(map) => {
+            let mut pairs: Vec<_> = map.into_iter().collect();
+            pairs.sort_by(|a, b| a.0.cmp(&b.0));
+            let pairs = pairs.into_iter();
+            Value::Object(pairs.map(|(name, value)| (name, sorted(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use domain::id::HostId;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_of_a_container_changes_the_fingerprint_and_no_other_one_does() {
+        let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let instance = HostId::parse("host").unwrap();
+        let config = DockerConfig::new(instance, vec![spec.clone()]);
+        let recipe = |spec: &DockerSpec| fingerprint(&config, spec, "sha256:1").unwrap();
+        let first = recipe(&spec);
+        for _ in 0..20 {
+            assert_eq!(recipe(&spec.clone()), first);
+        }
+        let mut later = spec.clone();
+        later.idle_stop = None;
+        later.lifetime = None;
+        assert_eq!(recipe(&later), first);
+
+        let changes: [fn(&mut DockerSpec); 8] = [
+            |spec| drop(spec.env.insert("A".to_owned(), "1".to_owned())),
+            |spec| drop(spec.secret_env.insert("A".to_owned(), "canary".into())),
+            |spec| spec.resources.memory = None,
+            |spec| spec.resources.disk = None,
+            |spec| spec.command = None,
+            |spec| drop(spec.ports.pop()),
+            |spec| spec.read_only = true,
+            |spec| spec.pause = crate::config::PauseMode::Freeze,
+        ];
+        let mut all = BTreeSet::from([first, fingerprint(&config, &spec, "sha256:2").unwrap()]);
+        for change in changes {
+            let mut spec = spec.clone();
+            change(&mut spec);
+            all.insert(recipe(&spec));
+        }
+        assert_eq!(all.len(), 10, "{all:?}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Blocks the cloud's metadata addresses for sandboxes with the host's packet filter.
+//!
+//! Knows: `iptables`, and Docker's chain `DOCKER-USER` for rules of administrators, which all traffic of containers passes.
+
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use domain::crash_point;
+use tokio::process::Command;
+
+/// Credentials of the machine (AWS, Google, Azure and compatible clouds), and of its tasks (ECS, unless the host redirects
+/// the address before the filter).
+const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
+/// Docker's chain for rules of administrators.
+const CHAIN: &str = "DOCKER-USER";
+const NO_CHAIN: &str = "the engine does not use the chain DOCKER-USER of this host's packet filter";
+/// Time for one run, including the wait for the filter's lock (`-w`).
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_SECONDS: &str = "5";
+/// The engine removes its jump to the chain and restores it at the front whenever it creates any network (libnetwork's
+/// `EnsureJumpRule`). On a busy machine this takes a while.
+const MAX_ATTEMPTS: u32 = 10;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// The exit code of `iptables` when another program modifies the tables or holds their lock.
+const XTABLES_BUSY_EXIT_CODE: i32 = 4;
+/// The search path of a service often lacks the administrator's programs.
+const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
+
+/// Whether rules can be set here, as far as that is known without a bridge.
+pub(crate) async fn check_chain() -> Result<(), String> {
+    PacketFilter::of_host().check_chain().await
+}
+
+/// Blocks the addresses for this bridge. The error is for a person.
+pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
+    // A bridge that does not exist here is in another network namespace (a rootless or remote engine, a service in a
+    // container): rules set here would have no effect.
+    if !Path::new("/sys/class/net").join(bridge).exists() {
+        return Err("the bridge of the sandboxes' network is not on this host".to_owned());
+    }
+    PacketFilter::of_host().block(bridge, instance).await
+}
+
+/// Removes the rules. Idempotent.
+pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> {
+    PacketFilter::of_host().unblock(bridge, instance).await
+}
+
+/// The packet filter's command line.
+struct PacketFilter<'a> {
+    /// The search path of the program.
+    path: &'a str,
+}
+
+impl PacketFilter<'static> {
+    const fn of_host() -> Self {
+        Self { path: PATH }
+    }
+}
+
+impl PacketFilter<'_> {
+    async fn check_chain(&self) -> Result<(), String> {
+        for _ in 0..MAX_ATTEMPTS {
+            if self.succeeds(&["-C", "FORWARD", "-j", CHAIN]).await? {
+                return Ok(());
+            }
+            // An engine that does not use the filter creates no chain either.
+            if !self.succeeds(&["-S", CHAIN]).await? {
+                break;
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+        Err(NO_CHAIN.to_owned())
+    }
+
+    async fn block(&self, bridge: &str, instance: &str) -> Result<(), String> {
+        self.check_chain().await?;
+        for address in ADDRESSES {
+            let rule = rule(bridge, instance, address);
+            if !self.succeeds(&with_rule("-C", &rule)).await? {
+                self.run(&with_rule("-I", &rule)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn unblock(&self, bridge: &str, instance: &str) -> Result<(), String> {
+        for address in ADDRESSES {
+            let rule = rule(bridge, instance, address);
+            while self.succeeds(&with_rule("-C", &rule)).await? {
+                self.run(&with_rule("-D", &rule)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a check (`-C`, `-S`) succeeds.
+    async fn succeeds(&self, check: &[&str]) -> Result<bool, String> {
+        match self.run_with_retry(check).await? {
+            (Some(0), _) => Ok(true),
+            // No such rule or chain.
+            (Some(1 | 2), stderr) if !is_denied(&stderr) => Ok(false),
+            (_, stderr) => Err(stderr),
+        }
+    }
+
+    async fn run(&self, command: &[&str]) -> Result<(), String> {
+        match self.run_with_retry(command).await? {
+            (Some(0), _) => Ok(()),
+            (_, stderr) => Err(stderr),
+        }
+    }
+
+    /// Repeats a command once if another program holds the lock.
+    async fn run_with_retry(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
+        let (code, stderr) = self.iptables(arguments).await?;
+        if code != Some(XTABLES_BUSY_EXIT_CODE) || is_denied(&stderr) {
+            return Ok((code, stderr));
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+        self.iptables(arguments).await
+    }
+
+    /// The exit code, and the output on one line.
+    async fn iptables(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
+        let mut command = Command::new("iptables");
+        command
+            .args(["-w", LOCK_SECONDS])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.path)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        crash_point::before("running iptables");
+        let output = tokio::time::timeout(COMMAND_TIMEOUT, command.output()).await;
+        crash_point::after("running iptables");
+        let output = match output {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Err("the program iptables is not installed".to_owned());
+            }
+            Ok(Err(error)) => return Err(format!("cannot run iptables: {error}")),
+            Err(_) => return Err("iptables did not end within 10 s".to_owned()),
+        };
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok((output.status.code(), stderr.chars().take(300).collect()))
+    }
+}
+
+/// Reject rather than drop, so that requests fail at once. Only TCP, which serves credentials, and not port 53: on one
+/// cloud the address is also the machine's resolver.
+fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
+    let comment = format!("agent-workspace {instance}: no metadata");
+    [
+        CHAIN,
+        "-i",
+        bridge,
+        "-d",
+        address,
+        "-p",
+        "tcp",
+        "!",
+        "--dport",
+        "53",
+        "-m",
+        "comment",
+        "--comment",
+        &comment,
+        "-j",
+        "REJECT",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+fn with_rule<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {
+    let rule = rule.iter().map(String::as_str);
+    std::iter::once(command).chain(rule).collect()
+}
+
+fn is_denied(stderr: &str) -> bool {
+    stderr.contains("ermission denied") || stderr.contains("not permitted")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A fake `iptables` with the cases of a shell script over its arguments; `$n` is the number of the run. Without a
+    /// matching case, checks fail and other commands succeed. `succeeded` records the successful commands.
+    struct FakeIptables(TempDir);
+
+    impl FakeIptables {
+        fn new(cases: &str) -> Self {
+            let folder = TempDir::new().unwrap();
+            let program = folder.path().join("iptables");
+            let home = folder.path().display();
+            let script = format!(
+                "#!/bin/sh\nshift 2; cd {home}; echo >> runs; n=$(wc -l < runs)\ncase \"$*\" in\n{cases}\n\
+                 -C*) exit 1;;\nesac\necho \"$*\" >> succeeded\n"
+            );
+            fs::write(&program, script).unwrap();
+            fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+            Self(folder)
+        }
+
+        async fn block(&self) -> Result<(), String> {
+            let path = format!("{}:/usr/bin:/bin", self.0.path().display());
+            PacketFilter { path: &path }.block("aw-here", "here").await
+        }
+
+        /// The number of successful commands.
+        fn rules(&self) -> usize {
+            let succeeded = fs::read_to_string(self.0.path().join("succeeded")).unwrap_or_default();
+            succeeded
+                .lines()
+                .filter(|command| command.starts_with("-I"))
+                .count()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bridge_of_another_host_cannot_be_blocked() {
+        let cause = block("aw-nowhere", "here").await.unwrap_err();
+        assert!(cause.contains("is not on this host"), "{cause}");
+    }
+
+    #[tokio::test]
+    async fn blocking_waits_until_the_engine_restores_its_jump() {
+        let fake = FakeIptables::new("'-C FORWARD'*) test $n -ge 5; exit $?;;");
+        fake.block().await.unwrap();
+        assert_eq!(fake.rules(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_missing_chain_fails_at_once_and_a_missing_jump_after_retries() {
+        for (cases, runs) in [("-S*) exit 1;;", 2), ("", 2 * MAX_ATTEMPTS as usize)] {
+            let fake = FakeIptables::new(cases);
+            assert_eq!(fake.block().await.unwrap_err(), NO_CHAIN);
+            let runs_made = fs::read_to_string(fake.0.path().join("runs")).unwrap();
+            assert_eq!(
+                (runs_made.lines().count(), fake.rules()),
+                (runs, 0),
+                "{cases}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_lock_is_retried_once_and_a_denied_permission_is_not() {
+        let jump = "'-C FORWARD'*) exit 0;;";
+        let fake = FakeIptables::new(&format!("{jump}\n-I*) test $n -ne 3 || exit 4;;"));
+        fake.block().await.unwrap();
+        assert_eq!(fake.rules(), 2);
+
+        let fake = FakeIptables::new(&format!("{jump}\n-I*) echo no >&2; exit 4;;"));
+        assert_eq!(fake.block().await.unwrap_err(), "no");
+        let fake = FakeIptables::new("-C*) echo Permission denied >&2; test $n -gt 1 || exit 4;;");
+        assert_eq!(fake.block().await.unwrap_err(), "Permission denied");
+    }
+}

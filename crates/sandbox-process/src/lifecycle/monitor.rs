@@ -1,0 +1,352 @@
+//! Monitors the main process of every running sandbox: its exit, its log and its boot.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use domain::error::chain;
+use domain::id::SandboxId;
+use domain::sandbox::{BackendFact, BackendState, SandboxError};
+use secrecy::SecretString;
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::backend::ProcessInner;
+use crate::environment::SESSION_KEY_VARIABLE;
+use crate::errors::blocking;
+use crate::files::log_file;
+use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::lifecycle::observe::describe;
+use crate::lifecycle::start::ProcessStartPermit;
+use crate::processes::marker;
+use crate::processes::pidfd::{PidHandle, PidWatch};
+use crate::processes::proc::{self, ProcessKey};
+use crate::processes::spawn::PortReservation;
+
+/// Interval of checks of all log sizes.
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Interval of checks of a booting agent server.
+const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
+
+/// A monitored process.
+#[derive(Debug)]
+pub(crate) struct TrackedProcess {
+    key: ProcessKey,
+    /// Set before the service stops the process: its exit is then not reported.
+    is_exit_requested: Arc<AtomicBool>,
+    /// `true` when the process has exited and, if it is a child, is reaped.
+    ended: watch::Receiver<bool>,
+}
+
+/// How the exit of a main process is noticed.
+pub(crate) enum MainProcess {
+    /// A child of this process; waiting for it also reaps it.
+    Child(Box<Child>),
+    /// A child of an earlier service.
+    Adopted(PidWatch),
+}
+
+/// Held by a start until the agent server answers.
+pub(crate) struct BootInProgress {
+    pub(crate) port: u16,
+    pub(crate) permit: ProcessStartPermit,
+    pub(crate) reservation: PortReservation,
+}
+
+/// The state of a monitor.
+struct Monitor {
+    id: SandboxId,
+    key: ProcessKey,
+    keys: Vec<SecretString>,
+    is_exit_requested: Arc<AtomicBool>,
+    ended: watch::Sender<bool>,
+}
+
+impl ProcessInner {
+    /// Monitors a process, unless it is monitored already.
+    pub(crate) fn track(
+        self: &Arc<Self>,
+        id: SandboxId,
+        key: ProcessKey,
+        main: MainProcess,
+        keys: Vec<SecretString>,
+        booting: Option<BootInProgress>,
+    ) {
+        let is_exit_requested = Arc::new(AtomicBool::new(false));
+        let (ended, receiver) = watch::channel(false);
+        {
+            let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+            // A concurrent observation may adopt a child before its start gets here; the child's own monitor replaces that
+            // one.
+            let is_tracked = tracked.get(&id).is_some_and(|tracked| tracked.key == key);
+            if is_tracked && matches!(main, MainProcess::Adopted(_)) {
+                return;
+            }
+            let entry = TrackedProcess {
+                key,
+                is_exit_requested: Arc::clone(&is_exit_requested),
+                ended: receiver,
+            };
+            tracked.insert(id.clone(), entry);
+        }
+        let monitor = Monitor {
+            id,
+            key,
+            keys,
+            is_exit_requested,
+            ended,
+        };
+        let (inner, closed) = (Arc::clone(self), self.closed.clone());
+        self.runtime.spawn(async move {
+            closed
+                .run_until_cancelled(monitor.run(inner, main, booting))
+                .await;
+        });
+    }
+
+    /// Monitors a process of an earlier service, or of an operation whose end was not seen.
+    pub(crate) async fn track_adopted(
+        self: &Arc<Self>,
+        id: SandboxId,
+        key: ProcessKey,
+    ) -> Result<(), SandboxError> {
+        if self.tracked_key(&id) == Some(key) {
+            return Ok(());
+        }
+        let opened = blocking(move || {
+            let handle = PidHandle::open(key)?;
+            // The keys, to mask them in quotations of the log.
+            let names = [SESSION_KEY_VARIABLE, "OH_SECRET_KEY"];
+            let values = names
+                .iter()
+                .filter_map(|name| proc::initial_variable(key.pid, name));
+            io::Result::Ok((handle, values.map(SecretString::from).collect::<Vec<_>>()))
+        });
+        let opened = opened
+            .await?
+            .and_then(|(handle, keys)| Ok((handle.map(PidHandle::watch).transpose()?, keys)));
+        // `None`: it exited just now; the next observation notices that.
+        if let (Some(watch), keys) = opened.map_err(crate::errors::other)? {
+            tracing::info!(sandbox.id = %id, pid = key.pid, "sandbox {id} adopted");
+            self.track(id, key, MainProcess::Adopted(watch), keys, None);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tracked_key(&self, id: &SandboxId) -> Option<ProcessKey> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        tracked.get(id).map(|tracked| tracked.key)
+    }
+
+    /// Marks the exit of the monitored process as requested. The receiver becomes `true` at the exit.
+    pub(crate) fn request_exit(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracked = tracked.get(id)?;
+        tracked.is_exit_requested.store(true, Ordering::SeqCst);
+        Some(tracked.ended.clone())
+    }
+
+    /// A receiver that becomes `true` at the exit of the monitored process. `None` if no process runs.
+    pub(crate) fn exit_receiver(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        tracked.get(id).map(|tracked| tracked.ended.clone())
+    }
+
+    /// Truncates large logs regularly. Never returns. One task checks all logs, because a task per log would wake a thread
+    /// for each of them.
+    pub(crate) async fn truncate_large_logs(self: Arc<Self>) {
+        let mut ticks = interval(LOG_CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let inner = Arc::clone(&self);
+            // Fails only during shutdown.
+            let _ = blocking(move || inner.truncate_logs()).await;
+        }
+    }
+
+    /// Blocks.
+    fn truncate_logs(&self) {
+        let running: Vec<SandboxId> = {
+            let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+            tracked.keys().cloned().collect()
+        };
+        for id in running {
+            if let Err(error) =
+                log_file::truncate(&self.paths(&id).log_file(), self.config.log_bytes)
+            {
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot truncate a sandbox's log");
+            }
+        }
+    }
+
+    /// Forgets an exited process.
+    fn untrack(&self, id: &SandboxId, key: ProcessKey) {
+        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracked.get(id).is_some_and(|tracked| tracked.key == key) {
+            tracked.remove(id);
+        }
+    }
+}
+
+impl Monitor {
+    async fn run(
+        self,
+        inner: Arc<ProcessInner>,
+        mut main: MainProcess,
+        booting: Option<BootInProgress>,
+    ) {
+        let boot = async {
+            if let Some(booting) = booting {
+                hold_permit_until_boot(&inner, &self.id, booting).await;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let exit = tokio::select! {
+            exit = wait_for_exit(&mut main) => exit,
+            never = boot => match never {},
+        };
+        drop(main);
+        self.ended.send_replace(true);
+        if let Err(error) = self.report(&inner, &exit).await {
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot record the exit of a sandbox");
+        }
+        inner.untrack(&self.id, self.key);
+    }
+
+    /// Records and reports an unrequested exit, and ends the remaining processes.
+    async fn report(
+        &self,
+        inner: &Arc<ProcessInner>,
+        exit: &ProcessExit,
+    ) -> Result<(), SandboxError> {
+        if self.is_exit_requested.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _guard = inner.lock(&self.id).await?;
+        // An operation may have requested the exit while this task waited.
+        if self.is_exit_requested.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let state = inner.load(&self.id).await?;
+        // Under the lock, `starting` was left by an interrupted start (every other one has written `running` by now): the
+        // process that was found by its marker and monitored since is the one of that start.
+        let is_current = |state: &ProcessState| match state.phase {
+            LifecyclePhase::Running => state.process == Some(self.key),
+            LifecyclePhase::Starting => true,
+            _ => false,
+        };
+        if state.as_ref().is_some_and(|state| !is_current(state)) {
+            // Started again or stopped in the meantime: the current processes are not part of this exit.
+            return Ok(());
+        }
+        let marker = inner.marker(&self.id);
+        if let Err(error) = marker::kill_all(
+            &marker,
+            Some(self.key),
+            BTreeSet::new(),
+            inner.config.kill_limit,
+        )
+        .await
+        {
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot kill all processes of a crashed sandbox");
+        }
+        let Some(state) = state else {
+            let fact = BackendFact {
+                id: self.id.clone(),
+                state: BackendState::Absent,
+            };
+            let _ = inner.facts.send(fact);
+            return Ok(());
+        };
+        let (paths, keys, exit_text) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
+        let detail = blocking(move || describe(&exit_text, &paths, &keys)).await?;
+        tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} exited by itself", self.id);
+        let phase = LifecyclePhase::Exited {
+            detail: detail.clone(),
+        };
+        let stored = inner
+            .store(
+                &self.id,
+                &ProcessState {
+                    phase,
+                    process: None,
+                    ..state
+                },
+            )
+            .await;
+        let fact = BackendFact {
+            id: self.id.clone(),
+            state: BackendState::Exited { detail },
+        };
+        // There may be no watcher.
+        let _ = inner.facts.send(fact);
+        stored
+    }
+}
+
+/// How a main process exited.
+enum ProcessExit {
+    Status(ExitStatus),
+    /// Not a child: the kernel reports that it exited, not how.
+    Unknown,
+}
+
+impl std::fmt::Display for ProcessExit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => write!(f, "ended with exit code {code}"),
+                (None, Some(9)) => f.write_str("was killed (signal 9; perhaps memory ran out)"),
+                (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
+                (None, None) => f.write_str("ended"),
+            },
+            Self::Unknown => f.write_str("ended"),
+        }
+    }
+}
+
+async fn wait_for_exit(main: &mut MainProcess) -> ProcessExit {
+    match main {
+        MainProcess::Child(child) => child
+            .wait()
+            .await
+            .map_or(ProcessExit::Unknown, ProcessExit::Status),
+        MainProcess::Adopted(watch) => {
+            if let Err(error) = watch.exited().await {
+                tracing::warn!(error = %chain(&error), "cannot monitor a sandbox: its exit is noticed at the next periodic list");
+            }
+            ProcessExit::Unknown
+        }
+    }
+}
+
+/// Holds the start permit and the port until the agent server answers.
+async fn hold_permit_until_boot(
+    inner: &Arc<ProcessInner>,
+    id: &SandboxId,
+    booting: BootInProgress,
+) {
+    let BootInProgress {
+        port,
+        permit,
+        reservation,
+    } = booting;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // No event reports a new listener. The agent server accepts no connection before it is ready.
+    let listens = async {
+        while inner.prove(id, address).await.is_err() {
+            sleep(LISTENER_CHECK_INTERVAL).await;
+        }
+    };
+    let _ = timeout(inner.config.boot_limit, listens).await;
+    drop((permit, reservation));
+}

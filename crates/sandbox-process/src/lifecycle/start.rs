@@ -1,0 +1,249 @@
+//! Starts sandboxes: finds a running process, cleans up, spawns.
+//!
+//! ```text
+//!   state written      process              after a crash of the service here
+//!   (none, stopped)    -                    nothing happened
+//!   starting           may or may not be    found by marker and port, else cleaned up and spawned
+//!   running            pid + start time     adopted
+//! ```
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use domain::crash_point;
+use domain::id::SandboxId;
+use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
+use secrecy::ExposeSecret;
+use tokio::process::Child;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::backend::ProcessInner;
+use crate::environment;
+use crate::errors::{self, blocking};
+use crate::files::lock::SandboxFileLock;
+use crate::files::log_file;
+use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::lifecycle::monitor::{BootInProgress, MainProcess};
+use crate::lifecycle::stop::StopMode;
+use crate::processes::marker;
+use crate::processes::proc::{self, ProcessKey};
+use crate::processes::spawn::{self, PortReservation};
+
+/// A permit to use processor time for a start; `None` when the sandbox runs already.
+pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
+
+impl ProcessInner {
+    /// Waits in the queue of starts. A running sandbox does not queue.
+    pub(crate) async fn acquire_start_permit(
+        self: &Arc<Self>,
+        id: &SandboxId,
+    ) -> Result<ProcessStartPermit, SandboxError> {
+        let (state_file, marker) = (self.paths(id).state(), self.marker(id));
+        let main = blocking(move || {
+            ProcessState::load(&state_file).and_then(|state| state.running_process(&marker))
+        });
+        if main.await?.is_some() {
+            return Ok(None);
+        }
+        let permit = timeout(
+            self.config.turn_limit,
+            Arc::clone(&self.starts).acquire_owned(),
+        );
+        match permit.await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            // The semaphore is never closed, so this is the time-out.
+            _ => Err(SandboxError::TimedOut {
+                what: "waiting for a free start slot (sandbox.parallel_starts)",
+            }),
+        }
+    }
+
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        launch: SandboxLaunch,
+        command: Vec<OsString>,
+        permit: ProcessStartPermit,
+        _lock: SandboxFileLock,
+    ) -> Result<SandboxEndpoints, SandboxError> {
+        let id = launch.id.clone();
+        let former = self.prepare_paths(&id).await?;
+        if let Some(endpoints) = self.adopt(&launch, former.as_ref()).await? {
+            return Ok(endpoints);
+        }
+        // Processes of an earlier run (a tmux server, a shell) would hold sockets and files of the new one.
+        let marker = self.marker(&id);
+        marker::kill_all(&marker, None, BTreeSet::new(), self.config.kill_limit)
+            .await
+            .map_err(errors::removal_failed)?;
+
+        let reservation = self.reserve(&id, former.as_ref()).await?;
+        let port = reservation.port;
+        let boot = proc::boot_id().to_owned();
+        let mut state = ProcessState {
+            phase: LifecyclePhase::Starting,
+            port,
+            process: None,
+            boot,
+        };
+        self.store(&id, &state).await?;
+        let (child, key) = match self.spawn(&launch, command, port).await? {
+            Ok(spawned) => spawned,
+            Err(error) => {
+                self.server.forget();
+                state.phase = LifecyclePhase::Exited {
+                    detail: "the agent server's command could not be run".into(),
+                };
+                self.store(&id, &state).await?;
+                return Err(errors::spawn(error));
+            }
+        };
+        let keys = vec![launch.session_key, launch.secret_key];
+        let booting = BootInProgress {
+            port,
+            permit,
+            reservation,
+        };
+        self.track(
+            id.clone(),
+            key,
+            MainProcess::Child(Box::new(child)),
+            keys,
+            Some(booting),
+        );
+        state.phase = LifecyclePhase::Running;
+        state.process = Some(key);
+        // After a failure here the next start finds the running process by its marker.
+        self.store(&id, &state).await?;
+        tracing::info!(sandbox.id = %id, pid = key.pid, port, "sandbox {id} started");
+        self.endpoints(&id, port)
+    }
+
+    /// Spawns the agent server behind the launcher.
+    async fn spawn(
+        &self,
+        launch: &SandboxLaunch,
+        command: Vec<OsString>,
+        port: u16,
+    ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
+        let (paths, marker) = (self.paths(&launch.id), self.marker(&launch.id));
+        let program = command.first().cloned().unwrap_or_default();
+        let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        let search_path = environment::search_path(&program, &self.config.path);
+        let mut arguments = self.config.launcher.prefix();
+        arguments.extend(command);
+        arguments.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
+        arguments.push(port.to_string().into());
+        // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this runtime
+        // reap the child.
+        let runtime = self.runtime.clone();
+        blocking(move || {
+            let _runtime = runtime.enter();
+            check_program(&program, &search_path)?;
+            let log_file = log_file::open(&paths.log_file())?;
+            crash_point::around("process: spawning", || {
+                spawn::spawn(&arguments, &variables, &paths.root, log_file)
+            })
+        })
+        .await
+    }
+
+    async fn prepare_paths(&self, id: &SandboxId) -> Result<Option<ProcessState>, SandboxError> {
+        let (directories, paths) = (self.layout.clone(), self.paths(id));
+        let prepared = blocking(move || {
+            directories.create()?;
+            crash_point::around("process: making its directories", || paths.create())?;
+            io::Result::Ok(ProcessState::load(&paths.state()))
+        });
+        prepared.await?.map_err(errors::other)
+    }
+
+    /// Adopts the main process if it runs, was not being stopped and has the launch's session key. A process with another
+    /// key is stopped: it would refuse the service, and the replaced key would still open it.
+    async fn adopt(
+        self: &Arc<Self>,
+        launch: &SandboxLaunch,
+        former: Option<&ProcessState>,
+    ) -> Result<Option<SandboxEndpoints>, SandboxError> {
+        let id = &launch.id;
+        let Some(state) = former.cloned() else {
+            return Ok(None);
+        };
+        let marker = self.marker(id);
+        let recorded = state.clone();
+        let session_key = launch.session_key.clone();
+        let main = blocking(move || {
+            let main = match (&recorded.phase, recorded.process) {
+                (LifecyclePhase::Starting, None) if recorded.boot == proc::boot_id() => {
+                    marker::find_main(&marker, recorded.port)
+                }
+                (LifecyclePhase::Running, Some(_)) => recorded.running_process(&marker),
+                _ => None,
+            };
+            let key = main?;
+            let initial_key = proc::initial_variable(key.pid, environment::SESSION_KEY_VARIABLE);
+            Some((key, initial_key? == session_key.expose_secret()))
+        });
+        let Some((key, has_session_key)) = main.await? else {
+            return Ok(None);
+        };
+        if !has_session_key {
+            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key; restarting it");
+            self.end_processes(id, StopMode::Graceful).await?;
+            return Ok(None);
+        }
+        if state.process != Some(key) {
+            let state = ProcessState {
+                phase: LifecyclePhase::Running,
+                process: Some(key),
+                ..state.clone()
+            };
+            self.store(id, &state).await?;
+        }
+        self.track_adopted(id.clone(), key).await?;
+        self.endpoints(id, state.port).map(Some)
+    }
+
+    /// Reserves the previous port, unless it was in use then.
+    async fn reserve(
+        &self,
+        id: &SandboxId,
+        former: Option<&ProcessState>,
+    ) -> Result<PortReservation, SandboxError> {
+        let port = former.map(|state| state.port);
+        let log_file = self.paths(id).log_file();
+        let is_in_use = blocking(move || log_file::reports_port_in_use(&log_file)).await?;
+        PortReservation::new(port.filter(|_| !is_in_use)).map_err(|error| {
+            SandboxError::StartFailed {
+                detail: format!("this machine has no free port ({})", error.kind()),
+                source: Some(Box::new(error)),
+            }
+        })
+    }
+}
+
+/// Checks the program: behind the launcher, a missing program would only show as an exit. Blocks.
+pub(crate) fn check_program(program: &OsStr, search_path: &str) -> io::Result<()> {
+    let is_executable = |path: &Path| {
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let path = Path::new(program);
+    let exists = if path.components().count() > 1 {
+        is_executable(path)
+    } else {
+        std::env::split_paths(search_path).any(|dir| is_executable(&dir.join(path)))
+    };
+    let missing = || {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{} does not exist or is not executable", path.display()),
+        )
+    };
+    exists.then_some(()).ok_or_else(missing)
+}

@@ -1,0 +1,148 @@
+//! Stops and removes sandboxes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::crash_point;
+use domain::id::SandboxId;
+use domain::sandbox::SandboxError;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::backend::ProcessInner;
+use crate::errors::{self, blocking};
+use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::processes::marker;
+use crate::processes::pidfd::PidHandle;
+use crate::processes::proc::{self, ProcessKey};
+
+/// Whether the agent server may finish its work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopMode {
+    Graceful,
+    Immediate,
+}
+
+/// Time to reap an exited process.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl ProcessInner {
+    pub(crate) async fn stop(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
+        let _lock = self.lock_existing(id).await?;
+        self.end_processes(id, StopMode::Graceful).await
+    }
+
+    pub(crate) async fn remove(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
+        let _guard = match self.lock_existing(id).await {
+            Err(SandboxError::NotFound) => return Ok(()),
+            other => other?,
+        };
+        self.end_processes(id, StopMode::Immediate).await?;
+        let paths = self.paths(id);
+        let deleted = blocking(move || {
+            paths.delete()?;
+            crash_point::around("process: deleting its lock", || {
+                fs::remove_file(&paths.lock)
+            })
+        });
+        deleted.await?.map_err(errors::removal_failed)?;
+        tracing::info!(sandbox.id = %id, "sandbox {id} removed");
+        Ok(())
+    }
+
+    /// Locks a sandbox that has a directory or a process. Removes the lock file of a sandbox that has neither.
+    async fn lock_existing(
+        self: &Arc<Self>,
+        id: &SandboxId,
+    ) -> Result<crate::files::lock::SandboxFileLock, SandboxError> {
+        let lock = self.lock(id).await?;
+        let (paths, instance, sandbox) = (self.paths(id), self.config.instance.clone(), id.clone());
+        let exists = blocking(move || {
+            let exists = paths.root.exists()
+                || paths.short.exists()
+                || marker::has_processes(&instance, &sandbox);
+            if !exists {
+                let _ = fs::remove_file(&paths.lock);
+            }
+            exists
+        });
+        if exists.await? {
+            Ok(lock)
+        } else {
+            Err(SandboxError::NotFound)
+        }
+    }
+
+    /// Ends all processes and records that this was requested.
+    pub(crate) async fn end_processes(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        mode: StopMode,
+    ) -> Result<(), SandboxError> {
+        let marker = self.marker(id);
+        let former = self.load(id).await?;
+        let exit = self.request_exit(id);
+        let (state, mark) = (former.clone(), marker.clone());
+        let main = blocking(move || match state? {
+            state if state.process.is_none() && state.phase == LifecyclePhase::Starting => {
+                marker::find_main(&mark, state.port)
+            }
+            state => state.running_process(&mark),
+        });
+        let main = main.await?;
+        if let (Some(state), Some(_)) = (&former, main) {
+            // If the service crashes here, the process is not taken for a running sandbox again.
+            let stopping = ProcessState {
+                phase: LifecyclePhase::Stopping,
+                process: main,
+                ..state.clone()
+            };
+            self.store(id, &stopping).await?;
+        }
+        let mut known = BTreeSet::new();
+        if let (Some(main), StopMode::Graceful) = (main, mode) {
+            let mark = marker.clone();
+            known = blocking(move || marker::snapshot(&mark, main)).await?;
+            self.terminate(id, main).await.map_err(errors::other)?;
+        }
+        marker::kill_all(&marker, main, known, self.config.kill_limit)
+            .await
+            .map_err(errors::removal_failed)?;
+        if let Some(mut exit) = exit {
+            let reaped = timeout(REAP_TIMEOUT, exit.wait_for(|has_exited| *has_exited)).await;
+            if reaped.is_err() {
+                tracing::warn!(sandbox.id = %id, "the main process of a stopped sandbox was not reaped within 5 s");
+            }
+        }
+        let port = former.map_or(0, |state| state.port);
+        let stopped = ProcessState {
+            phase: LifecyclePhase::Stopped,
+            port,
+            process: None,
+            boot: proc::boot_id().to_owned(),
+        };
+        if self.paths(id).root.exists() {
+            self.store(id, &stopped).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends `SIGTERM` to the agent server alone, and waits for its last events.
+    async fn terminate(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
+        let Some(handle) = PidHandle::open(main)? else {
+            return Ok(());
+        };
+        crash_point::around("process: SIGTERM", || handle.signal(Signal::TERM))?;
+        // A frozen process would not handle the signal.
+        handle.signal(Signal::CONT)?;
+        let exit = handle.watch()?;
+        if timeout(self.config.grace, exit.exited()).await.is_err() {
+            let grace = self.config.grace.as_secs();
+            tracing::warn!(sandbox.id = %id, grace, "sandbox {id} does not stop in time; killing it");
+        }
+        Ok(())
+    }
+}

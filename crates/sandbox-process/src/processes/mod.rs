@@ -1,0 +1,8 @@
+//! Processes of this machine: finding, starting, signalling and proving them.
+
+mod endpoint;
+pub mod launcher;
+pub(crate) mod marker;
+pub(crate) mod pidfd;
+pub(crate) mod proc;
+pub(crate) mod spawn;

@@ -43,7 +43,10 @@ const LOOKED_UP: [&str; 7] = [
 
 /// All of it, with a look in the middle, after the crash, and at the end.
 pub(crate) async fn play(mut bench: CanaryBench) {
-    let (ann, bob) = (PlantedSecrets::odd("Ann"), PlantedSecrets::odd("Bob"));
+    let (ann, bob) = (
+        PlantedSecrets::with_special_characters("Ann"),
+        PlantedSecrets::with_special_characters("Bob"),
+    );
     let (annas, bobs) = (bench.town.user("Ann"), bench.town.user("Bob"));
     for (user, planted) in [(&annas, &ann), (&bobs, &bob)] {
         bench.town.plant(user, planted, MODEL, NOWHERE).await;

@@ -1,16 +1,16 @@
-//! Images that stand in for those of registries, made of the stub's image and of what this machine has.
+//! Images in place of those from registries, built from the stub's image and this machine's programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use acceptance::Engine;
 use acceptance::agent_server::built;
 use acceptance::engine::stub_image;
+use acceptance::{Engine, Postgres};
 
-/// Makes the database and serves it, as the official image does for these variables.
-const POSTGRES: &str = r#"data=/var/lib/postgresql/data
+/// Creates the database and serves it, as the official image does for these variables.
+const POSTGRES_ENTRYPOINT: &str = r#"data=/var/lib/postgresql/data
 if [ ! -s $data/PG_VERSION ]; then
   printf %s "$POSTGRES_PASSWORD" > /tmp/password
   initdb --pgdata $data --username "$POSTGRES_USER" --pwfile /tmp/password --auth scram-sha-256 --no-locale \
@@ -20,34 +20,34 @@ if [ ! -s $data/PG_VERSION ]; then
 fi
 exec postgres -D $data -c listen_addresses='*' -c fsync=off"#;
 
-/// By which everything that is made of an image here can be told.
+/// The label of every image that this suite builds.
 const LABEL: &str = "agent-workspace.packaging";
 
-/// Images of one test; removed at its end.
+/// Images of one test. Dropping this removes them.
 pub(crate) struct Images {
     pub(crate) engine: Engine,
     prefix: String,
-    made: Vec<String>,
+    names: Vec<String>,
 }
 
 impl Images {
-    /// With names that begin so.
+    /// Image names begin with `prefix`.
     pub(crate) fn new(prefix: &str) -> Self {
         Self {
             engine: Engine::shared(),
             prefix: prefix.to_owned(),
-            made: Vec::new(),
+            names: Vec::new(),
         }
     }
 
-    /// The name of an image that something else makes; it is removed, too.
-    pub(crate) fn name(&mut self, what: &str) -> String {
-        let name = format!("{}/{what}", self.prefix);
-        self.made.push(name.clone());
+    /// The name of an image that another program builds; it is removed, too.
+    pub(crate) fn name(&mut self, name: &str) -> String {
+        let name = format!("{}/{name}", self.prefix);
+        self.names.push(name.clone());
         name
     }
 
-    /// What the service is built in: its `cargo` hands over the program that was built beside this test.
+    /// The build image. Its `cargo` copies the program that was built beside this test.
     pub(crate) fn build(&mut self) -> String {
         let program = built("agent-workspace");
         let cargo = format!(
@@ -55,18 +55,18 @@ impl Images {
              cp {} target/release/agent-workspace",
             program.display()
         );
-        self.make("build", &[("cargo", &cargo), NO_PACKAGES], &[program], "")
+        self.build_image("build", &[("cargo", &cargo), NO_PACKAGES], &[program], "")
     }
 
-    /// What the service runs in.
+    /// The runtime image.
     pub(crate) fn runtime(&mut self) -> String {
         let libraries = libraries(&[built("agent-workspace")]);
-        self.make("runtime", &[NO_PACKAGES], &libraries, "")
+        self.build_image("runtime", &[NO_PACKAGES], &libraries, "")
     }
 
-    /// A Postgres server, from this machine's.
+    /// A Postgres image with this machine's server.
     pub(crate) fn postgres(&mut self) -> String {
-        let (home, share) = postgres();
+        let (home, share) = postgres_paths();
         let bin = home.join("bin");
         let programs: Vec<PathBuf> = ["initdb", "postgres", "pg_isready"]
             .map(|name| bin.join(name))
@@ -75,27 +75,32 @@ impl Images {
         let libraries = libraries(&programs);
         let zone = PathBuf::from("/usr/share/zoneinfo/UTC");
         let files = [programs, modules.into(), vec![share, zone], libraries].concat();
-        let recipe = format!(
+        let dockerfile = format!(
             "ENV PATH={}:/usr/bin:/bin\n\
              RUN mkdir -p /var/lib/postgresql/data /var/run/postgresql \
               && chown -R 10001 /var/lib/postgresql /var/run/postgresql\n\
              USER 10001\nENTRYPOINT [\"/usr/bin/serve\"]\n",
             bin.display()
         );
-        self.make("postgres", &[("serve", POSTGRES)], &files, &recipe)
+        self.build_image(
+            "postgres",
+            &[("serve", POSTGRES_ENTRYPOINT)],
+            &files,
+            &dockerfile,
+        )
     }
 
-    /// An image of the stub's with further scripts and files, by the classic builder: nothing else is needed.
-    fn make(
+    /// Builds an image from the stub's image with further scripts and files. The classic builder needs no other program.
+    fn build_image(
         &mut self,
-        what: &str,
+        name: &str,
         scripts: &[(&str, &str)],
         files: &[PathBuf],
-        recipe: &str,
+        dockerfile: &str,
     ) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let inside = dir.path().join("files");
-        let programs = inside.join("usr/bin");
+        let root = dir.path().join("files");
+        let programs = root.join("usr/bin");
         fs::create_dir_all(&programs).unwrap();
         for (name, script) in scripts {
             let file = programs.join(name);
@@ -105,37 +110,40 @@ impl Images {
         let mut copy = Command::new("cp");
         copy.args(["--recursive", "--dereference", "--parents"])
             .args(files);
-        assert!(copy.arg(&inside).status().unwrap().success(), "{files:?}");
-        let recipe = format!(
-            "FROM {}\nLABEL {LABEL}={}\nENTRYPOINT []\nENV PATH=/usr/local/bin:/usr/bin:/bin\nCOPY files /\n{recipe}",
+        assert!(copy.arg(&root).status().unwrap().success(), "{files:?}");
+        let dockerfile = format!(
+            "FROM {}\nLABEL {LABEL}={}\nENTRYPOINT []\nENV PATH=/usr/local/bin:/usr/bin:/bin\nCOPY files /\n{dockerfile}",
             stub_image(),
             self.prefix
         );
-        fs::write(dir.path().join("Dockerfile"), recipe).unwrap();
-        let name = self.name(what);
+        fs::write(dir.path().join("Dockerfile"), dockerfile).unwrap();
+        let name = self.name(name);
         let output = self
             .engine
             .command(&["build", "--quiet", "--tag", &name])
             .arg(dir.path())
             .env("DOCKER_BUILDKIT", "0")
             .output();
-        let output = output.expect("docker can be run");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "docker build of {what}: {said}");
+        let output = output.expect("cannot run docker");
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "docker build of {name}: {output_text}"
+        );
         name
     }
 }
 
-/// Debian's package manager, with everything installed already.
+/// A package manager that installs nothing, because everything is in the image.
 const NO_PACKAGES: (&str, &str) = ("apt-get", "exit 0");
 
 impl Drop for Images {
     fn drop(&mut self) {
         let remove = |image: &str| self.engine.try_docker(&["rmi", "--force", image]);
-        for image in self.made.iter().rev() {
+        for image in self.names.iter().rev() {
             let _ = remove(image);
         }
-        // The stage that the service was built in has no name. It has the label of what it was made from.
+        // The build stage has no name, but inherits the label of its base image.
         let label = format!("label={LABEL}={}", self.prefix);
         let list = [
             "images",
@@ -145,18 +153,18 @@ impl Drop for Images {
             "--filter",
             &label,
         ];
-        let nameless = self.engine.try_docker(&list).stdout;
-        for image in String::from_utf8_lossy(&nameless).lines() {
+        let unnamed = self.engine.try_docker(&list).stdout;
+        for image in String::from_utf8_lossy(&unnamed).lines() {
             let _ = remove(image);
         }
     }
 }
 
-/// What this machine loads with these programs, the loader included.
+/// The shared libraries of these programs, and the loader.
 fn libraries(programs: &[PathBuf]) -> Vec<PathBuf> {
     let output = Command::new("ldd").args(programs).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let paths = said.lines().filter_map(|line| {
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = output_text.lines().filter_map(|line| {
         let path = line.split_once("=>").map_or(line, |(_, path)| path);
         let (path, _) = path.trim().split_once(" (0x")?;
         path.starts_with('/').then(|| PathBuf::from(path))
@@ -164,18 +172,13 @@ fn libraries(programs: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = paths.collect();
     found.sort();
     found.dedup();
-    assert!(!found.is_empty(), "ldd finds no libraries: {said}");
+    assert!(!found.is_empty(), "ldd finds no libraries: {output_text}");
     found
 }
 
-/// Where Debian has the newest server, and its shared files.
-fn postgres() -> (PathBuf, PathBuf) {
-    let homes = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let homes = homes.flatten().map(|entry| entry.path());
-    let newest = homes
-        .filter(|home| home.join("bin/initdb").is_file())
-        .max()
-        .expect("a Postgres server is installed: `cargo xtask prepare` does so on Debian");
-    let share = Path::new("/usr/share/postgresql").join(newest.file_name().unwrap());
-    (newest, share)
+/// Debian's directories of the newest Postgres server and of its shared files.
+fn postgres_paths() -> (PathBuf, PathBuf) {
+    let home = Postgres::programs().parent().unwrap().to_owned();
+    let share = Path::new("/usr/share/postgresql").join(home.file_name().unwrap());
+    (home, share)
 }

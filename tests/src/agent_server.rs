@@ -1,4 +1,4 @@
-//! Which real agent servers the suites run against, and where they are installed.
+//! Releases of the real agent server, installed programs, and the environment of the suites.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// A release of the agent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// The line of deployed front ends.
+    /// The release that deployed front ends use.
     V1_34_0,
-    /// The newest that was tested.
+    /// The newest tested release.
     V1_58_0,
 }
 
@@ -22,12 +22,11 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// The command for `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND`: that of the variable
-    /// `ACCEPTANCE_AGENT_SERVER_<version>` (the Python of an installation), else the one that `cargo xtask prepare` wrote
-    /// below the target directory.
+    /// The command for `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND`. Uses the Python that the variable
+    /// `ACCEPTANCE_AGENT_SERVER_<version>` names, else the command that `cargo xtask prepare` wrote below the target directory.
     ///
     /// # Panics
-    /// When there is none. A suite that cannot run has failed; it is never passed over.
+    /// When neither exists: a suite that cannot run fails, it is never skipped.
     #[must_use]
     pub fn command(self) -> String {
         let variable = format!(
@@ -38,30 +37,30 @@ impl Version {
             return format!("{python} -m openhands.agent_server");
         }
         let name = format!("agent-server-{self}.command");
-        configured_command(&name).unwrap_or_else(|places| {
+        configured_command(&name).unwrap_or_else(|paths| {
             panic!(
                 "agent server {self} is not installed: run `cargo xtask prepare`, which installs it, or set {variable} \
-                 to the python of an environment that has openhands-agent-server {self} (looked for {places:?})"
+                 to the python of an environment that has openhands-agent-server {self} (looked for {paths:?})"
             )
         })
     }
 }
 
-/// What `cargo xtask prepare` wrote below the target directory under this name; otherwise where it was looked for.
+/// The content of a file that `cargo xtask prepare` wrote below the target directory; the searched paths if there is none.
 pub(crate) fn configured_command(name: &str) -> Result<String, Vec<PathBuf>> {
     let targets = target_dirs();
-    let places = targets
+    let paths = targets
         .iter()
         .map(|target| target.join("acceptance").join(name));
-    let places: Vec<PathBuf> = places.collect();
-    let texts = places
+    let paths: Vec<PathBuf> = paths.collect();
+    let texts = paths
         .iter()
         .filter_map(|file| std::fs::read_to_string(file).ok());
     let mut texts = texts.map(|text| text.trim().to_owned());
-    texts.find(|text| !text.is_empty()).ok_or(places.clone())
+    texts.find(|text| !text.is_empty()).ok_or(paths.clone())
 }
 
-/// A variable of the environment that says something.
+/// A non-empty variable of the environment.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where the suites read their environment"
@@ -73,7 +72,7 @@ pub fn variable_of(name: &str) -> Option<String> {
         .filter(|value| !value.trim().is_empty())
 }
 
-/// The target directory that this test was built in, and the default one.
+/// The target directory of this test, and the default one.
 fn target_dirs() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let default = here.parent().unwrap_or(here).join("target");
@@ -87,10 +86,10 @@ fn target_dirs() -> Vec<PathBuf> {
 /// A program that was built beside this test, in `target/<profile>`.
 ///
 /// # Panics
-/// When it is not there.
+/// When it does not exist.
 #[must_use]
 pub fn built(program: &str) -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a file");
+    let exe = std::env::current_exe().expect("cannot find this test's program");
     let file = exe
         .ancestors()
         .skip(1)

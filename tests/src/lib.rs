@@ -1,25 +1,22 @@
 //! Test harness of the black-box suites: the real binary, real or stub agent servers, a scripted model.
 //!
-//! It knows the service as a program and over HTTP, processes through `/proc`, and containers through Docker's own
-//! program. It must never know our crates, but for the one that others write clients with.
+//! It uses the service as a program and over HTTP, processes through `/proc`, and containers through Docker's own program. It
+//! depends on no other crate of the workspace than `client`.
 
 pub mod agent_server;
 pub mod canaries;
 pub mod client;
-pub mod engine;
+pub mod fakes;
 pub mod figures;
-pub mod git_server;
 pub mod hostile;
-pub mod postgres;
 pub mod processes;
-pub mod proxy;
-pub mod scripted_acp;
-pub mod scripted_llm;
-pub mod scripted_mcp;
+pub mod servers;
 pub mod service;
-pub mod stub;
 pub mod wait;
 pub mod world;
+
+pub use fakes::{git_server, scripted_acp, scripted_llm, scripted_mcp, stub};
+pub use servers::{engine, postgres, proxy};
 
 pub use agent_server::Version;
 pub use client::Client;
@@ -32,9 +29,9 @@ pub use service::{Builder, Sandboxing, Service};
 pub use stub::Stub;
 pub use world::World;
 
-/// Tells the person who watches the suites something; never a condition of a test.
+/// Prints a line on standard error for the person who runs the suites.
 pub fn print_line(text: &str) {
     use std::io::Write as _;
-    // Nobody watches when standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

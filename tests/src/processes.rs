@@ -1,4 +1,4 @@
-//! Processes of sandboxes, seen through `/proc`: by the marker in their environment, or by the container they are in.
+//! Processes of sandboxes in `/proc`, found by the marker in their environment or by their container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::process::{
     Pid, Resource, Signal, getrlimit, kill_process, setpriority_process, setrlimit,
 };
 
-/// The variable that every process of a sandbox carries: `<installation>/<sandbox>`.
+/// The variable that marks every process of a sandbox: `<installation>/<sandbox>`.
 const MARKER: &str = "AGENT_WORKSPACE_SANDBOX";
 
 /// A living process.
@@ -17,19 +17,19 @@ const MARKER: &str = "AGENT_WORKSPACE_SANDBOX";
 pub struct Process {
     /// Process id.
     pub pid: i32,
-    /// The sandbox that the marker names.
+    /// The sandbox.
     pub sandbox: String,
-    /// The words of its command.
+    /// The arguments of its command.
     pub arguments: Vec<String>,
-    /// Whether it may be what the sandbox is there for: it leads a session (tmux does, too), or in a container it is the
-    /// first, or a child of the init program that is.
+    /// Whether it may be the sandbox's main process: the leader of a session (as is tmux), or in a container the first process or a
+    /// child of the init program.
     pub is_main: bool,
-    /// Its environment when it was started, as far as we may read it.
+    /// Its initial environment, if it can be read.
     pub environment: Vec<(String, String)>,
 }
 
 impl Process {
-    /// Whether this is the agent server itself, and not something that it started.
+    /// Whether this is the agent server itself, not one of its children.
     #[must_use]
     pub fn is_agent_server(&self) -> bool {
         let has = |word: &str| self.arguments.iter().any(|argument| argument == word);
@@ -43,9 +43,8 @@ impl Process {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Lowers its priority. Where the kernel groups processes by session (`autogroup`), a nice value counts only within
-    /// the session, and each sandbox has one of its own: then the session is lowered, too. A process that has just ended is
-    /// fine.
+    /// Lowers its priority, and that of its session: with `autogroup`, a nice value counts only within the session. Ignores a
+    /// process that has ended.
     pub fn lower_priority(&self, niceness: i32) {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return;
@@ -57,10 +56,10 @@ impl Process {
         );
     }
 
-    /// Sends a signal. A process that has just ended is fine.
+    /// Sends a signal. Ignores a process that has ended.
     ///
     /// # Panics
-    /// When we may not: processes in containers are often root's.
+    /// Without permission: processes in containers often belong to root.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
             let sent = kill_process(pid, signal);
@@ -73,13 +72,13 @@ impl Process {
     }
 }
 
-/// All living processes of sandboxes whose home is below `data`. Zombies have no environment and do not count.
+/// All living processes of sandboxes whose home is below `data`, without zombies, which have no environment.
 #[must_use]
 pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
     pids()
         .into_iter()
         .filter_map(|pid| {
-            let environment = variables(pid)?;
+            let environment = environment_of(pid)?;
             let value = |key: &str| environment.iter().find(|(name, _)| name == key);
             let (_, marker) = value(MARKER)?;
             if !value("HOME").is_some_and(|(_, home)| Path::new(home).starts_with(data)) {
@@ -88,7 +87,7 @@ pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
             Some(Process {
                 pid,
                 sandbox: marker.rsplit('/').next().unwrap_or_default().to_owned(),
-                arguments: words(&read(pid, "cmdline")?),
+                arguments: nul_separated(&read(pid, "cmdline")?),
                 is_main: session(pid) == Some(pid),
                 environment,
             })
@@ -96,52 +95,52 @@ pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
         .collect()
 }
 
-/// Programs that only start and wait for others, as engines put them into containers.
-const INITS: [&str; 3] = ["docker-init", "tini", "catatonit"];
+/// Init programs that engines put into containers.
+const INIT_PROGRAMS: [&str; 3] = ["docker-init", "tini", "catatonit"];
 
-/// All living processes in containers: pairs of a container's full id and its sandbox.
+/// All living processes in `containers`, which are pairs of a full id and a sandbox.
 #[must_use]
 pub fn in_containers(containers: &[(String, String)]) -> Vec<Process> {
     let mut found = Vec::new();
     for pid in pids() {
-        let Some(groups) = read(pid, "cgroup") else {
+        let Some(cgroups) = read(pid, "cgroup") else {
             continue;
         };
-        let groups = String::from_utf8_lossy(&groups).into_owned();
-        let of = containers
+        let cgroups = String::from_utf8_lossy(&cgroups).into_owned();
+        let container = containers
             .iter()
-            .find(|(id, _)| groups.contains(id.as_str()));
-        let arguments = read(pid, "cmdline").map(|line| words(&line));
+            .find(|(id, _)| cgroups.contains(id.as_str()));
+        let arguments = read(pid, "cmdline").map(|line| nul_separated(&line));
         // Zombies have no command.
-        if let (Some((_, sandbox)), Some(arguments)) = (of, arguments)
+        if let (Some((_, sandbox)), Some(arguments)) = (container, arguments)
             && !arguments.is_empty()
         {
             found.push(Process {
                 pid,
                 sandbox: sandbox.clone(),
-                is_main: is_first(pid, &arguments),
+                is_main: is_main_in_container(pid, &arguments),
                 arguments,
-                environment: variables(pid).unwrap_or_default(),
+                environment: environment_of(pid).unwrap_or_default(),
             });
         }
     }
     found
 }
 
-/// Whether a process is the first one of its container that is no init program.
-fn is_first(pid: i32, arguments: &[String]) -> bool {
+/// Whether a process is the first one of its container, except for the init program.
+fn is_main_in_container(pid: i32, arguments: &[String]) -> bool {
     let program = arguments
         .first()
         .and_then(|program| program.rsplit('/').next());
-    if program.is_some_and(|program| INITS.contains(&program)) {
+    if program.is_some_and(|program| INIT_PROGRAMS.contains(&program)) {
         return false;
     }
     let parent = stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
-    is_number_one(pid) || parent.is_some_and(is_number_one)
+    is_pid_one_in_container(pid) || parent.is_some_and(is_pid_one_in_container)
 }
 
-/// Whether it has the number 1 in a container.
-fn is_number_one(pid: i32) -> bool {
+/// Whether its process id in a container is 1.
+fn is_pid_one_in_container(pid: i32) -> bool {
     let status = read(pid, "status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status).into_owned();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -149,7 +148,7 @@ fn is_number_one(pid: i32) -> bool {
     numbers.next() == Some("1") && numbers.next().is_some()
 }
 
-/// Children of a process that have ended and that it has not waited for.
+/// Ended children of a process that it has not waited for.
 #[must_use]
 pub fn zombies_of(parent: u32) -> Vec<i32> {
     let is_zombie = |pid: &i32| {
@@ -166,15 +165,14 @@ pub fn zombies_of(parent: u32) -> Vec<i32> {
 pub fn command_lines() -> Vec<String> {
     let lines = pids()
         .into_iter()
-        .filter_map(|pid| Some(words(&read(pid, "cmdline")?).join(" ")));
+        .filter_map(|pid| Some(nul_separated(&read(pid, "cmdline")?).join(" ")));
     lines.collect()
 }
 
-/// What git's processes on this machine, and those that they have started, show of themselves: their commands and
-/// environments, as long as they live.
+/// Commands and environments of git's processes on this machine and of their children.
 #[must_use]
 pub fn git_and_children() -> Vec<String> {
-    let arguments = |pid: i32| words(&read(pid, "cmdline").unwrap_or_default());
+    let arguments = |pid: i32| nul_separated(&read(pid, "cmdline").unwrap_or_default());
     let is_git = |pid: i32| {
         let arguments = arguments(pid);
         let program = arguments.first().and_then(|it| it.rsplit('/').next());
@@ -184,18 +182,18 @@ pub fn git_and_children() -> Vec<String> {
     let pids = pids().into_iter();
     let pids = pids.filter(|pid| is_git(*pid) || parent(*pid).is_some_and(is_git));
     let shown = pids.map(|pid| {
-        let environment = words(&read(pid, "environ").unwrap_or_default());
+        let environment = nul_separated(&read(pid, "environ").unwrap_or_default());
         [arguments(pid), environment].concat().join(" ")
     });
     shown.collect()
 }
 
-/// The processes whose command has a word that begins with this text, or holds it behind an equals sign.
+/// The processes with an argument that begins with this text, or has it after an equals sign.
 #[must_use]
 pub fn mentioning(text: &str) -> Vec<i32> {
     let mentions = |pid: &i32| {
         let words = read(*pid, "cmdline")
-            .map(|line| words(&line))
+            .map(|line| nul_separated(&line))
             .unwrap_or_default();
         let mut values = words
             .iter()
@@ -214,24 +212,23 @@ pub fn resident(pid: u32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Raises the limit of open files of this process, and with it that of the services that it starts: a connection takes one
-/// of each.
+/// Raises the limit of open files of this process and of the services that it starts.
 ///
 /// # Panics
-/// When not even the soft limit may be raised.
+/// When even the soft limit cannot be raised.
 pub fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
-    let enough = limit.maximum.map(|maximum| maximum.max(65_536));
-    (limit.current, limit.maximum) = (enough, enough);
+    let hard_limit = limit.maximum.map(|maximum| maximum.max(65_536));
+    (limit.current, limit.maximum) = (hard_limit, hard_limit);
     if setrlimit(Resource::Nofile, limit).is_err() {
         // Only root may raise the hard one.
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit).expect("a soft limit may be raised");
+        setrlimit(Resource::Nofile, limit).expect("cannot raise the soft limit of open files");
     }
 }
 
-/// What a process started and did not leave behind.
+/// The children of a process.
 #[must_use]
 pub fn children_of(parent: u32) -> Vec<u32> {
     let parent = parent.to_string();
@@ -240,17 +237,17 @@ pub fn children_of(parent: u32) -> Vec<u32> {
     pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
 }
 
-/// What a process has used of the processors so far.
+/// Processor time that a process has used so far.
 #[must_use]
 pub fn processor_time(pid: u32) -> Option<Duration> {
     let fields = stat(i32::try_from(pid).ok()?)?;
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // What user and kernel took (`utime`, `stime`), in hundredths of a second on every Linux.
+    // `utime` and `stime`, in hundredths of a second on every Linux.
     Some(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
 fn pids() -> Vec<i32> {
-    let entries = fs::read_dir("/proc").expect("/proc is there");
+    let entries = fs::read_dir("/proc").expect("cannot read /proc");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter_map(|name| name.parse().ok()).collect()
 }
@@ -259,7 +256,7 @@ fn read(pid: i32, file: &str) -> Option<Vec<u8>> {
     fs::read(PathBuf::from(format!("/proc/{pid}/{file}"))).ok()
 }
 
-fn words(bytes: &[u8]) -> Vec<String> {
+fn nul_separated(bytes: &[u8]) -> Vec<String> {
     bytes
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
@@ -267,8 +264,8 @@ fn words(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-fn variables(pid: i32) -> Option<Vec<(String, String)>> {
-    let pairs = words(&read(pid, "environ")?);
+fn environment_of(pid: i32) -> Option<Vec<(String, String)>> {
+    let pairs = nul_separated(&read(pid, "environ")?);
     let split = |pair: &String| {
         let (name, value) = pair.split_once('=')?;
         Some((name.to_owned(), value.to_owned()))
@@ -276,7 +273,7 @@ fn variables(pid: i32) -> Option<Vec<(String, String)>> {
     Some(pairs.iter().filter_map(split).collect())
 }
 
-/// The fields after the name: state, parent, group, session, …
+/// The fields of `/proc/<pid>/stat` after the name: state, parent, group, session, …
 fn stat(pid: i32) -> Option<Vec<String>> {
     let text = String::from_utf8_lossy(&read(pid, "stat")?).into_owned();
     let (_, rest) = text.rsplit_once(')')?;

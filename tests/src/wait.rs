@@ -1,15 +1,15 @@
-//! Waiting for what happens in another process: asked again and again, under a deadline.
+//! Waits for states of other processes, by polling under a deadline.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Pause between two questions. Short, because suites wait often; an answer costs a millisecond or two.
+/// Short, because suites wait often, and one poll costs a millisecond or two.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Asks until there is an answer.
+/// Polls until `ask` returns a value.
 ///
 /// # Panics
-/// When there is none within `limit`; the message says what was waited for.
+/// When none comes within `limit`; the message names `what`.
 pub async fn wait_for<T, F>(what: &str, limit: Duration, mut ask: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -27,7 +27,7 @@ where
     }
 }
 
-/// The same for a condition that is looked up without waiting.
+/// Polls until a condition is true.
 ///
 /// # Panics
 /// As [`wait_for`].
@@ -37,4 +37,13 @@ pub async fn wait_until(what: &str, limit: Duration, mut is_true: impl FnMut() -
         async move { answer }
     })
     .await;
+}
+
+/// Awaits `work` under a deadline.
+///
+/// # Panics
+/// When it is not done within `limit`; the message names `what`.
+pub async fn within<T>(what: &str, limit: Duration, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(limit, work).await;
+    done.unwrap_or_else(|_| panic!("not done within {limit:?}: {what}"))
 }

@@ -1,4 +1,4 @@
-//! A service whose sandboxes run the stub: what fault suites begin with.
+//! A service whose sandboxes run the stub agent server.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use serde_json::Value;
 use crate::wait::{wait_for, wait_until};
 use crate::{Builder, Client, Sandboxing, Service, Stub};
 
-/// Everything that the service does by itself sooner or later: a reconciler's pass, a relist.
+/// For everything that the service does by itself sooner or later, such as a pass of the reconciler.
 pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A service, its first user, and the stub in its sandboxes. Dropped in this order: the service ends what it runs before
-/// the stub's directory goes.
+/// A service, its first user, and the stub in its sandboxes. Fields are dropped in order: the service removes its sandboxes before
+/// the stub's directory is removed.
 pub struct World {
     /// The service.
     pub service: Service,
-    /// The first user, who has a model.
+    /// The first user, with a model in the settings.
     pub user: Client,
     /// The stub.
     pub stub: Stub,
 }
 
 impl World {
-    /// Process sandboxes, with these faults of the stub.
+    /// Starts a service with process sandboxes and these faults of the stub.
     pub async fn with(faults: &str) -> Self {
         Self::configured(faults, |builder| builder).await
     }
 
-    /// The same with a service that is configured further.
+    /// Starts such a service with further configuration.
     pub async fn configured(faults: &str, configure: impl FnOnce(Builder) -> Builder) -> Self {
         Self::on(&Sandboxing::Process, faults, configure).await
     }
 
-    /// The same with this kind of sandboxes.
+    /// Starts such a service with this kind of sandboxes.
     pub async fn on(
         sandboxing: &Sandboxing,
         faults: &str,
@@ -50,19 +50,19 @@ impl World {
         }
     }
 
-    /// Neither a process nor a file, a container, a volume or a row of a sandbox is left.
+    /// Waits until no process, file, container, volume or row of a sandbox is left.
     ///
     /// # Panics
-    /// When something is left after a while.
+    /// When something is left in the end.
     pub async fn assert_nothing_left(&self) {
         wait_for(
-            "the end of the sandbox's row",
+            "the removal of all rows of sandboxes",
             RECONCILE_TIMEOUT,
             || async { self.user.sandboxes().await.is_empty().then_some(()) },
         )
         .await;
         wait_until(
-            "the end of its processes and files",
+            "the removal of all processes and files of sandboxes",
             RECONCILE_TIMEOUT,
             || self.service.processes().is_empty() && self.service.sandbox_directories().is_empty(),
         )
@@ -71,24 +71,24 @@ impl World {
     }
 }
 
-/// The stub calls no model, but a start needs one.
+/// Stores a model, which a start needs although the stub calls none.
 pub async fn configure_model(user: &Client) {
     user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
         .await;
 }
 
-/// How many messages of the user are in a log.
+/// The number of the user's messages among events.
 #[must_use]
-pub fn said_by_user(events: &[Value]) -> usize {
+pub fn count_user_messages(events: &[Value]) -> usize {
     let messages = events
         .iter()
         .filter(|event| event["kind"] == "MessageEvent" && event["source"] == "user");
     messages.count()
 }
 
-/// How often a run came to its end.
+/// The number of finished runs among events.
 #[must_use]
-pub fn finishes(events: &[Value]) -> usize {
+pub fn count_finished_runs(events: &[Value]) -> usize {
     let ends = events.iter().filter(|event| event["tool_name"] == "finish");
     ends.count()
 }

@@ -1,4 +1,4 @@
-//! Hosts of git providers that users name: which of them the service calls, and what it tells of them.
+//! Hosts of git providers that users name: which ones the service calls, and with which token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,26 +8,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-const ALLOW: &str = "WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS";
+const ALLOW_PRIVATE_HOSTS: &str = "WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS";
 const TOKEN: &str = "glpat-canary-of-this-test";
 const REPOSITORIES: &str = "/api/v1/git/repositories/search?provider=gitlab";
-/// Repositories of the provider.
-const TOTAL: usize = 25;
+const REPOSITORY_COUNT: usize = 25;
 
-/// A small GitLab in this process.
+/// A fake GitLab in this process.
 struct Gitlab {
     port: u16,
-    heads: Arc<Mutex<Vec<String>>>,
+    request_heads: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
 }
 
 impl Gitlab {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        let heads = Arc::<Mutex<Vec<String>>>::default();
-        let seen = Arc::clone(&heads);
+        let listener = listener.expect("cannot bind a free port");
+        let port = listener
+            .local_addr()
+            .expect("the listener has no address")
+            .port();
+        let request_heads = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&request_heads);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             while let Ok((mut socket, _)) = listener.accept().await {
@@ -38,7 +40,7 @@ impl Gitlab {
                     }
                 }
                 let head = String::from_utf8_lossy(&head).into_owned();
-                let answer = answer(&head);
+                let answer = response_to(&head);
                 seen.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(head);
@@ -47,20 +49,20 @@ impl Gitlab {
         });
         Self {
             port,
-            heads,
+            request_heads,
             _tasks: tasks,
         }
     }
 
-    fn heads(&self) -> Vec<String> {
-        self.heads
+    fn request_heads(&self) -> Vec<String> {
+        self.request_heads
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 }
 
-fn answer(head: &str) -> String {
+fn response_to(head: &str) -> String {
     let target = head.split(' ').nth(1).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let number = |name: &str| -> usize {
@@ -73,8 +75,8 @@ fn answer(head: &str) -> String {
         status = "401 Unauthorized";
     } else if path == "/api/v4/projects" {
         let from = (number("page") - 1) * number("per_page");
-        let numbers = from..TOTAL.min(from + number("per_page"));
-        if numbers.end < TOTAL {
+        let numbers = from..REPOSITORY_COUNT.min(from + number("per_page"));
+        if numbers.end < REPOSITORY_COUNT {
             next = (number("page") + 1).to_string();
         }
         let project =
@@ -92,14 +94,14 @@ fn answer(head: &str) -> String {
     )
 }
 
-async fn store(user: &Client, host: &str, token: &str) {
+async fn store_token(user: &Client, host: &str, token: &str) {
     let body = json!({"provider_tokens": {"gitlab": {"token": token, "host": host}}});
     let stored = user.post("/api/v1/secrets/git-providers", &body).await;
     let _ = stored.ok();
 }
 
 #[tokio::test]
-async fn a_private_host_is_not_called_unless_the_operator_allows_it() {
+async fn private_host_is_not_called_unless_the_operator_allows_it() {
     let gitlab = Gitlab::start().await;
     let service = Service::start().await;
     let user = service.admin();
@@ -112,7 +114,7 @@ async fn a_private_host_is_not_called_unless_the_operator_allows_it() {
         "https://169.254.169.254".to_owned(),
         "https://10.0.0.1".to_owned(),
     ] {
-        store(&user, &host, TOKEN).await;
+        store_token(&user, &host, TOKEN).await;
         for path in [REPOSITORIES, "/api/v1/users/git-info"] {
             let refused = user.get(path).await;
             assert_eq!(refused.status, 400, "{host} {path}: {}", refused.text);
@@ -122,20 +124,24 @@ async fn a_private_host_is_not_called_unless_the_operator_allows_it() {
         let tasks = user.get("/api/v1/git/suggested-tasks/search").await.ok();
         assert_eq!(tasks["items"], json!([]));
     }
-    assert_eq!(gitlab.heads(), Vec::<String>::new());
+    assert_eq!(
+        gitlab.request_heads(),
+        Vec::<String>::new(),
+        "a private host was called"
+    );
     assert!(!service.log().contains(TOKEN));
 }
 
 #[tokio::test]
-async fn an_allowed_host_is_called_with_its_own_token() {
+async fn allowed_host_is_called_with_its_own_token() {
     let gitlab = Gitlab::start().await;
     let service = Service::builder()
-        .env(ALLOW, "127.0.0.1,other.example.com")
+        .env(ALLOW_PRIVATE_HOSTS, "127.0.0.1,other.example.com")
         .start()
         .await;
     let user = service.admin();
     let host = format!("http://127.0.0.1:{}", gitlab.port);
-    store(&user, &host, TOKEN).await;
+    store_token(&user, &host, TOKEN).await;
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
         let page = user
@@ -149,7 +155,9 @@ async fn an_allowed_host_is_called_with_its_own_token() {
         };
         after = format!("&page_id={next}");
     }
-    let expected: Vec<Value> = (0..TOTAL).map(|n| json!(format!("g/r{n}"))).collect();
+    let expected: Vec<Value> = (0..REPOSITORY_COUNT)
+        .map(|n| json!(format!("g/r{n}")))
+        .collect();
     assert_eq!(seen, expected);
     assert_eq!(
         user.get("/api/v1/users/git-info").await.ok()["login"],
@@ -160,16 +168,16 @@ async fn an_allowed_host_is_called_with_its_own_token() {
         (foreign.status, &foreign.body["detail"][0]["loc"]),
         (422, &json!(["query", "page_id"]))
     );
-    let asked = gitlab.heads();
+    let heads = gitlab.request_heads();
     assert!(
-        asked
+        heads
             .iter()
             .all(|head| head.contains(&format!("Bearer {TOKEN}")))
     );
-    // Another user has no token, and this one's next token is refused.
+    // Another user has no token, and the host refuses this user's next token.
     let other = service.user("bob").get(REPOSITORIES).await;
     assert_eq!(other.status, 403, "{}", other.text);
-    store(&user, &host, "glpat-revoked").await;
+    store_token(&user, &host, "glpat-revoked").await;
     let refused = user.get(REPOSITORIES).await;
     assert_eq!(
         (refused.status, refused.text.as_str()),
@@ -179,18 +187,18 @@ async fn an_allowed_host_is_called_with_its_own_token() {
 }
 
 #[tokio::test]
-async fn a_host_list_that_is_none_keeps_the_service_from_starting() {
+async fn invalid_git_settings_prevent_the_start() {
     for (name, value) in [
-        (ALLOW, "http://git.example.com"),
-        (ALLOW, "10.0.0.0/33"),
+        (ALLOW_PRIVATE_HOSTS, "http://git.example.com"),
+        (ALLOW_PRIVATE_HOSTS, "10.0.0.0/33"),
         ("WORKSPACE_GIT__CA_FILE", "/does/not/exist.pem"),
         ("WORKSPACE_GIT__TIMEOUT", "soon"),
     ] {
-        let data = tempfile::tempdir().expect("a directory can be made");
-        let said = Service::builder()
+        let data = tempfile::tempdir().expect("cannot create a temporary directory");
+        let output = Service::builder()
             .env(name, value)
             .fails_to_start(data.path())
             .await;
-        assert!(said.contains(name), "{said}");
+        assert!(output.contains(name), "{output}");
     }
 }

@@ -1,29 +1,29 @@
-//! Ten thousand hostile requests (`cargo xtask soak` sends more), every operation about another user's objects, and bytes that
-//! are no request.
+//! Ten thousand hostile requests (`cargo xtask soak` sends more), every operation on another user's objects, and malformed
+//! requests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use acceptance::hostile::{Options, run, tenancy};
+use acceptance::wait::within;
 use acceptance::{Service, Stub, print_line};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// Generous: what takes longer does not come.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of the line in the log about a connection that does not speak HTTP.
+/// The log line about a connection that does not speak HTTP.
 const MALFORMED: &str = "closed a connection that did not speak HTTP";
-/// Lines of that kind in a second.
+/// Log lines about such connections in one second.
 const MAX_LINES_PER_SECOND: u64 = 3;
 
 #[tokio::test]
-async fn hostile_requests_get_answers_that_are_documented_and_change_nothing_else() {
+async fn hostile_requests_get_documented_responses_and_have_no_side_effects() {
     let stub = Stub::new();
     let builder = Service::builder()
         .stub(&stub)
         .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "2")
-        // A log line for each request would be most of the run.
+        // Logging every request would take most of the run.
         .env("WORKSPACE_LOG__LEVEL", "warn");
     let mut service = builder.start().await;
     let options = Options::from_environment();
@@ -42,7 +42,7 @@ async fn hostile_requests_get_answers_that_are_documented_and_change_nothing_els
 }
 
 #[tokio::test]
-async fn every_operation_keeps_the_objects_of_a_user_from_all_others() {
+async fn no_operation_reaches_objects_of_another_user() {
     let stub = Stub::new();
     let service = Service::builder()
         .stub(&stub)
@@ -61,28 +61,27 @@ async fn every_operation_keeps_the_objects_of_a_user_from_all_others() {
     );
 }
 
-/// The status of the answer to these bytes, which is read to its end: no reset takes it away.
-async fn status_of(address: SocketAddr, bytes: &[u8]) -> u16 {
+/// Sends bytes and returns the status of the response. Reads to the end of the connection, which must not be a reset.
+async fn status_of_response(address: SocketAddr, bytes: &[u8]) -> u16 {
     let talk = async {
         let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
         let mut answer = Vec::new();
-        // The service may end its direction before it has read everything.
+        // The service may close its side before it has read everything.
         let (written, read) =
             tokio::join!(writer.write_all(bytes), reader.read_to_end(&mut answer));
         written?;
         read?;
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    let answer = timeout(WAIT_TIMEOUT, talk)
-        .await
-        .expect("the connection ends");
-    let answer = answer.expect("it is not reset");
+    let answer = within("the end of the connection", WAIT_TIMEOUT, talk).await;
+    let answer =
+        answer.unwrap_or_else(|error| panic!("the connection was not closed in order: {error}"));
     let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok());
     status.unwrap_or_else(|| panic!("no status in {answer:?}"))
 }
 
-/// docs/reference/limits.md.
-async fn heads_have_the_documented_limits(address: SocketAddr) {
+/// The limits of docs/reference/limits.md.
+async fn assert_head_limits(address: SocketAddr) {
     let head = |target: &str, headers: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n")
     };
@@ -110,7 +109,7 @@ async fn heads_have_the_documented_limits(address: SocketAddr) {
         ),
     ] {
         assert_eq!(
-            status_of(address, request.as_bytes()).await,
+            status_of_response(address, request.as_bytes()).await,
             status,
             "{what}"
         );
@@ -118,19 +117,22 @@ async fn heads_have_the_documented_limits(address: SocketAddr) {
 }
 
 #[tokio::test]
-async fn what_is_no_request_gets_an_answer_and_few_lines_in_the_log() {
+async fn malformed_requests_are_answered_and_logged_at_a_limited_rate() {
     let stub = Stub::new();
     let builder = Service::builder().stub(&stub);
     let service = builder.env("WORKSPACE_LOG__LEVEL", "debug").start().await;
     let began = Instant::now();
-    heads_have_the_documented_limits(service.address()).await;
+    assert_head_limits(service.address()).await;
     for _ in 0..300 {
-        assert_eq!(status_of(service.address(), b"\0\r\n\r\n").await, 400);
+        assert_eq!(
+            status_of_response(service.address(), b"\0\r\n\r\n").await,
+            400
+        );
     }
-    // One that tells of those that were left out, in another second.
-    let told = async {
+    // The line that counts the suppressed ones comes in another second.
+    let flooded = async {
         loop {
-            status_of(service.address(), b"\0\r\n\r\n").await;
+            status_of_response(service.address(), b"\0\r\n\r\n").await;
             let log = service.log();
             let left_out = |line: &str| line.contains(MALFORMED) && !line.contains("left_out=0");
             if log.lines().any(left_out) {
@@ -139,13 +141,15 @@ async fn what_is_no_request_gets_an_answer_and_few_lines_in_the_log() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let log = timeout(WAIT_TIMEOUT, told)
-        .await
-        .expect("it is told how many");
+    let log = within("a line that counts suppressed lines", WAIT_TIMEOUT, flooded).await;
     let lines = log.lines().filter(|line| line.contains(MALFORMED));
     let lines: Vec<&str> = lines.collect();
-    let most = MAX_LINES_PER_SECOND * (began.elapsed().as_secs() + 2);
-    assert!(lines.len() as u64 <= most, "{} lines", lines.len());
+    let max_lines = MAX_LINES_PER_SECOND * (began.elapsed().as_secs() + 2);
+    assert!(
+        lines.len() as u64 <= max_lines,
+        "the log has {} lines about malformed requests, more than {max_lines}",
+        lines.len()
+    );
     assert!(
         lines
             .iter()

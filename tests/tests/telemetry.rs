@@ -1,12 +1,12 @@
-//! Traces as a collector gets them: OTLP over HTTP from the real binary, read with OpenTelemetry's own types.
+//! Traces as a collector receives them: OTLP over HTTP from the real binary, decoded with OpenTelemetry's own types.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use acceptance::client::Task;
-use acceptance::proxy::relay::way_to;
-use acceptance::wait::wait_for;
+use acceptance::proxy::relay::client_builder_for;
+use acceptance::wait::{wait_for, wait_until};
 use acceptance::world::{RECONCILE_TIMEOUT, World};
 use acceptance::{Builder, Service};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -21,23 +21,23 @@ use tokio::task::JoinSet;
 
 const TOKEN: &str = "canary-collector-token";
 const SECRET: &str = "canary-secret-of-a-conversation";
-/// What the caller is doing; the values are the example of the specification.
+/// The caller's trace and span; the values are the example of the specification.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// What came: the heads, and the bodies.
+/// Heads and bodies of the received exports.
 #[derive(Default)]
-struct MailServer(Mutex<Vec<(String, Vec<u8>)>>);
+struct ReceivedExports(Mutex<Vec<(String, Vec<u8>)>>);
 
-impl MailServer {
+impl ReceivedExports {
     fn all(&self) -> Vec<(String, Vec<u8>)> {
-        let mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        mail.clone()
+        let exports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        exports.clone()
     }
 
     fn spans(&self) -> Vec<Span> {
         let read = |(_, body): (String, Vec<u8>)| {
-            ExportTraceServiceRequest::decode(body.as_slice()).expect("it is OTLP")
+            ExportTraceServiceRequest::decode(body.as_slice()).expect("the export is not OTLP")
         };
         let requests = self.all().into_iter().map(read);
         let resources = requests.flat_map(|it| it.resource_spans);
@@ -46,38 +46,43 @@ impl MailServer {
     }
 }
 
-/// Takes what it is sent, until it is dropped.
+/// Receives exports until it is dropped.
 struct TraceCollector {
     url: String,
-    mail: Arc<MailServer>,
+    exports: Arc<ReceivedExports>,
     _work: JoinSet<()>,
 }
 
 impl TraceCollector {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("it listens"));
-        let mail = Arc::new(MailServer::default());
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("cannot bind a port");
+        let url = format!(
+            "http://{}",
+            listener.local_addr().expect("the listener has no address")
+        );
+        let exports = Arc::new(ReceivedExports::default());
         let mut work = JoinSet::new();
-        let kept = Arc::clone(&mail);
+        let kept = Arc::clone(&exports);
         work.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // One after the other, as the exporter sends. Whoever breaks off is not counted.
-                if let Ok(letter) = take(stream).await {
-                    let mut mail = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    mail.push(letter);
+                // One at a time, as the exporter sends. An aborted export is not kept.
+                if let Ok(export) = receive_export(stream).await {
+                    let mut exports = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    exports.push(export);
                 }
             }
         });
         Self {
             url,
-            mail,
+            exports,
             _work: work,
         }
     }
 }
 
-async fn take(stream: TcpStream) -> std::io::Result<(String, Vec<u8>)> {
+async fn receive_export(stream: TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while stream.read_line(&mut head).await? > 2 {}
@@ -90,14 +95,14 @@ async fn take(stream: TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     stream.read_exact(&mut body).await?;
     stream
         .write_all(
-            // Said, so that the exporter does not send its next letter over a connection that is closed.
+            // `connection: close` keeps the exporter from sending its next export over a closed connection.
             b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
         )
         .await?;
     Ok((head, body))
 }
 
-fn texts(span: &Span) -> BTreeMap<&str, &str> {
+fn string_attributes(span: &Span) -> BTreeMap<&str, &str> {
     let texts = span.attributes.iter().filter_map(|it| {
         let Some(Any::StringValue(text)) = it.value.as_ref()?.value.as_ref() else {
             return None;
@@ -107,13 +112,13 @@ fn texts(span: &Span) -> BTreeMap<&str, &str> {
     texts.collect()
 }
 
-/// A client for this URL, and what it asks for in its place.
-fn client(url: &str) -> (reqwest::Client, String) {
-    let (client, way) = way_to(url);
-    (client.build().expect("a client"), way)
+/// A client for this URL, and the URL to request through it.
+fn http_client(url: &str) -> (reqwest::Client, String) {
+    let (client, way) = client_builder_for(url);
+    (client.build().expect("cannot build an HTTP client"), way)
 }
 
-/// Asks for a conversation as part of a trace.
+/// Starts a conversation as part of the caller's trace.
 async fn start_traced(world: &World) -> Task {
     let text = json!([{"type": "text", "text": "hello"}]);
     let request = json!({
@@ -121,7 +126,7 @@ async fn start_traced(world: &World) -> Task {
         "secrets": {"TOKEN": SECRET},
     });
     let url = format!("{}/api/v1/app-conversations", world.service.url());
-    let (http, url) = client(&url);
+    let (http, url) = http_client(&url);
     let sent = http
         .request(Method::POST, url)
         .header("X-Session-API-Key", world.user.key())
@@ -130,14 +135,14 @@ async fn start_traced(world: &World) -> Task {
         .timeout(RECONCILE_TIMEOUT)
         .send()
         .await
-        .expect("it answers");
-    let task: serde_json::Value = sent.json().await.expect("a task");
-    let id = task["id"].as_str().expect("a task has an id");
+        .expect("the start request failed");
+    let task: serde_json::Value = sent.json().await.expect("the start task is not JSON");
+    let id = task["id"].as_str().expect("the task has no id");
     world.user.task(id).await
 }
 
-/// Where the service says that metrics are read.
-fn metrics_at(service: &Service) -> Option<String> {
+/// The address of the metrics listener, from the log.
+fn metrics_address(service: &Service) -> Option<String> {
     let log = service.log();
     let line = log
         .lines()
@@ -147,53 +152,67 @@ fn metrics_at(service: &Service) -> Option<String> {
 }
 
 #[tokio::test]
-async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
+async fn metrics_listener_needs_no_key_and_serves_only_metrics() {
     const KEY: &str = "metrics-key";
     let own = ("WORKSPACE_METRICS__BIND", "127.0.0.1:0");
     let mut service = Service::builder().env(own.0, own.1).start().await;
     let ask = async |url: String, key: &str| {
-        let (http, url) = client(&url);
-        let asked = http
+        let (http, url) = http_client(&url);
+        let request = http
             .get(url)
             .header("X-Session-API-Key", key)
             .timeout(RECONCILE_TIMEOUT);
-        let answer = asked.send().await.expect("it answers");
-        (answer.status().as_u16(), answer.text().await.expect("text"))
+        let answer = request.send().await.expect("the metrics request failed");
+        (
+            answer.status().as_u16(),
+            answer.text().await.expect("cannot read the metrics"),
+        )
     };
-    let said = async || metrics_at(&service);
-    let there = wait_for("where metrics are", RECONCILE_TIMEOUT, said).await;
-    let (status, page) = ask(format!("http://{there}/metrics"), "").await;
+    let logged = async || metrics_address(&service);
+    let metrics_address = wait_for(
+        "the address of the metrics listener",
+        RECONCILE_TIMEOUT,
+        logged,
+    )
+    .await;
+    let (status, page) = ask(format!("http://{metrics_address}/metrics"), "").await;
     assert_eq!(status, 200);
     assert!(
         page.contains("agent_workspace_db_connections_max"),
         "{page}"
     );
     let (status, _) = ask(
-        format!("http://{there}/api/v1/settings"),
+        format!("http://{metrics_address}/api/v1/settings"),
         service.admin().key(),
     )
     .await;
     assert_eq!(status, 404);
-    let here = format!("{}/metrics", service.url());
-    assert_eq!(ask(here.clone(), service.admin().key()).await.0, 404);
+    let public_metrics = format!("{}/metrics", service.url());
+    assert_eq!(
+        ask(public_metrics.clone(), service.admin().key()).await.0,
+        404
+    );
     service.set("WORKSPACE_METRICS__KEY", KEY);
     service.restart().await;
-    assert_eq!(ask(here.clone(), "").await.0, 401);
-    assert_eq!(ask(here, KEY).await.0, 200);
+    assert_eq!(ask(public_metrics.clone(), "").await.0, 401);
+    assert_eq!(ask(public_metrics, KEY).await.0, 200);
     service.stop().await;
-    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = other.local_addr().expect("it listens").to_string();
-    let data = tempfile::tempdir().expect("a directory");
-    let said = Service::builder()
-        .env(own.0, &taken)
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("cannot bind a port");
+    let taken_address = other
+        .local_addr()
+        .expect("the listener has no address")
+        .to_string();
+    let data = tempfile::tempdir().expect("cannot create a temporary directory");
+    let output = Service::builder()
+        .env(own.0, &taken_address)
         .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
         .fails_to_start(data.path())
         .await;
-    assert!(said.contains("WORKSPACE_METRICS__BIND"), "{said}");
+    assert!(output.contains("WORKSPACE_METRICS__BIND"), "{output}");
 }
 
 #[tokio::test]
-async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
+async fn start_and_its_steps_join_the_trace_of_the_caller() {
     let collector = TraceCollector::start().await;
     let configure = |builder: Builder| {
         builder
@@ -210,10 +229,11 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
         "the spans of the start's last step",
         RECONCILE_TIMEOUT,
         || async {
-            let spans = collector.mail.spans();
+            let spans = collector.exports.spans();
             let is_last = |span: &&Span| span.name == "STARTING_CONVERSATION";
-            let is_there = spans.iter().find(is_last).is_some() && named(&spans, "start").is_some();
-            is_there.then_some(spans)
+            let is_complete =
+                spans.iter().find(is_last).is_some() && find_span(&spans, "start").is_some();
+            is_complete.then_some(spans)
         },
     )
     .await;
@@ -225,12 +245,12 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
         .find(|span| span.name == "POST /api/v1/app-conversations");
     let request = request.unwrap_or_else(|| panic!("the request is not in the trace: {names:?}"));
     assert_eq!(hex(&request.parent_span_id), PARENT);
-    let start = named(&steps, "start").expect("it is there");
+    let start = find_span(&steps, "start").expect("no span of the start was exported");
     assert_eq!(
         (hex(&start.trace_id).as_str(), &start.parent_span_id),
         (TRACE, &request.span_id)
     );
-    assert_eq!(texts(start)["task.id"], task.id);
+    assert_eq!(string_attributes(start)["task.id"], task.id);
     for step in ["WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"] {
         let step = ours.iter().find(|span| span.name == step);
         let step = step.unwrap_or_else(|| panic!("a step is missing: {names:?}"));
@@ -238,8 +258,8 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
         assert!(step.start_time_unix_nano >= start.start_time_unix_nano);
     }
     assert!(names.contains(&"agent.start"), "{names:?}");
-    // What was open when the service was asked to stop is not lost.
-    let before = collector.mail.all().len();
+    // Spans that are open when the service is asked to stop are exported.
+    let before = collector.exports.all().len();
     assert!(
         world
             .user
@@ -249,14 +269,14 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
     );
     world.service.stop().await;
     assert!(
-        collector.mail.all().len() > before,
-        "nothing came at the end"
+        collector.exports.all().len() > before,
+        "the service exported nothing at its stop"
     );
-    nothing_leaks(&collector, &world);
+    assert_no_secret(&collector, &world);
 }
 
 #[tokio::test]
-async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
+async fn start_resumed_after_a_crash_keeps_its_trace() {
     let collector = TraceCollector::start().await;
     let configure =
         |builder: Builder| builder.env("WORKSPACE_TELEMETRY__OTLP_ENDPOINT", &collector.url);
@@ -271,19 +291,23 @@ async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
     world.stub.set("");
     world.service.restart().await;
     world.user.ready(&task).await;
-    // The first one was never ended, so this is the second.
+    // The killed process never ended its span, so this is the span of the second process.
     let spans = wait_for("the span of the start", RECONCILE_TIMEOUT, || async {
-        let spans = collector.mail.spans();
-        named(&spans, "start").is_some().then_some(spans)
+        let spans = collector.exports.spans();
+        find_span(&spans, "start").is_some().then_some(spans)
     })
     .await;
-    let start = named(&spans, "start").expect("it is there");
+    let start = find_span(&spans, "start").expect("no span of the start was exported");
     assert_eq!(hex(&start.trace_id), TRACE);
-    assert_eq!(start.parent_span_id.len(), 8, "it is below the request");
-    assert_eq!(texts(start)["task.id"], task.id);
+    assert_eq!(
+        start.parent_span_id.len(),
+        8,
+        "the start must be a child of the request"
+    );
+    assert_eq!(string_attributes(start)["task.id"], task.id);
 }
 
-fn named<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
+fn find_span<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
     spans.iter().find(|span| span.name == name)
 }
 
@@ -292,11 +316,11 @@ fn hex(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-fn nothing_leaks(collector: &TraceCollector, world: &World) {
-    for (head, body) in collector.mail.all() {
+fn assert_no_secret(collector: &TraceCollector, world: &World) {
+    for (head, body) in collector.exports.all() {
         let body = String::from_utf8_lossy(&body);
         for secret in [TOKEN, SECRET, "sk-stub", world.user.key()] {
-            assert!(!body.contains(secret), "a secret is in a trace");
+            assert!(!body.contains(secret), "an exported span contains a secret");
         }
         assert!(
             head.contains(TOKEN),
@@ -305,15 +329,20 @@ fn nothing_leaks(collector: &TraceCollector, world: &World) {
     }
     assert!(
         !world.service.log().contains(TOKEN),
-        "a secret is in the log"
+        "the log contains the collector's token"
     );
 }
 
 #[tokio::test]
-async fn a_dead_collector_is_a_line_in_the_log_and_nothing_else() {
-    // It takes connections, and never answers.
-    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}", silent.local_addr().expect("it listens"));
+async fn silent_collector_costs_one_log_line_a_minute_and_nothing_else() {
+    // The collector accepts connections and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("cannot bind a port");
+    let url = format!(
+        "http://{}",
+        silent.local_addr().expect("the listener has no address")
+    );
     let began = Instant::now();
     let configure = |builder: Builder| {
         builder
@@ -322,7 +351,7 @@ async fn a_dead_collector_is_a_line_in_the_log_and_nothing_else() {
     };
     let mut world = World::configured("", configure).await;
     world.user.converse("hello").await;
-    // More than the queue holds.
+    // More spans than the queue holds.
     for _ in 0..2500 {
         assert_eq!(world.user.get("/api/v1/users/me").await.status, 200);
     }
@@ -330,16 +359,13 @@ async fn a_dead_collector_is_a_line_in_the_log_and_nothing_else() {
         let log = world.service.log();
         log.matches("traces could not be exported").count()
     };
-    wait_for("a line about it", RECONCILE_TIMEOUT, || async {
-        (lines() > 0).then_some(())
+    wait_until("a log line about the collector", RECONCILE_TIMEOUT, || {
+        lines() > 0
     })
     .await;
-    let minutes = usize::try_from(began.elapsed().as_secs() / 60).expect("a few");
-    assert!(lines() <= 1 + minutes, "{}", world.service.log());
-    let asked = Instant::now();
+    let elapsed_minutes =
+        usize::try_from(began.elapsed().as_secs() / 60).expect("the test has run for too long");
+    assert!(lines() <= 1 + elapsed_minutes, "{}", world.service.log());
+    // Fails if the service does not stop in time.
     world.service.stop().await;
-    assert!(
-        asked.elapsed() < Duration::from_secs(30),
-        "it did not stop in time"
-    );
 }

@@ -1,9 +1,8 @@
-//! Figures of sandboxes in containers: `cargo xtask bench --docker`, as root, which also makes the image of the stub agent server.
-//! With `BENCH_REFERENCE_PYTHON` (a Python that has `openhands-ai`), the reference is measured with the same image on the same
-//! engine. Prints a table; `bench/results` has earlier ones. What a start costs on top of the engine is measured by
-//! `cargo bench -p sandbox-docker`.
+//! Benchmark of sandboxes in containers: `cargo xtask bench --docker`, as root, which also builds the image of the stub agent
+//! server. With `BENCH_REFERENCE_PYTHON` (a Python with `openhands-ai`) it also measures the reference with the same image and
+//! engine. Prints a table; `bench/results` has earlier ones. `cargo bench -p sandbox-docker` measures a start without the engine.
 //!
-//! The engine is one of its own, because the reference looks at every container that its engine has.
+//! It starts its own engine, because the reference inspects every container of its engine.
 
 mod figures;
 
@@ -17,18 +16,18 @@ use acceptance::wait::wait_for;
 use acceptance::{Client, Engine, PrivateEngine, Sandboxing, Service, Stub};
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
-use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::figures::{Table, Times, get, mebibytes, times};
-use acceptance::figures::reference::{self, Running};
+use crate::figures::{Table, get, mebibytes, times, times_cell};
+use acceptance::figures::SortedTimes;
+use acceptance::figures::reference::{self, ReferenceProcess};
 
 const SANDBOXES: usize = 100;
-/// Rows beside the one sandbox that reports.
+/// Rows beside the sandbox that reports.
 const ROWS: u32 = 499;
 const LIST: &str = "/api/v1/sandboxes/search?limit=100";
-/// A report of no events: it is authenticated, and nothing is stored.
+/// A report without events, which is authenticated and stores nothing.
 const WEBHOOK: &str = "/api/v1/webhooks/events/11111111-1111-1111-1111-111111111111";
 const START: &str = "/api/v1/sandboxes";
 const STATE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -59,8 +58,8 @@ async fn service(engine: &Engine, stub: &Stub) -> Service {
     builder.start().await
 }
 
-/// Copies the one sandbox that is there as paused ones, which nobody has to look after.
-const COPIES: &str = "
+/// Copies the one sandbox as paused ones, which the service does not watch.
+const COPY_SCRIPT: &str = "
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
 columns = [row[1] for row in db.execute('pragma table_info(sandboxes)')]
@@ -73,49 +72,49 @@ db.execute('with recursive numbers(n) as (select 1 union all select n + 1 from n
 db.commit()
 ";
 
-/// A service with one sandbox and one with many, asked in turns.
+/// Sends reports in turns to a service with one sandbox and to one with many.
 async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> anyhow::Result<()> {
     let stub = Stub::new();
-    let few = service(engine, &stub).await;
-    let mut many = service(engine, &stub).await;
-    let one = few.admin().start_sandbox().await.id;
-    let other = many.admin().start_sandbox().await.id;
-    let running = many
+    let small_service = service(engine, &stub).await;
+    let mut large_service = service(engine, &stub).await;
+    let one = small_service.admin().start_sandbox().await.id;
+    let other = large_service.admin().start_sandbox().await.id;
+    let running = large_service
         .admin()
         .sandbox_becomes(&other, "RUNNING", STATE_TIMEOUT)
         .await;
-    let of_many = many
+    let agent_of_large_service = large_service
         .admin()
-        .with_key(&running.session_api_key.context("it has a key")?);
-    let running = few
+        .with_key(&running.session_api_key.context("the sandbox has no key")?);
+    let running = small_service
         .admin()
         .sandbox_becomes(&one, "RUNNING", STATE_TIMEOUT)
         .await;
-    let of_few = few
+    let agent_of_small_service = small_service
         .admin()
-        .with_key(&running.session_api_key.context("it has a key")?);
-    many.stop().await;
+        .with_key(&running.session_api_key.context("the sandbox has no key")?);
+    large_service.stop().await;
     let status = Command::new("python3")
-        .args(["-c", COPIES])
-        .arg(many.data().join("agent-workspace.db"))
+        .args(["-c", COPY_SCRIPT])
+        .arg(large_service.data().join("agent-workspace.db"))
         .arg(ROWS.to_string())
         .status()
         .context("python3 cannot be run")?;
-    ensure!(status.success(), "the rows were not made");
-    many.restart().await;
-    let known = many.admin().sandboxes().await.len();
+    ensure!(status.success(), "the rows were not copied");
+    large_service.restart().await;
+    let known = large_service.admin().sandboxes().await.len();
     ensure!(known == ROWS as usize + 1, "{known} sandboxes");
     let (mut with_few, mut with_many, mut refused, mut empty) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let stranger = many.admin().with_key("nobody's");
+    let client_with_unknown_key = large_service.admin().with_key("unknown");
     for round in 0..1_100 {
         let times = [
-            report(&of_few, 200).await?,
-            report(&of_many, 200).await?,
-            report(&stranger, 401).await?,
-            alive(&stranger).await,
+            report(&agent_of_small_service, 200).await?,
+            report(&agent_of_large_service, 200).await?,
+            report(&client_with_unknown_key, 401).await?,
+            alive(&client_with_unknown_key).await,
         ];
-        // The first ones open connections and fill caches.
+        // The first rounds open connections and fill caches.
         if round >= 100 {
             for (all, time) in [&mut with_few, &mut with_many, &mut refused, &mut empty]
                 .into_iter()
@@ -135,26 +134,37 @@ fn webhook_rows(
     [with_few, with_many, refused, empty]: [Vec<Duration>; 4],
 ) {
     let what = "authenticated webhook without events";
-    let many = format!("{what}, 500 sandboxes");
-    table.row(&many, &Times::new(with_many).row(), &reference.webhook);
+    let with_many_label = format!("{what}, 500 sandboxes");
+    table.row(
+        &with_many_label,
+        &times_cell(&SortedTimes::new(with_many)),
+        &reference.webhook,
+    );
     table.row(
         &format!("{what}, 1 sandbox"),
-        &Times::new(with_few).row(),
+        &times_cell(&SortedTimes::new(with_few)),
         &reference.webhook_of_few,
     );
     table.row(
         "… with an unknown key, 500 sandboxes",
-        &Times::new(refused).row(),
+        &times_cell(&SortedTimes::new(refused)),
         "",
     );
-    table.row("GET /alive, for comparison", &Times::new(empty).row(), "");
+    table.row(
+        "GET /alive, for comparison",
+        &times_cell(&SortedTimes::new(empty)),
+        "",
+    );
 }
 
 async fn report(agent: &Client, expected: u16) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let reply = agent.post(WEBHOOK, &json!([])).await;
     let took = began.elapsed();
-    ensure!(reply.status == expected, "a report: {reply:?}");
+    ensure!(
+        reply.status == expected,
+        "unexpected response to a report: {reply:?}"
+    );
     Ok(took)
 }
 
@@ -164,7 +174,7 @@ async fn alive(user: &Client) -> Duration {
     began.elapsed()
 }
 
-/// Real containers, and one whose agent server does not answer.
+/// Lists sandboxes in containers, also while one agent server does not respond.
 async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> anyhow::Result<()> {
     let stub = Stub::new();
     let service = service(engine, &stub).await;
@@ -173,26 +183,29 @@ async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> any
     let before = mebibytes(resident(service.pid()));
     let began = Instant::now();
     start_all(&user, SANDBOXES).await;
-    running(&user, SANDBOXES).await;
+    wait_until_running(&user, SANDBOXES).await;
     let took = began.elapsed();
     tokio::time::sleep(SETTLE_INTERVAL).await;
     let with_all = mebibytes(resident(service.pid()));
     let list = times(500, || get(&user, LIST)).await;
     table.row(
         "list of 100 running sandboxes",
-        &list.row(),
+        &times_cell(&list),
         &reference.list,
     );
 
     let server = service.agent_servers().into_iter().next();
-    let server = server.context("an agent server runs")?;
+    let server = server.context("no agent server runs")?;
     server.signal(Signal::STOP);
     let hanging = times(500, || get(&user, LIST)).await;
-    let seen = user.sandbox(&server.sandbox).await.context("it is there")?;
+    let seen = user
+        .sandbox(&server.sandbox)
+        .await
+        .context("the sandbox is missing")?;
     server.signal(Signal::CONT);
     table.row(
         "… one of them hanging",
-        &hanging.row(),
+        &times_cell(&hanging),
         &reference.list_hanging,
     );
     table.row("… which is shown as", &seen.status, &reference.hanging_is);
@@ -222,7 +235,7 @@ async fn start_all(user: &Client, count: usize) {
         .await;
 }
 
-async fn running(user: &Client, count: usize) {
+async fn wait_until_running(user: &Client, count: usize) {
     wait_for("all sandboxes to run", STATE_TIMEOUT, || async {
         let page = user.get(LIST).await.body;
         let items = page["items"].as_array().cloned().unwrap_or_default();
@@ -232,7 +245,7 @@ async fn running(user: &Client, count: usize) {
     .await;
 }
 
-/// The reference's figures, as cells of the table.
+/// Results of the reference, as cells of the table.
 #[derive(Default)]
 struct Reference {
     webhook: String,
@@ -245,7 +258,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// It starts sandboxes one after the other, and lets 10 requests a second through.
+    /// The reference starts sandboxes one after the other, and allows 10 requests a second.
     async fn measure(python: &str, engine: &Engine) -> anyhow::Result<Self> {
         let data = std::env::temp_dir().join(format!("bench-reference-{}", std::process::id()));
         std::fs::create_dir_all(&data)?;
@@ -257,22 +270,22 @@ impl Reference {
         for number in 0..SANDBOXES {
             let _ = child.client().post(START, &json!({})).await.ok();
             if number == 0 {
-                running(&child.client(), 1).await;
+                wait_until_running(&child.client(), 1).await;
                 let list = child.client().get(LIST).await.ok();
                 let first = list["items"][0]["session_api_key"].as_str();
                 first.unwrap_or_default().clone_into(&mut key);
-                figures.webhook_of_few = of_reference(&child, &key).await?;
+                figures.webhook_of_few = time_reports(&child, &key).await?;
             }
         }
         let started = began.elapsed().as_secs_f64();
         figures.starts = format!("{started:.0} s, one after the other");
-        running(&child.client(), SANDBOXES).await;
-        figures.webhook = format!("{}, 100 sandboxes", of_reference(&child, &key).await?);
+        wait_until_running(&child.client(), SANDBOXES).await;
+        figures.webhook = format!("{}, 100 sandboxes", time_reports(&child, &key).await?);
         let user = child.client();
-        figures.list = times(10, || get(&user, LIST)).await.row();
+        figures.list = times_cell(&times(10, || get(&user, LIST)).await);
         let after = mebibytes(resident(child.pid()));
         figures.memory = format!("{before:.0} MiB, {after:.0} MiB (after its lists)");
-        figures.hang(&child, engine).await?;
+        figures.measure_hanging(&child, engine).await?;
         drop(child);
         std::fs::remove_dir_all(&data)?;
         let all = engine.docker(&["ps", "--all", "--quiet"]);
@@ -281,16 +294,20 @@ impl Reference {
         Ok(figures)
     }
 
-    async fn hang(&mut self, child: &Running, engine: &Engine) -> anyhow::Result<()> {
+    async fn measure_hanging(
+        &mut self,
+        child: &ReferenceProcess,
+        engine: &Engine,
+    ) -> anyhow::Result<()> {
         let filter = ["--filter", "name=oh-agent-server-"];
         let ids = engine.docker(&[&["ps", "--quiet", "--no-trunc"], filter.as_slice()].concat());
-        let hanging = ids.lines().next().context("a container runs")?.to_owned();
+        let hanging = ids.lines().next().context("no container runs")?.to_owned();
         let processes = in_containers(&[(hanging.clone(), String::new())]);
         let server = processes.into_iter().find(Process::is_agent_server);
-        let server = server.context("an agent server runs")?;
+        let server = server.context("no agent server runs")?;
         server.signal(Signal::STOP);
         let user = child.client();
-        self.list_hanging = times(3, || get(&user, LIST)).await.row();
+        self.list_hanging = times_cell(&times(3, || get(&user, LIST)).await);
         let seen: Value = child.client().get(LIST).await.ok();
         server.signal(Signal::CONT);
         let name = engine.docker(&["inspect", "--format", "{{.Name}}", &hanging]);
@@ -304,16 +321,20 @@ impl Reference {
     }
 }
 
-async fn start_reference(python: &str, data: &Path, engine: &Engine) -> anyhow::Result<Running> {
+async fn start_reference(
+    python: &str,
+    data: &Path,
+    engine: &Engine,
+) -> anyhow::Result<ReferenceProcess> {
     let image = stub_image();
-    let (repository, tag) = image.rsplit_once(':').context("the image has a tag")?;
-    let socket = engine.socket().context("the engine has a socket")?;
+    let (repository, tag) = image.rsplit_once(':').context("the image has no tag")?;
+    let socket = engine.socket().context("the engine has no socket")?;
     let variables = [
         ("RUNTIME", "docker"),
         ("DOCKER_HOST", socket),
         ("OH_SANDBOX_KIND", "DockerSandboxServiceInjector"),
         ("OH_SANDBOX_MAX_NUM_SANDBOXES", "1000"),
-        // It takes a machine that has /.dockerenv for a container, and looks for `localhost` elsewhere then.
+        // With /.dockerenv the reference assumes that it runs in a container, and resolves `localhost` elsewhere.
         (
             "OH_SANDBOX_CONTAINER_URL_PATTERN",
             "http://127.0.0.1:{port}",
@@ -321,23 +342,18 @@ async fn start_reference(python: &str, data: &Path, engine: &Engine) -> anyhow::
         ("AGENT_SERVER_IMAGE_REPOSITORY", repository),
         ("AGENT_SERVER_IMAGE_TAG", tag),
     ];
-    let child = Running::start(python, data, &variables)?;
-    let user = child.client();
-    wait_for("the reference", STATE_TIMEOUT, || async {
-        let alive = user.try_call(Method::GET, "/alive", None).await;
-        alive.ok().map(drop)
-    })
-    .await;
+    let child = ReferenceProcess::start(python, data, &variables)?;
+    child.wait_until_ready(Duration::from_millis(50)).await?;
     tokio::time::sleep(SETTLE_INTERVAL).await;
     Ok(child)
 }
 
-async fn of_reference(child: &Running, key: &str) -> anyhow::Result<String> {
+async fn time_reports(child: &ReferenceProcess, key: &str) -> anyhow::Result<String> {
     let agent = child.client().with_key(key);
     let mut all = Vec::new();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(200)).await;
         all.push(report(&agent, 200).await?);
     }
-    Ok(Times::new(all).row())
+    Ok(times_cell(&SortedTimes::new(all)))
 }

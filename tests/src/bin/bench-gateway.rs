@@ -1,9 +1,9 @@
-//! What the gateway costs: `cargo xtask bench --gateway`. Prints a table; `bench/results` has earlier ones. With `--short` the
-//! numbers are small: that it works is then seen in seconds.
+//! Cost of the gateway: `cargo xtask bench --gateway`. Prints a table; `bench/results` has earlier ones. `--short` uses small
+//! numbers and only checks that the benchmark works.
 //!
-//! The agent server behind is the stub. Four ways to it take turns: directly, through the service, and where nginx is installed
-//! through two of them, with as many workers: one that keeps no log, and one that writes a line of each request, as the service
-//! does. All of them, and what measures, share the machine's cores.
+//! The upstream agent server is the stub. Four paths to it take turns: directly, through the service, and, if nginx is installed,
+//! through two nginx servers with as many workers: one without a log, and one that logs each request like the service. All of
+//! them and the benchmark share the machine's cores.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,48 +14,47 @@ use std::time::Duration;
 use acceptance::figures::load::{Load, LoadTarget};
 use acceptance::figures::table::Table;
 use acceptance::figures::{is_short, median, megabytes, wire};
-use acceptance::processes::{children_of, processor_time, resident};
+use acceptance::processes::{children_of, processor_time, raise_file_limit, resident};
 use acceptance::stub::traffic::SOCKET_KEY;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
-use AccessLog::{NoLog, OfEach};
+use AccessLog::{EveryRequest, Off};
 
 const CONNECTIONS: usize = 32;
-const TURNS: usize = 5;
-/// Answered at once, with some bytes.
-const SMALL: &str = "/server_info";
-const SERVICE: &str = "through the service";
-/// What the target is about: nothing is written for a request.
-const NGINX: &str = "through nginx without a log";
-/// Does what the service does, which cannot go without.
-const NGINX_LOGGING: &str = "through nginx with its access log";
+const ROUNDS: usize = 5;
+/// A small response without work.
+const SMALL_RESPONSE: &str = "/server_info";
+const THROUGH_SERVICE: &str = "through the service";
+/// The nginx that the target compares with.
+const THROUGH_NGINX: &str = "through nginx without a log";
+/// Logs each request, as the service does.
+const THROUGH_LOGGING_NGINX: &str = "through nginx with its access log";
 /// 16 MiB.
-const LARGE: &str = "/api/file/download/bytes/16777216";
+const LARGE_DOWNLOAD: &str = "/api/file/download/bytes/16777216";
 
-/// How much of everything.
+/// Amounts of work.
 struct BenchmarkSize {
     requests: u32,
-    turn: Duration,
+    round_time: Duration,
     users: usize,
     sockets_per_user: usize,
 }
 
 const FULL: BenchmarkSize = BenchmarkSize {
     requests: 2_000,
-    turn: Duration::from_secs(3),
+    round_time: Duration::from_secs(3),
     users: 4,
     sockets_per_user: 500,
 };
 
 const SHORT: BenchmarkSize = BenchmarkSize {
     requests: 20,
-    turn: Duration::from_millis(100),
+    round_time: Duration::from_millis(100),
     users: 2,
     sockets_per_user: 5,
 };
@@ -63,7 +62,7 @@ const SHORT: BenchmarkSize = BenchmarkSize {
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
     let size = if is_short()? { &SHORT } else { &FULL };
-    allow_open_files()?;
+    raise_file_limit();
     let stub = Stub::new();
     let service = Service::builder()
         .stub(&stub)
@@ -71,22 +70,22 @@ async fn main() -> anyhow::Result<()> {
         .env("WORKSPACE_LOG__LEVEL", "info")
         .start()
         .await;
-    let behind = UpstreamServer::start(&service, "first").await?;
-    let nginx = NginxServer::start(behind.address, NoLog)?;
-    let logging = NginxServer::start(behind.address, OfEach)?;
-    let mut ways = vec![
-        GatewayPath::new("directly", behind.address, Vec::new()),
-        GatewayPath::new(SERVICE, service.address(), vec![service.pid()]),
+    let upstream = UpstreamServer::start(&service, "first").await?;
+    let nginx = NginxServer::start(upstream.address, Off)?;
+    let logging = NginxServer::start(upstream.address, EveryRequest)?;
+    let mut paths = vec![
+        GatewayPath::new("directly", upstream.address, Vec::new()),
+        GatewayPath::new(THROUGH_SERVICE, service.address(), vec![service.pid()]),
     ];
-    for (name, nginx) in [(NGINX, &nginx), (NGINX_LOGGING, &logging)] {
+    for (name, nginx) in [(THROUGH_NGINX, &nginx), (THROUGH_LOGGING_NGINX, &logging)] {
         if let Some(nginx) = nginx {
-            nginx.answers().await;
-            ways.push(GatewayPath::new(name, nginx.address, nginx.pids()));
+            nginx.wait_until_ready().await;
+            paths.push(GatewayPath::new(name, nginx.address, nginx.pids()));
         }
     }
     let mut table = Table::default();
-    latency(&mut table, size, &ways, &behind.key).await?;
-    throughput(&mut table, size, &ways, &behind.key).await?;
+    latency(&mut table, size, &paths, &upstream.key).await?;
+    throughput(&mut table, size, &paths, &upstream.key).await?;
     if nginx.is_none() {
         table.row(["compared with nginx", "", "nginx is not installed", "", ""]);
     }
@@ -95,17 +94,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many as the system lets us: a socket here is one in this program, two in the service, and one in the stub.
-fn allow_open_files() -> anyhow::Result<()> {
-    let now = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: now.maximum,
-        maximum: now.maximum,
-    };
-    Ok(setrlimit(Resource::Nofile, most)?)
-}
-
-/// A sandbox, and how it is reached without the service.
+/// A sandbox's agent server, at its own address.
 struct UpstreamServer {
     address: SocketAddr,
     key: String,
@@ -118,20 +107,24 @@ impl UpstreamServer {
         user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
             .await;
         let conversation = user.converse("hello").await;
-        let url = conversation.conversation_url.context("it runs")?;
+        let url = conversation
+            .conversation_url
+            .context("the conversation does not run")?;
         let found = reqwest::Url::parse(&url)?.socket_addrs(|| None)?;
         Ok(Self {
-            address: *found.first().context("an address")?,
-            key: conversation.session_api_key.context("it runs")?,
+            address: *found.first().context("the URL has no address")?,
+            key: conversation
+                .session_api_key
+                .context("the conversation does not run")?,
         })
     }
 }
 
-/// One of the ways to the sandbox.
+/// A path to the agent server.
 struct GatewayPath {
     name: &'static str,
     address: SocketAddr,
-    /// Processes in between.
+    /// Processes on the path.
     pids: Vec<u32>,
 }
 
@@ -144,7 +137,7 @@ impl GatewayPath {
         }
     }
 
-    fn aim(&self, path: &str, key: &str) -> LoadTarget {
+    fn load_target(&self, path: &str, key: &str) -> LoadTarget {
         let request = wire::request("GET", path, &[wire::key(key)], "");
         LoadTarget::same(self.address, request)
     }
@@ -155,19 +148,22 @@ impl GatewayPath {
     }
 }
 
-/// One request after the other, each way in turn.
+/// Measures one request after the other, on each path in turn.
 async fn latency(
     table: &mut Table,
     size: &BenchmarkSize,
-    ways: &[GatewayPath],
+    paths: &[GatewayPath],
     key: &str,
 ) -> anyhow::Result<()> {
-    let mut found: Vec<Vec<Load>> = ways.iter().map(|_| Vec::new()).collect();
-    for turn in 0..=TURNS {
-        for (way, found) in ways.iter().zip(&mut found) {
-            let load = way.aim(SMALL, key).in_turn(size.requests).await?;
-            // The first turn opens connections and fills caches.
-            if turn > 0 {
+    let mut found: Vec<Vec<Load>> = paths.iter().map(|_| Vec::new()).collect();
+    for round in 0..=ROUNDS {
+        for (gateway_path, found) in paths.iter().zip(&mut found) {
+            let load = gateway_path
+                .load_target(SMALL_RESPONSE, key)
+                .run_in_turn(size.requests)
+                .await?;
+            // The first round opens connections and fills caches.
+            if round > 0 {
                 found.push(load);
             }
         }
@@ -180,19 +176,19 @@ async fn latency(
             at(which, 99.0)
         )
     };
-    for (which, way) in ways.iter().enumerate() {
+    for (which, gateway_path) in paths.iter().enumerate() {
         if which == 0 {
             table.row(["a small request, directly", &summary(which), "", "", ""]);
             continue;
         }
         let added = |percent| at(which, percent) - at(0, percent);
         let added = format!("added p50 {:.3} ms, p99 {:.3} ms", added(50.0), added(99.0));
-        let target = match way.name {
-            SERVICE => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
+        let target = match gateway_path.name {
+            THROUGH_SERVICE => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
             _ => "",
         };
         table.row([
-            &format!("… {}", way.name),
+            &format!("… {}", gateway_path.name),
             &summary(which),
             &added,
             "",
@@ -202,46 +198,56 @@ async fn latency(
     Ok(())
 }
 
-/// As fast as it goes, each way in turn; and what the process in between needs for a request.
+/// Measures the throughput of each path in turn, and the processor time of its processes.
 async fn throughput(
     table: &mut Table,
     size: &BenchmarkSize,
-    ways: &[GatewayPath],
+    paths: &[GatewayPath],
     key: &str,
 ) -> anyhow::Result<()> {
     for (what, path, connections) in [
-        ("small requests", SMALL, CONNECTIONS),
-        ("downloads of 16 MiB", LARGE, 4),
+        ("small requests", SMALL_RESPONSE, CONNECTIONS),
+        ("downloads of 16 MiB", LARGE_DOWNLOAD, 4),
     ] {
-        let mut rates: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
+        let mut rates: Vec<Vec<f64>> = paths.iter().map(|_| Vec::new()).collect();
         let mut costs = rates.clone();
-        for _ in 0..TURNS {
-            for (which, way) in ways.iter().enumerate() {
-                let before = way.processor_time();
-                let load = way.aim(path, key).closed(connections, size.turn).await?;
-                let spent = way.processor_time().saturating_sub(before).as_secs_f64();
+        for _ in 0..ROUNDS {
+            for (which, gateway_path) in paths.iter().enumerate() {
+                let before = gateway_path.processor_time();
+                let load = gateway_path
+                    .load_target(path, key)
+                    .run_closed_loop(connections, size.round_time)
+                    .await?;
+                let spent = gateway_path
+                    .processor_time()
+                    .saturating_sub(before)
+                    .as_secs_f64();
                 rates[which].push(load.per_second());
                 costs[which].push(spent * 1e6 / f64::from(load.count()));
             }
         }
         let rates: Vec<f64> = rates.into_iter().map(median).collect();
         let costs: Vec<f64> = costs.into_iter().map(median).collect();
-        for (which, way) in ways.iter().enumerate() {
+        for (which, gateway_path) in paths.iter().enumerate() {
             let cost = match which {
                 0 => String::new(),
                 _ => format!(", {:.0} µs of processor each", costs[which]),
             };
             let summary = format!("{:.0} a second{cost}", rates[which]);
-            let what = format!("{what}, {connections} connections, {}", way.name);
+            let what = format!("{what}, {connections} connections, {}", gateway_path.name);
             table.row([&what, &summary, "", "", ""]);
-            if way.name != SERVICE {
+            if gateway_path.name != THROUGH_SERVICE {
                 continue;
             }
-            let nginxes = ways.iter().enumerate().skip(which + 1);
+            let nginxes = paths.iter().enumerate().skip(which + 1);
             for (other, nginx) in nginxes {
                 let summary = format!("{:.0} a second, {:.0} µs", rates[other], costs[other]);
                 let ratio = format!("{:.2}", rates[which] / rates[other]);
-                let target = if nginx.name == NGINX { "≥ 0.8" } else { "" };
+                let target = if nginx.name == THROUGH_NGINX {
+                    "≥ 0.8"
+                } else {
+                    ""
+                };
                 let what = format!("… of what goes {}", nginx.name);
                 table.row([&what, "", &summary, &ratio, target]);
             }
@@ -250,26 +256,26 @@ async fn throughput(
     Ok(())
 }
 
-/// Many open sockets of several users, and a word over each.
+/// Measures memory with many open WebSockets of several users, after an echo over each.
 async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> anyhow::Result<()> {
-    let memory = || resident(service.pid()).context("the service runs");
+    let memory = || resident(service.pid()).context("the service does not run");
     let before = memory()?;
     let mut open = Vec::new();
     for user in 0..size.users {
-        let behind = UpstreamServer::start(service, &format!("user-{user}")).await?;
+        let upstream = UpstreamServer::start(service, &format!("user-{user}")).await?;
         for _ in 0..size.sockets_per_user {
-            open.push(socket(service.address(), &behind.key).await?);
+            open.push(open_socket(service.address(), &upstream.key).await?);
         }
     }
     let opened = memory()?;
-    let words = open.iter_mut().map(|connection| async {
+    let echoes = open.iter_mut().map(|connection| async {
         let mut back = [0; 5];
         connection.stream().write_all(b"hello").await?;
         connection.stream().read_exact(&mut back).await?;
         ensure!(&back == b"hello", "{back:?} came back");
         anyhow::Ok(())
     });
-    try_join_all(words).await?;
+    try_join_all(echoes).await?;
     let after = memory()?;
     let count = open.len();
     let with = format!(
@@ -287,7 +293,7 @@ async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> 
     Ok(())
 }
 
-async fn socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connection> {
+async fn open_socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connection> {
     let mut connection = wire::Connection::open(address).await?;
     let headers = [
         wire::key(key),
@@ -305,43 +311,43 @@ async fn socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connecti
     let answer = connection.ask(&request).await?;
     ensure!(
         answer.status == 101,
-        "a socket is answered {}",
+        "the upgrade is refused with {}",
         answer.status
     );
     Ok(connection)
 }
 
-/// What nginx writes of the requests.
+/// nginx's access log.
 #[derive(Clone, Copy)]
 enum AccessLog {
-    NoLog,
-    /// A line at once, in the format that it has by itself.
-    OfEach,
+    Off,
+    /// A line for every request, in the default format.
+    EveryRequest,
 }
 
-/// Forwards everything to one server. Ended with the value.
+/// Forwards everything to one server. Dropping it stops it.
 struct NginxServer {
     child: Child,
     address: SocketAddr,
-    _held: TcpSocket,
+    _reserved_port: TcpSocket,
     _dir: tempfile::TempDir,
 }
 
 impl NginxServer {
-    /// `None` where it is not installed.
-    fn start(behind: SocketAddr, log: AccessLog) -> anyhow::Result<Option<Self>> {
-        let places = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
-        let Some(program) = places.iter().find(|it| Path::new(it).exists()) else {
+    /// Starts nginx; `None` if it is not installed.
+    fn start(upstream: SocketAddr, log: AccessLog) -> anyhow::Result<Option<Self>> {
+        let program_paths = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
+        let Some(program) = program_paths.iter().find(|it| Path::new(it).exists()) else {
             return Ok(None);
         };
-        // Bound and not listening: the system gives the port to nobody else, and nginx asks for it in the same way.
+        // Bound and not listening, so that the system gives the port to no other program. nginx sets SO_REUSEADDR, too.
         let held = TcpSocket::new_v4()?;
         held.set_reuseaddr(true)?;
         held.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = held.local_addr()?;
         let dir = tempfile::tempdir()?;
         let file = dir.path().join("nginx.conf");
-        fs::write(&file, configuration(dir.path(), address, behind, log))?;
+        fs::write(&file, nginx_config(dir.path(), address, upstream, log))?;
         let child = Command::new(program)
             .arg("-p")
             .arg(dir.path())
@@ -354,13 +360,13 @@ impl NginxServer {
         Ok(Some(Self {
             child,
             address,
-            _held: held,
+            _reserved_port: held,
             _dir: dir,
         }))
     }
 
-    async fn answers(&self) {
-        // It listens before its workers are there, whose processor time is counted.
+    async fn wait_until_ready(&self) {
+        // nginx listens before it starts its workers, whose processor time is measured.
         wait_for("nginx and its workers", Duration::from_secs(30), || async {
             wire::Connection::open(self.address).await.ok()?;
             (children_of(self.child.id()).len() == 2).then_some(())
@@ -377,7 +383,7 @@ impl NginxServer {
 
 impl Drop for NginxServer {
     fn drop(&mut self) {
-        // Its workers end with it, if it is asked to end.
+        // After SIGTERM its workers end, too.
         let pid = i32::try_from(self.child.id()).ok();
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -386,11 +392,11 @@ impl Drop for NginxServer {
     }
 }
 
-/// As many workers as the service has on two cores; kept connections, headers that a proxy sets, and nothing on disk but the log.
-fn configuration(dir: &Path, listen: SocketAddr, behind: SocketAddr, log: AccessLog) -> String {
+/// As many workers as the service has on two cores, kept connections, the usual headers of a proxy, and no files but the log.
+fn nginx_config(dir: &Path, listen: SocketAddr, upstream: SocketAddr, log: AccessLog) -> String {
     let log = match log {
-        NoLog => "off".to_owned(),
-        OfEach => format!("{}/access.log", dir.display()),
+        Off => "off".to_owned(),
+        EveryRequest => format!("{}/access.log", dir.display()),
     };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {}/{it};\n", dir.display()))
@@ -405,7 +411,7 @@ http {{
     {temporary}
     keepalive_requests 100000000;
     proxy_max_temp_file_size 0;
-    upstream behind {{ server {behind}; keepalive {CONNECTIONS}; keepalive_requests 100000000; }}
+    upstream behind {{ server {upstream}; keepalive {CONNECTIONS}; keepalive_requests 100000000; }}
     server {{
         listen {listen};
         location / {{

@@ -1,16 +1,15 @@
-//! Requests a second and latencies of central routes beside the reference: `cargo xtask bench --load`. Prints a table;
-//! `bench/results` has earlier ones. With `--short` the numbers are small: that it works is then seen in seconds. With
-//! `--only WORDS` only what has these words in its line is measured. An agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
+//! Throughput and latency of central routes, compared with the reference: `cargo xtask bench --load`. Prints a table;
+//! `bench/results` has earlier ones. `--short` uses small numbers and only checks that the benchmark works. `--only WORDS` selects
+//! rows that contain these words. An agent-workspace at `--url` must not limit requests (`http.requests_per_second = 0`).
 //!
-//! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python
-//! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. What is
-//! compared takes turns, so that what else the machine does meets both sides. Central reads are also compared with bare handlers
-//! ([`load_figures::bare`]); an answer of one that is not the service's is an error.
+//! It compares with the server at `--url` (its key in `BENCH_KEY`), else with the reference of the Python in
+//! `BENCH_REFERENCE_PYTHON`, else with labelled earlier results. The sides take turns, so that other load of the machine affects
+//! all of them. Central reads are also compared with bare handlers ([`load_figures::bare`]), which must give the service's response.
 
 mod load_figures;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use acceptance::figures::load::{Load, LoadTarget};
 use acceptance::figures::reference;
@@ -21,76 +20,79 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::load_figures::bare::{self, BareEndpoint, BareRoute, BareServer};
-use crate::load_figures::taken::{CONNECTIONS, Sample};
+use crate::load_figures::sample::{CONNECTIONS, Sample};
 
-const TURNS: usize = 5;
-/// When all events happened.
-const TODAY: &str = "2026-11-21T10:00:00.123456";
+const ROUNDS: usize = 5;
+/// The time of all events.
+const EVENT_TIME: &str = "2026-11-21T10:00:00.123456";
 
-/// Name of the database of bare handlers.
-const COPY: &str = "bare.db";
+/// The database file of bare handlers.
+const COPY_FILE: &str = "bare.db";
 
-/// How much of everything.
+/// Amounts of work.
 struct BenchmarkSize {
-    turn: Duration,
+    round_time: Duration,
     sandboxes: u32,
     events: u32,
-    /// Requests of a latency beside another server, at least.
-    enough: f64,
+    /// Requests for a latency beside another server.
+    min_requests: f64,
 }
 
 const FULL: BenchmarkSize = BenchmarkSize {
-    turn: Duration::from_secs(2),
+    round_time: Duration::from_secs(2),
     sandboxes: 10,
     events: 2_000,
-    enough: 500.0,
+    min_requests: 500.0,
 };
 
 const SHORT: BenchmarkSize = BenchmarkSize {
-    turn: Duration::from_millis(100),
+    round_time: Duration::from_millis(100),
     sandboxes: 2,
     events: 200,
-    enough: 1.0,
+    min_requests: 1.0,
 };
 
-/// A route, what the reference took of it before (32 connections, on a machine like this), and how many times as much is
-/// wanted.
+/// A route, the earlier throughput of the reference (32 connections, on a similar machine), and the target factor.
 struct BenchmarkCase {
     what: String,
     path: String,
     before: Option<f64>,
-    wanted: Option<f64>,
-    /// Whether another server can be asked with nothing but a key.
-    is_anywhere: bool,
-    /// Whether there is a bare handler of it.
+    target_factor: Option<f64>,
+    /// Whether another server can be compared without further setup.
+    is_comparable: bool,
+    /// Whether it has a bare handler.
     is_bare: bool,
-    /// Whether somebody asks who has nothing.
+    /// Whether the requesting user has no objects.
     is_empty: bool,
 }
 
-/// A server that takes part, and its process.
+/// A server and its process.
 type Side<'a> = (&'a LoadTarget, u32);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    if std::env::args().nth(1).as_deref() == Some(bare::ROLE) {
+    if std::env::args().nth(1).as_deref() == Some(bare::ROLE_ARGUMENT) {
         return bare::serve().await;
     }
     let Arguments { size, url, only } = arguments()?;
     let is_wanted =
         |case: &BenchmarkCase| only.as_ref().is_none_or(|words| case.what.contains(words));
     let ours = ServiceUnderTest::start(size).await?;
-    let nobody = ours.service.user("nobody");
+    let user_without_objects = ours.service.user("without-objects");
     let copy = ours.copy().await?;
-    let other = ReferenceServer::start(url).await?;
+    let other = ComparedServer::start(url).await?;
     let mut table = Table::default();
     for case in cases(&ours).into_iter().filter(is_wanted) {
         let path = case.path.clone();
-        let user = if case.is_empty { &nobody } else { &ours.user };
+        let user = if case.is_empty {
+            &user_without_objects
+        } else {
+            &ours.user
+        };
         let request = wire::request("GET", &path, &[wire::key(user.key())], "");
         let aim = LoadTarget::same(ours.service.address(), request);
-        let other = other.as_ref().filter(|_| case.is_anywhere);
-        let other = other.map(|it| (it.name.as_str(), it.aim(path.clone())));
+        let other = other.as_ref().filter(|_| case.is_comparable);
+        let other = other.map(|it| (it.name.as_str(), it.load_target(path.clone())));
         let bare = case.is_bare.then(|| ours.bare(&copy, &path));
         let bare = match bare {
             Some(bare) => Some(bare.await?),
@@ -104,14 +106,14 @@ async fn main() -> anyhow::Result<()> {
         what: "POST webhooks/events, one event".to_owned(),
         path: format!("/api/v1/webhooks/events/{}", ours.conversation),
         before: Some(8.6),
-        wanted: Some(200.0),
-        is_anywhere: false,
+        target_factor: Some(200.0),
+        is_comparable: false,
         is_bare: false,
         is_empty: false,
     };
     let (path, key) = (intake.path.clone(), wire::key(&ours.sandbox_key));
     let post = move |number| {
-        let body = json!([event(&format!("load-{number}"), TODAY)]).to_string();
+        let body = json!([event(&format!("load-{number}"), EVENT_TIME)]).to_string();
         wire::request("POST", &path, std::slice::from_ref(&key), &body)
     };
     let aim = LoadTarget::new(ours.service.address(), Box::new(post));
@@ -123,7 +125,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it is called with.
+/// Arguments of the program.
 struct Arguments {
     size: &'static BenchmarkSize,
     url: Option<String>,
@@ -150,12 +152,12 @@ fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
     let (some, is_ten) = (ours.sandboxes, ours.sandboxes == 10);
     let sandboxes = format!("GET sandboxes/search, {some} running");
     let conversations = format!("GET app-conversations/search, {some} in running sandboxes");
-    let case = |what: &str, path: &str, before, wanted| BenchmarkCase {
+    let case = |what: &str, path: &str, before, target_factor| BenchmarkCase {
         what: what.to_owned(),
         path: format!("/api/v1/{path}"),
         before,
-        wanted,
-        is_anywhere: true,
+        target_factor,
+        is_comparable: true,
         is_bare: true,
         is_empty: false,
     };
@@ -184,11 +186,11 @@ fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
             Some(21.0),
         ),
         BenchmarkCase {
-            is_anywhere: false,
+            is_comparable: false,
             ..case(&sandboxes, "sandboxes/search", None, None)
         },
         BenchmarkCase {
-            is_anywhere: false,
+            is_comparable: false,
             ..case(
                 &conversations,
                 "app-conversations/search",
@@ -197,31 +199,35 @@ fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
             )
         },
         BenchmarkCase {
-            is_anywhere: false,
+            is_comparable: false,
             is_bare: false,
             ..case("GET a page of 100 events", &events, None, None)
         },
     ]
 }
 
-/// All rates as fast as it goes, then both latencies at a rate that the slower one can keep up with.
+/// Measures the throughput of all sides, then latencies at a rate that the slower side can sustain.
 async fn measure(
     table: &mut Table,
     size: &BenchmarkSize,
     case: &BenchmarkCase,
     (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, LoadTarget)>),
 ) -> anyhow::Result<()> {
-    let [mut taken, mut by_bare, mut theirs] = [(); 3].map(|()| Sample::default());
-    for _ in 0..TURNS {
-        taken.turn((ours.0, Some(ours.1)), size.turn).await?;
+    let [mut ours_sample, mut bare_sample, mut theirs] = [(); 3].map(|()| Sample::default());
+    for _ in 0..ROUNDS {
+        ours_sample
+            .measure((ours.0, Some(ours.1)), size.round_time)
+            .await?;
         if let Some((aim, pid)) = bare {
-            by_bare.turn((aim, Some(pid)), size.turn).await?;
+            bare_sample
+                .measure((aim, Some(pid)), size.round_time)
+                .await?;
         }
         if let Some((_, other)) = &other {
-            theirs.turn((other, None), size.turn).await?;
+            theirs.measure((other, None), size.round_time).await?;
         }
     }
-    let (rate, summary) = (taken.rate(), taken.summary());
+    let (rate, summary) = (ours_sample.rate(), ours_sample.summary());
     let their_rate = match &other {
         Some(_) => Some(theirs.rate()),
         None => case.before,
@@ -235,20 +241,20 @@ async fn measure(
         &their_rate.map_or_else(String::new, |it| format!("{it:.1} requests/s ({name})")),
         &their_rate.map_or_else(String::new, |it| format!("{:.0}", rate / it)),
         &case
-            .wanted
+            .target_factor
             .map_or_else(String::new, |it| format!("≥ {it:.0}")),
     ]);
     if bare.is_some() {
-        let ratio = format!("{:.2}", rate / by_bare.rate());
-        let with = format!("bare handler: {}", by_bare.summary());
+        let ratio = format!("{:.2}", rate / bare_sample.rate());
+        let with = format!("bare handler: {}", bare_sample.summary());
         table.row(["… beside a bare handler", "", &with, &ratio, "≥ 0.80"]);
     }
     if other.is_some() {
         table.row([
             &format!("… of these {CONNECTIONS} connections"),
-            &format!("p99 {:.2} ms", taken.p99()),
+            &format!("p99 {:.2} ms", ours_sample.p99()),
             &format!("p99 {:.2} ms", theirs.p99()),
-            &format!("p99: 1/{:.0}", theirs.p99() / taken.p99()),
+            &format!("p99: 1/{:.0}", theirs.p99() / ours_sample.p99()),
             "p99: 1/50",
         ]);
     }
@@ -263,14 +269,18 @@ async fn latencies(
     rate: f64,
     other: Option<((&str, LoadTarget), f64)>,
 ) -> anyhow::Result<()> {
-    let lasting = size.turn * 3;
+    let duration = size.round_time * 3;
     if let Some(((_, other), per_second)) = &other {
         let per_second = per_second * 0.8;
-        // Enough of a slow server, too, for a percentile near the end.
-        let enough = Duration::from_secs_f64(size.enough / per_second);
-        let lasting = lasting.max(enough);
-        let theirs = other.open(per_second, CONNECTIONS, lasting).await?;
-        let load = ours.open(per_second, CONNECTIONS, lasting).await?;
+        // A slow server needs more time for enough requests.
+        let min_requests = Duration::from_secs_f64(size.min_requests / per_second);
+        let duration = duration.max(min_requests);
+        let theirs = other
+            .run_open_loop(per_second, CONNECTIONS, duration)
+            .await?;
+        let load = ours
+            .run_open_loop(per_second, CONNECTIONS, duration)
+            .await?;
         let ratio = load.at(99.0) / theirs.at(99.0);
         table.row([
             &format!("… at {per_second:.0} requests/s, n={}", theirs.count()),
@@ -280,18 +290,22 @@ async fn latencies(
             "p99: 1/50",
         ]);
         if let Some(bare) = bare {
-            let floor = bare.open(per_second, CONNECTIONS, lasting).await?;
+            let floor = bare
+                .run_open_loop(per_second, CONNECTIONS, duration)
+                .await?;
             let with = format!("bare handler: {}", floor.summary());
             table.row(["… at the same rate", "", &with, "", ""]);
         }
     }
-    let half: Load = ours.open(rate / 2.0, CONNECTIONS, lasting).await?;
+    let half: Load = ours
+        .run_open_loop(rate / 2.0, CONNECTIONS, duration)
+        .await?;
     let what = format!("… at half of its rate, {:.0} requests/s", rate / 2.0);
     table.row([&what, &half.summary(), "", "", ""]);
     Ok(())
 }
 
-/// The service with conversations in running sandboxes, and events in one of them.
+/// The service, with conversations in running sandboxes and events in one of them.
 struct ServiceUnderTest {
     service: Service,
     user: Client,
@@ -319,12 +333,12 @@ impl ServiceUnderTest {
         }
         let sandbox = user.sandbox(&last.sandbox_id).await;
         let key = sandbox.and_then(|sandbox| sandbox.session_api_key);
-        let sandbox_key = key.context("a running sandbox has a key")?;
+        let sandbox_key = key.context("the running sandbox has no key")?;
         let agent = user.with_key(&sandbox_key);
         let path = format!("/api/v1/webhooks/events/{}", last.id);
         for batch in 0..size.events / 100 {
             let events: Vec<Value> = (0..100)
-                .map(|number| event(&format!("{batch}-{number}"), TODAY))
+                .map(|number| event(&format!("{batch}-{number}"), EVENT_TIME))
                 .collect();
             let _ = agent.post(&path, &json!(events)).await.ok();
         }
@@ -340,17 +354,22 @@ impl ServiceUnderTest {
 }
 
 impl ServiceUnderTest {
-    /// A copy of the database for bare handlers, with nothing sealed.
+    /// Copies the database for bare handlers, with decrypted values.
     async fn copy(&self) -> anyhow::Result<tempfile::TempDir> {
         let directory = tempfile::tempdir()?;
         let settings = self.user.get("/api/v1/settings").await.text;
         let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
         let from = self.service.data().join("agent-workspace.db");
-        bare::copy(&from, &directory.path().join(COPY), &settings, &sandboxes)?;
+        bare::copy(
+            &from,
+            &directory.path().join(COPY_FILE),
+            &settings,
+            &sandboxes,
+        )?;
         Ok(directory)
     }
 
-    /// A bare handler that answers as the service does, to be sent the same request.
+    /// Starts a bare handler for this path and checks that its response is the service's.
     async fn bare(
         &self,
         copy: &tempfile::TempDir,
@@ -361,27 +380,27 @@ impl ServiceUnderTest {
             "settings" => BareEndpoint::Settings,
             "sandboxes/search" => BareEndpoint::Sandboxes,
             "app-conversations/search" => BareEndpoint::Conversations,
-            _ => BareEndpoint::Given(answer().await),
+            _ => BareEndpoint::Fixed(answer().await),
         };
         let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
         let owner = sandboxes
             .first()
             .and_then(|it| it["created_by_user_id"].as_str());
-        let owner = owner.context("a sandbox has an owner")?.to_owned();
-        let database = copy.path().join(COPY);
+        let owner = owner.context("the sandbox has no owner")?.to_owned();
+        let database = copy.path().join(COPY_FILE);
         let bare = BareServer::start(&BareRoute {
             database,
             owner,
             what,
         })?;
         let url = format!("http://{}{path}", bare.address);
-        let given = reqwest::get(url).await?.text().await?;
-        // Settings say what time it is.
+        let bare_answer = reqwest::get(url).await?.text().await?;
+        // Settings contain the current time.
         let digits = |text: &str| text.replace(|sign: char| sign.is_ascii_digit(), "0");
-        let (given, wanted) = (digits(&given), digits(&answer().await));
+        let (bare_answer, service_answer) = (digits(&bare_answer), digits(&answer().await));
         ensure!(
-            given == wanted,
-            "{path}: the bare handler answers {given}, and not {wanted}"
+            bare_answer == service_answer,
+            "{path}: the bare handler responds with {bare_answer}, not with {service_answer}"
         );
         let request = wire::request("GET", path, &[wire::key(self.user.key())], "");
         let aim = LoadTarget::same(bare.address, request);
@@ -389,17 +408,17 @@ impl ServiceUnderTest {
     }
 }
 
-/// Another server, which has settings and nothing else unless somebody put it there.
-struct ReferenceServer {
+/// Another server to compare with.
+struct ComparedServer {
     name: String,
     address: SocketAddr,
     headers: Vec<String>,
-    /// Whether the caller's address changes with every request: the reference lets 10 requests a second of one through.
+    /// Whether each request needs another client address: the reference allows 10 requests a second of one address.
     is_limited: bool,
-    _running: Option<(reference::Running, tempfile::TempDir)>,
+    _process: Option<(reference::ReferenceProcess, tempfile::TempDir)>,
 }
 
-impl ReferenceServer {
+impl ComparedServer {
     async fn start(url: Option<String>) -> anyhow::Result<Option<Self>> {
         if let Some(url) = url {
             return Ok(Some(Self::at(&url)?));
@@ -408,28 +427,18 @@ impl ReferenceServer {
             return Ok(None);
         };
         let data = tempfile::tempdir()?;
-        let began = Instant::now();
-        let running = reference::Running::start(&python, data.path(), &[("RUNTIME", "process")])?;
+        let running =
+            reference::ReferenceProcess::start(&python, data.path(), &[("RUNTIME", "process")])?;
         let client = running.client();
-        while client
-            .try_call(reqwest::Method::GET, "/alive", None)
-            .await
-            .is_err()
-        {
-            ensure!(
-                began.elapsed() < Duration::from_secs(120),
-                "the reference does not start"
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        running.wait_until_ready(Duration::from_millis(50)).await?;
         let stored = client.post("/api/v1/settings", &json!({})).await;
         ensure!(stored.status < 300, "settings: {}", stored.text);
         Ok(Some(Self {
             name: "reference".to_owned(),
-            address: address(running.url())?,
+            address: parse_address(running.url())?,
             headers: Vec::new(),
             is_limited: true,
-            _running: Some((running, data)),
+            _process: Some((running, data)),
         }))
     }
 
@@ -437,14 +446,14 @@ impl ReferenceServer {
         let key = reference::key();
         Ok(Self {
             name: url.to_owned(),
-            address: address(url)?,
+            address: parse_address(url)?,
             headers: key.iter().map(|it| wire::key(it)).collect(),
             is_limited: false,
-            _running: None,
+            _process: None,
         })
     }
 
-    fn aim(&self, path: String) -> LoadTarget {
+    fn load_target(&self, path: String) -> LoadTarget {
         let (headers, is_limited) = (self.headers.clone(), self.is_limited);
         let request = move |number: u64| {
             let mut headers = headers.clone();
@@ -458,12 +467,12 @@ impl ReferenceServer {
     }
 }
 
-fn address(url: &str) -> anyhow::Result<SocketAddr> {
+fn parse_address(url: &str) -> anyhow::Result<SocketAddr> {
     let url = reqwest::Url::parse(url)?;
     ensure!(
         url.scheme() == "http" && url.path() == "/",
         "{url}: only http, without a path"
     );
     let found = url.socket_addrs(|| None)?;
-    found.first().copied().context("a host with an address")
+    found.first().copied().context("the host has no address")
 }

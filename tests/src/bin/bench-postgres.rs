@@ -1,32 +1,33 @@
-//! Figures of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `bench/results` has earlier ones. With
-//! `--short` the numbers are small: that it works is then seen in seconds, and its figures say nothing. With `--reads` only
-//! requests a second are measured, among 20,000 conversations: that takes three minutes.
+//! Benchmark of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `bench/results` has earlier ones.
+//! `--short` uses small numbers and only checks that the benchmark works. `--reads` measures only throughput, with 20,000
+//! conversations, in three minutes.
 //!
-//! Everything that is compared takes turns, so that what else the machine does meets both sides.
+//! The sides of a comparison take turns, so that other load of the machine affects both.
 
 mod postgres_figures;
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use acceptance::figures::SortedTimes;
+use acceptance::figures::table::Table;
 use acceptance::{Postgres, print_line};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::postgres_figures::load::{self, LatencySummary, PageQuery};
+use crate::postgres_figures::load::{self, PageQuery};
 use crate::postgres_figures::seed::{
-    REPORTED, SeedCounts, SeededDatabase, conversation_id, sandbox_key,
+    FIRST_REPORTED_CONVERSATION, SeedCounts, SeededDatabase, conversation_id, event, sandbox_key,
 };
 use crate::postgres_figures::{bare, throughput};
 
 const LIST: &str = "/api/v1/app-conversations/search?limit=100";
 
-/// How much of everything.
+/// Amounts of work.
 struct BenchmarkSize {
     small: SeedCounts,
     large: SeedCounts,
-    turns: usize,
-    lasting: Duration,
+    rounds: usize,
+    duration: Duration,
     events_per_second: f64,
     clients: usize,
 }
@@ -44,13 +45,13 @@ const FULL: BenchmarkSize = BenchmarkSize {
         events: 100_000,
         sandboxes: 50,
     },
-    turns: 500,
-    lasting: Duration::from_secs(30),
+    rounds: 500,
+    duration: Duration::from_secs(30),
     events_per_second: 5_000.0,
     clients: 8,
 };
 
-/// Only the requests a second: what one costs hardly depends on how many rows it does not find.
+/// For throughput only: the cost of a request hardly depends on the number of other rows.
 const READS: BenchmarkSize = BenchmarkSize {
     large: SeedCounts {
         users: 10,
@@ -74,8 +75,8 @@ const SHORT: BenchmarkSize = BenchmarkSize {
         events: 400,
         sandboxes: 5,
     },
-    turns: 5,
-    lasting: Duration::from_secs(1),
+    rounds: 5,
+    duration: Duration::from_secs(1),
     events_per_second: 100.0,
     clients: 2,
 };
@@ -84,7 +85,7 @@ const SHORT: BenchmarkSize = BenchmarkSize {
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let size = match arguments.first().map(String::as_str) {
-        Some(bare::ROLE) => return bare::serve(&arguments[1..]).await,
+        Some(bare::ROLE_ARGUMENT) => return bare::serve(&arguments[1..]).await,
         Some("--short") => &SHORT,
         Some("--reads") => return reads().await,
         None => &FULL,
@@ -95,7 +96,7 @@ async fn main() -> anyhow::Result<()> {
     let small = SeededDatabase::new(&postgres, "small", size.small).await?;
     let large = SeededDatabase::new(&postgres, "large", size.large).await?;
     print_line(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
-    let mut table = BenchmarkRows::default();
+    let mut table = Table::default();
     pages(&mut table, size, &small, &large).await?;
     throughput::rows(&mut table, size, &large).await?;
     intake(&mut table, size, &large).await?;
@@ -106,35 +107,18 @@ async fn main() -> anyhow::Result<()> {
 async fn reads() -> anyhow::Result<()> {
     let postgres = Postgres::start();
     let seeded = SeededDatabase::new(&postgres, "large", READS.large).await?;
-    let mut table = BenchmarkRows::default();
+    let mut table = Table::default();
     throughput::rows(&mut table, &READS, &seeded).await?;
     Ok(table.print()?)
 }
 
-/// What was found, and how it was meant to be.
-#[derive(Default)]
-struct BenchmarkRows(String);
-
-impl BenchmarkRows {
-    fn row(&mut self, cells: [&str; 5]) {
-        let line = format!("| {} |\n", cells.join(" | "));
-        print_line(line.trim_end());
-        self.0.push_str(&line);
-    }
-
-    fn print(&self) -> std::io::Result<()> {
-        let head = "| what | this | compared with | ratio | target |\n|---|---|---|---|---|\n";
-        write!(std::io::stdout(), "{head}{}", self.0)
-    }
-}
-
-fn summary(times: &LatencySummary) -> String {
+fn summary(times: &SortedTimes) -> String {
     format!("p50 {:.2} ms, p95 {:.2} ms", times.at(50), times.at(95))
 }
 
-/// Pages of many rows against the same of few.
+/// Compares pages of many rows with pages of few rows.
 async fn pages(
-    table: &mut BenchmarkRows,
+    table: &mut Table,
     size: &BenchmarkSize,
     small: &SeededDatabase,
     large: &SeededDatabase,
@@ -161,7 +145,7 @@ async fn pages(
     for (what, path, in_the_middle) in cases {
         let page = async |seeded: &SeededDatabase| {
             let token = if in_the_middle {
-                middle(seeded, &path).await?
+                middle_page(seeded, &path).await?
             } else {
                 String::new()
             };
@@ -176,15 +160,15 @@ async fn pages(
             anyhow::Ok(page)
         };
         let (many, few) = (page(large).await?, page(small).await?);
-        let [many, few] = load::in_turns(size.turns, [&many, &few]).await;
+        let [many, few] = load::measure_in_turns(size.rounds, [&many, &few]).await;
         let ratio = format!("{:.2}", many.at(50) / few.at(50));
         table.row([what, &summary(&many), &summary(&few), &ratio, "≤ 1.3"]);
     }
     Ok(())
 }
 
-/// Where the list's page in the middle begins.
-async fn middle(seeded: &SeededDatabase, path: &str) -> anyhow::Result<String> {
+/// The page token in the middle of a list.
+async fn middle_page(seeded: &SeededDatabase, path: &str) -> anyhow::Result<String> {
     let mut tokens = vec![String::new()];
     loop {
         let last = tokens.last().map_or("", String::as_str);
@@ -195,19 +179,19 @@ async fn middle(seeded: &SeededDatabase, path: &str) -> anyhow::Result<String> {
         }
     }
     let middle = tokens.len() / 2;
-    tokens.get(middle).cloned().context("pages")
+    tokens.get(middle).cloned().context("the list has no pages")
 }
 
 /// Mean number of events in a report.
-const MEAN: f64 = 7.5;
+const MEAN_REPORT_EVENTS: f64 = 7.5;
 
-/// A report of 5 to 10 events, of each sandbox in turn.
+/// Sends a report of 5 to 10 events, from each sandbox in turn.
 async fn report(http: reqwest::Client, service: String, number: u64, sandboxes: u64) {
     let sandbox = i64::try_from(number % sandboxes).unwrap_or_default();
-    let id = conversation_id(REPORTED + sandbox);
+    let id = conversation_id(FIRST_REPORTED_CONVERSATION + sandbox);
     let count = 5 + (number / sandboxes) % 6;
     let batch: Vec<Value> = (0..count)
-        .map(|n| load::event(1_000_000 + number * 10 + n))
+        .map(|n| event(1_000_000 + number * 10 + n))
         .collect();
     let request = http
         .post(format!("{service}/api/v1/webhooks/events/{id}"))
@@ -215,14 +199,14 @@ async fn report(http: reqwest::Client, service: String, number: u64, sandboxes: 
         .json(&json!(batch));
     let answer = request.send().await;
     let answer = answer.unwrap_or_else(|error| panic!("{error:?}"));
-    // One that comes too late is refused, and an agent server would send it again: what is stored tells.
+    // The service refuses late reports, which an agent server sends again. The number of stored events shows the difference.
     let status = answer.status().as_u16();
     assert!(matches!(status, 200 | 503), "{status}");
 }
 
-/// Reports of 5 to 10 events from all sandboxes, while a user reads.
+/// Measures reports of 5 to 10 events from all sandboxes while a user reads.
 async fn intake(
-    table: &mut BenchmarkRows,
+    table: &mut Table,
     size: &BenchmarkSize,
     large: &SeededDatabase,
 ) -> anyhow::Result<()> {
@@ -244,16 +228,20 @@ async fn intake(
         let page = pages[usize::try_from(number % 4).unwrap_or_default()].clone();
         async move { drop(page.get().await) }
     };
-    let alone = load::open_loop(50.0, size.lasting / 3, read).await;
+    let reads_without_intake = load::open_loop(50.0, size.duration / 3, read).await;
     let (before, began) = (large.count_events()?, Instant::now());
     let (reports, reads) = tokio::join!(
-        load::open_loop(size.events_per_second / MEAN, size.lasting, post),
-        load::open_loop(50.0, size.lasting, read),
+        load::open_loop(
+            size.events_per_second / MEAN_REPORT_EVENTS,
+            size.duration,
+            post
+        ),
+        load::open_loop(50.0, size.duration, read),
     );
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
     let summary =
-        |times: &LatencySummary| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+        |times: &SortedTimes| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;
@@ -268,7 +256,7 @@ async fn intake(
     table.row([
         "… a user's reads meanwhile, 50/s",
         &summary(&reads),
-        &format!("without intake {}", summary(&alone)),
+        &format!("without intake {}", summary(&reads_without_intake)),
         "",
         "p99 < 25 ms",
     ]);

@@ -1,9 +1,8 @@
-//! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `bench/results` has earlier ones. With
-//! `--short` the numbers are small: that it works is then seen in seconds. With `--only conversations`, `events` or `sandboxes` only
-//! those are looked at, with `--idle N` only what N live sandboxes take while nobody asks anything. With `--url URL` the same lists of another server, with what it has, are beside the
-//! first ones; its key is in `BENCH_KEY`.
+//! Cost of many rows and many sandboxes: `cargo xtask bench --scale`. Prints a table; `bench/results` has earlier ones. `--short`
+//! uses small numbers and only checks that the benchmark works. `--only` selects `conversations`, `events` or `sandboxes`;
+//! `--idle N` measures only N idle sandboxes. `--url URL` also measures the lists of another server; its key is in `BENCH_KEY`.
 //!
-//! `SQLite`, and sandboxes as processes that run the stub agent server.
+//! It uses `SQLite`, and process sandboxes with the stub agent server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,21 +20,21 @@ use serde_json::{Value, json};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations/search?limit=100";
 const SANDBOXES: &str = "/api/v1/sandboxes/search?limit=100";
-/// What there are many of.
-const OF: [&str; 3] = ["conversations", "events", "sandboxes"];
+/// The values of `--only`.
+const BENCHMARKS: [&str; 3] = ["conversations", "events", "sandboxes"];
 /// Until all sandboxes run.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A page is asked for in so many blocks: one pause of a busy machine spoils the p99 of one of them, not their median.
+/// Each page is measured in blocks: a pause of a busy machine affects the p99 of one block, not the median of the blocks.
 const BLOCKS: u32 = 5;
 
-/// How much of everything; the first of each is what the others are compared with.
+/// Amounts of work; the first number of each list is the baseline.
 struct BenchmarkSize {
     conversations: &'static [u32],
     events: &'static [u32],
     sandboxes: &'static [usize],
     requests: u32,
-    /// How long nobody asks anything.
+    /// Time without requests.
     idle: Duration,
 }
 
@@ -63,56 +62,58 @@ async fn main() -> anyhow::Result<()> {
         idle,
         url,
     } = arguments()?;
-    // Nobody learns after minutes that it is none.
-    let url = url.map(|url| Ok::<_, anyhow::Error>((address(&url)?, url)));
+    // An invalid URL must fail before minutes of work.
+    let url = url.map(|url| Ok::<_, anyhow::Error>((parse_address(&url)?, url)));
     let url = url.transpose()?;
     let mut table = Table::default();
     if let Some(sandboxes) = idle {
-        many_sandboxes(&mut table, size, &[sandboxes]).await?;
+        measure_sandboxes(&mut table, size, &[sandboxes]).await?;
     } else {
         let is_wanted = |what: &str| only.as_deref().is_none_or(|only| only == what);
-        if is_wanted(OF[0]) {
-            many_conversations(&mut table, size).await?;
+        if is_wanted(BENCHMARKS[0]) {
+            measure_conversations(&mut table, size).await?;
         }
-        if is_wanted(OF[1]) {
-            many_events(&mut table, size).await?;
+        if is_wanted(BENCHMARKS[1]) {
+            measure_events(&mut table, size).await?;
         }
-        if is_wanted(OF[2]) {
-            many_sandboxes(&mut table, size, size.sandboxes).await?;
+        if is_wanted(BENCHMARKS[2]) {
+            measure_sandboxes(&mut table, size, size.sandboxes).await?;
         }
     }
     if let Some((address, url)) = url
-        && let Err(error) = elsewhere(&mut table, size, (address, &url)).await
+        && let Err(error) = compare_lists(&mut table, size, (address, &url)).await
     {
         table.print()?;
-        return Err(error.context(format!("{url} does not answer as it should")));
+        return Err(error.context(format!("cannot measure {url}")));
     }
     table.print()?;
     Ok(())
 }
 
-/// What it is called with.
+/// Arguments of the program.
 struct ScaleArguments {
     size: &'static BenchmarkSize,
-    /// Only one of [`OF`].
+    /// One of [`BENCHMARKS`].
     only: Option<String>,
-    /// Only so many sandboxes, idle.
+    /// Number of idle sandboxes.
     idle: Option<usize>,
     url: Option<String>,
 }
 
 fn arguments() -> anyhow::Result<ScaleArguments> {
     let (mut size, mut only, mut idle, mut url) = (&FULL, None, None, None);
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
+    let mut arguments = std::env::args().skip(1);
+    while let Some(word) = arguments.next() {
         match word.as_str() {
             "--short" => size = &SHORT,
             "--only" => {
-                let what = words.next().filter(|what| OF.contains(&what.as_str()));
-                only = Some(what.with_context(|| format!("--only takes one of {OF:?}"))?);
+                let what = arguments
+                    .next()
+                    .filter(|what| BENCHMARKS.contains(&what.as_str()));
+                only = Some(what.with_context(|| format!("--only takes one of {BENCHMARKS:?}"))?);
             }
-            "--idle" => idle = Some(words.next().context("--idle takes a number")?.parse()?),
-            "--url" => url = Some(words.next().context("--url takes a URL")?),
+            "--idle" => idle = Some(arguments.next().context("--idle takes a number")?.parse()?),
+            "--url" => url = Some(arguments.next().context("--url takes a URL")?),
             other => {
                 bail!(
                     "unknown argument {other}; there are --short, --only WHAT, --idle N and --url URL"
@@ -128,8 +129,8 @@ fn arguments() -> anyhow::Result<ScaleArguments> {
     })
 }
 
-/// Where another server listens.
-fn address(url: &str) -> anyhow::Result<SocketAddr> {
+/// The address of another server.
+fn parse_address(url: &str) -> anyhow::Result<SocketAddr> {
     let parsed = reqwest::Url::parse(url).context("--url takes a URL")?;
     let is_plain = parsed.scheme() == "http" && parsed.path() == "/";
     ensure!(is_plain, "{url}: only http, and no path");
@@ -137,23 +138,23 @@ fn address(url: &str) -> anyhow::Result<SocketAddr> {
     addresses
         .into_iter()
         .next()
-        .context("a host with an address")
+        .context("the host has no address")
 }
 
-/// The lists of another server, beside those of a service with one conversation.
-async fn elsewhere(
+/// Compares the lists of another server with those of a service with one conversation.
+async fn compare_lists(
     table: &mut Table,
     size: &BenchmarkSize,
     (address, url): (SocketAddr, &str),
 ) -> anyhow::Result<()> {
     let key = reference::key().unwrap_or_default();
     let stub = Stub::new();
-    let service = started(&stub, 10).await;
+    let service = start_service(&stub, 10).await;
     let user = service.admin();
     let _ = user.converse("hello").await;
     for (what, path) in [("conversations", CONVERSATIONS), ("sandboxes", SANDBOXES)] {
-        let ours = page((service.address(), user.key()), path, size.requests).await?;
-        let theirs = page((address, &key), path, size.requests).await?;
+        let ours = measure_page((service.address(), user.key()), path, size.requests).await?;
+        let theirs = measure_page((address, &key), path, size.requests).await?;
         let with = format!("{url}, with what it has: {}", theirs.summary());
         let ratio = format!("p50 {:.1}", theirs.at(50.0) / ours.at(50.0));
         let what = format!("list of {what}, one");
@@ -162,11 +163,11 @@ async fn elsewhere(
     Ok(())
 }
 
-/// What a page took, in blocks.
+/// Latencies of a page, by block.
 struct PageLatency(Vec<Load>);
 
 impl PageLatency {
-    /// The median of the blocks: so many percent took at most so many milliseconds.
+    /// The median of the blocks' percentiles, in milliseconds.
     fn at(&self, percent: f64) -> f64 {
         median(self.0.iter().map(|block| block.at(percent)))
     }
@@ -179,14 +180,18 @@ impl PageLatency {
     }
 }
 
-/// A page, asked for so many times; a tenth as often before that, which is not counted.
-async fn page(of: (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<PageLatency> {
-    let mut all = pages(&[of], path, count).await?;
-    all.pop().context("one of one")
+/// Measures a page `count` times, after a tenth as many requests to warm up.
+async fn measure_page(
+    of: (SocketAddr, &str),
+    path: &str,
+    count: u32,
+) -> anyhow::Result<PageLatency> {
+    let mut all = measure_pages(&[of], path, count).await?;
+    all.pop().context("no measurement")
 }
 
-/// The same of several services, in turns: whatever else the machine does is there for each.
-async fn pages(
+/// Measures the page of several services in turns, so that other load of the machine affects all of them.
+async fn measure_pages(
     of: &[(SocketAddr, &str)],
     path: &str,
     count: u32,
@@ -195,12 +200,12 @@ async fn pages(
     for (address, key) in of {
         let request = wire::request("GET", path, &[wire::key(key)], "");
         let aim = LoadTarget::same(*address, request);
-        aim.in_turn(count / 10 + 1).await?;
+        aim.run_in_turn(count / 10 + 1).await?;
         all.push((aim, Vec::new()));
     }
     for _ in 0..BLOCKS {
         for (aim, blocks) in &mut all {
-            blocks.push(aim.in_turn(count / BLOCKS).await?);
+            blocks.push(aim.run_in_turn(count / BLOCKS).await?);
         }
     }
     Ok(all
@@ -209,8 +214,8 @@ async fn pages(
         .collect())
 }
 
-/// A line for a page; what it is compared with is the first one of its kind.
-fn summary(
+/// Adds the row of a page, compared with the first page of its kind.
+fn add_row(
     table: &mut Table,
     what: &str,
     load: &PageLatency,
@@ -228,9 +233,9 @@ fn summary(
     table.row([what, &load.summary(), &with, &ratio, target]);
 }
 
-async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
+async fn measure_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
     let stub = Stub::new();
-    let mut service = started(&stub, 10).await;
+    let mut service = start_service(&stub, 10).await;
     let user = service.admin();
     let _ = user.converse("hello").await;
     let mut first = None;
@@ -240,15 +245,15 @@ async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::
         service.restart().await;
         let count = user.get("/api/v1/app-conversations/count").await.ok();
         ensure!(count == *total, "{count} conversations, not {total}");
-        let load = page(
+        let load = measure_page(
             (service.address(), user.key()),
             CONVERSATIONS,
             size.requests,
         )
         .await?;
         let what = format!("list of at most 100 of {total} conversations");
-        summary(table, &what, &load, first.as_ref(), "");
-        // Ten make a shorter page.
+        add_row(table, &what, &load, first.as_ref(), "");
+        // Ten conversations make a shorter page.
         if *total >= 100 {
             first.get_or_insert((total.to_string(), load));
         }
@@ -256,20 +261,20 @@ async fn many_conversations(table: &mut Table, size: &BenchmarkSize) -> anyhow::
     Ok(())
 }
 
-async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
+async fn measure_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<()> {
     let stub = Stub::new();
-    let service = started(&stub, 10).await;
+    let service = start_service(&stub, 10).await;
     let user = service.admin();
     let conversation = user.converse("hello").await;
     let sandbox = user.sandbox(&conversation.sandbox_id).await;
     let key = sandbox.and_then(|sandbox| sandbox.session_api_key);
-    let agent = user.with_key(&key.context("a running sandbox has a key")?);
+    let agent = user.with_key(&key.context("the running sandbox has no key")?);
     let path = format!("/api/v1/webhooks/events/{}", conversation.id);
     let mut sent = 0;
     let mut first = None;
     for total in size.events {
         while sent < *total {
-            let batch: Vec<Value> = (sent..sent + 100).map(numbered).collect();
+            let batch: Vec<Value> = (sent..sent + 100).map(numbered_event).collect();
             let _ = agent.post(&path, &json!(batch)).await.ok();
             sent += 100;
         }
@@ -281,14 +286,14 @@ async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<
             ("page of 100 events", ""),
             ("… newest first", "&sort_order=TIMESTAMP_DESC"),
         ] {
-            let load = page(
+            let load = measure_page(
                 (service.address(), user.key()),
                 &format!("{path}{order}"),
                 size.requests,
             )
             .await?;
             let what = format!("{what} out of {total}");
-            summary(
+            add_row(
                 table,
                 &what,
                 &load,
@@ -301,9 +306,9 @@ async fn many_events(table: &mut Table, size: &BenchmarkSize) -> anyhow::Result<
     Ok(())
 }
 
-/// A service for each number, all of them there until the last page is read: the sandboxes themselves wake up now and then, and
-/// take as much from a service with one as from that with a thousand.
-async fn many_sandboxes(
+/// Keeps a service for each number until the end, because sandboxes use some processor time: it then affects all measurements
+/// equally.
+async fn measure_sandboxes(
     table: &mut Table,
     size: &BenchmarkSize,
     totals: &[usize],
@@ -311,7 +316,7 @@ async fn many_sandboxes(
     let stub = Stub::new();
     let mut services = Vec::new();
     for total in totals {
-        let service = started(&stub, total + 10).await;
+        let service = start_service(&stub, total + 10).await;
         let (user, key) = (service.admin(), service.admin().key().to_owned());
         let _ = user.converse("hello").await;
         let missing: Vec<usize> = (1..*total).collect();
@@ -319,7 +324,7 @@ async fn many_sandboxes(
             join_all(some.iter().map(|_| user.start_sandbox())).await;
         }
         all_running(&user, *total).await;
-        idle(table, size, &service, *total).await?;
+        measure_idle(table, size, &service, *total).await?;
         services.push((service, key));
     }
     let of = services
@@ -331,10 +336,13 @@ async fn many_sandboxes(
         ("list of conversations", CONVERSATIONS),
     ] {
         let mut first = None;
-        for (total, load) in totals.iter().zip(pages(&of, path, size.requests).await?) {
+        for (total, load) in totals
+            .iter()
+            .zip(measure_pages(&of, path, size.requests).await?)
+        {
             let what = format!("{what} with {total}");
-            summary(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
-            // A list of one sandbox is shorter than one of a hundred.
+            add_row(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
+            // A list of one sandbox is shorter than a list of a hundred.
             if path == CONVERSATIONS || *total >= 100 {
                 first.get_or_insert((format!("{total} sandboxes"), load));
             }
@@ -343,34 +351,34 @@ async fn many_sandboxes(
     Ok(())
 }
 
-/// What a service with so many sandboxes takes while nobody asks anything.
-async fn idle(
+/// Measures processor time and memory of a service with idle sandboxes.
+async fn measure_idle(
     table: &mut Table,
     size: &BenchmarkSize,
     service: &Service,
     total: usize,
 ) -> anyhow::Result<()> {
     tokio::time::sleep(size.idle / 4).await;
-    let before = processor_time(service.pid()).context("the service runs")?;
+    let before = processor_time(service.pid()).context("the service does not run")?;
     tokio::time::sleep(size.idle).await;
     let spent = processor_time(service.pid())
-        .context("the service runs")?
+        .context("the service does not run")?
         .saturating_sub(before);
     let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
-    let memory = megabytes(resident(service.pid()).context("the service runs")?);
+    let memory = megabytes(resident(service.pid()).context("the service does not run")?);
     let what = format!("{total} live sandboxes, idle: of a core, resident");
     let found = format!("{percent:.2} %, {memory:.1} MB");
     table.row([&what, &found, "", "", "< 2 %, < 120 MB"]);
     Ok(())
 }
 
-/// A user with a model, and places for so many sandboxes.
-async fn started(stub: &Stub, sandboxes: usize) -> Service {
-    let places = sandboxes.to_string();
+/// Starts a service that allows this many sandboxes, and stores a model.
+async fn start_service(stub: &Stub, sandboxes: usize) -> Service {
+    let sandbox_limit = sandboxes.to_string();
     let service = Service::builder()
         .stub(stub)
-        .env("WORKSPACE_SANDBOX__MAX_RUNNING", &places)
-        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", &places)
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING", &sandbox_limit)
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", &sandbox_limit)
         .env("WORKSPACE_SANDBOX__PARALLEL_STARTS", "8")
         .env("WORKSPACE_LOG__LEVEL", "info")
         .start()
@@ -390,8 +398,8 @@ async fn all_running(user: &Client, total: usize) {
     .await;
 }
 
-/// A tenth of a second after the last one.
-fn numbered(number: u32) -> Value {
+/// An event a tenth of a second after the previous one.
+fn numbered_event(number: u32) -> Value {
     let (seconds, tenths) = (number / 10, number % 10);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let happened_at = format!("2026-11-21T{hours:02}:{minutes:02}:{seconds:02}.{tenths}00000");

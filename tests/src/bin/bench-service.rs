@@ -1,22 +1,22 @@
-//! Figures of the service as a program: `cargo xtask bench --service`. With `BENCH_REFERENCE_PYTHON` (a Python that has
-//! `openhands-ai`), the reference is measured in the same run. Prints a table; `bench/results` has earlier ones.
+//! Benchmark of the service as a program: `cargo xtask bench --service`. With `BENCH_REFERENCE_PYTHON` (a Python with
+//! `openhands-ai`) it also measures the reference. Prints a table; `bench/results` has earlier ones.
 //!
-//! Rows are multiplied with Python's `sqlite3` module while the service is down: making 100,000 conversations through
-//! the API would measure something else.
+//! Python's `sqlite3` module copies rows while the service is stopped, because creating 100,000 conversations through the API
+//! takes hours.
 
 mod figures;
 
 use std::time::{Duration, Instant};
 
 use acceptance::agent_server::built;
-use acceptance::figures::{event, megabytes, rows};
+use acceptance::figures::{SortedTimes, event, megabytes, rows};
 use acceptance::processes::resident;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::figures::{Table, Times, get, mebibytes, times};
-use acceptance::figures::reference::{self, Running};
+use crate::figures::{Table, get, mebibytes, times, times_cell};
+use acceptance::figures::reference::{self, ReferenceProcess};
 
 const STARTS: usize = 20;
 const CONVERSATIONS: u32 = 100_000;
@@ -52,10 +52,14 @@ async fn starts(table: &mut Table, reference: &Reference) {
     }
     table.row(
         "start to first 200, new data directory",
-        &Times::new(fresh).row(),
+        &times_cell(&SortedTimes::new(fresh)),
         &reference.start,
     );
-    table.row("start to first 200, again", &Times::new(again).row(), "");
+    table.row(
+        "start to first 200, again",
+        &times_cell(&SortedTimes::new(again)),
+        "",
+    );
     idle.sort_by(f64::total_cmp);
     let size = std::fs::metadata(built("agent-workspace")).map_or(0, |file| file.len());
     let size = format!("{:.1} MB", megabytes(size));
@@ -77,11 +81,15 @@ async fn requests(table: &mut Table, reference: &Reference) -> anyhow::Result<()
     user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
         .await;
     let list = times(500, || get(&user, LIST)).await;
-    table.row("empty list", &list.row(), &reference.list);
+    table.row("empty list", &times_cell(&list), &reference.list);
     let settings = times(500, || get(&user, SETTINGS)).await;
-    table.row("GET /api/v1/settings", &settings.row(), &reference.settings);
+    table.row(
+        "GET /api/v1/settings",
+        &times_cell(&settings),
+        &reference.settings,
+    );
     let legacy = times(500, || get(&user, "/api/settings")).await;
-    table.row("GET /api/settings", &legacy.row(), "");
+    table.row("GET /api/settings", &times_cell(&legacy), "");
     let paths = [
         LIST,
         SETTINGS,
@@ -104,14 +112,15 @@ async fn requests(table: &mut Table, reference: &Reference) -> anyhow::Result<()
     Ok(())
 }
 
-/// One after the other, each in a sandbox of its own, with an agent server that boots in some milliseconds.
+/// Measures starts one after the other, each in its own sandbox, with an agent server that boots in milliseconds.
 async fn conversation_starts(table: &mut Table) {
     let stub = Stub::new();
     let service = Service::builder().stub(&stub).start().await;
     let user = service.admin();
     user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
         .await;
-    let (mut walls, mut own, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut total_times, mut own_times, mut times_without_sandbox) =
+        (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..40 {
         let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
         let began = Instant::now();
@@ -131,24 +140,28 @@ async fn conversation_starts(table: &mut Table) {
         let all = last["timings"].as_object().into_iter().flatten();
         let all: u64 = all.filter_map(|(_, spent)| spent.as_u64()).sum();
         let waiting = step("WAITING_FOR_SANDBOX");
-        walls.push(wall);
-        own.push(Duration::from_millis(all).saturating_sub(waiting));
-        rest.push(wall.saturating_sub(waiting));
+        total_times.push(wall);
+        own_times.push(Duration::from_millis(all).saturating_sub(waiting));
+        times_without_sandbox.push(wall.saturating_sub(waiting));
         if let Some(id) = last["app_conversation_id"].as_str() {
             user.delete_conversation(id).await;
         }
     }
     table.row(
         "POST to READY with an instant agent server, in all",
-        &Times::new(walls).row(),
+        &times_cell(&SortedTimes::new(total_times)),
         "",
     );
     table.row(
         "… without WAITING_FOR_SANDBOX, as the client sees it",
-        &Times::new(rest).row(),
+        &times_cell(&SortedTimes::new(times_without_sandbox)),
         "",
     );
-    table.row("… our own steps, by `timings`", &Times::new(own).row(), "");
+    table.row(
+        "… our own steps, by `timings`",
+        &times_cell(&SortedTimes::new(own_times)),
+        "",
+    );
 }
 
 async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
@@ -168,22 +181,26 @@ async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
     let warm = times(50, || get(&user, LIST)).await;
     drop(warm);
     let list = times(500, || get(&user, LIST)).await;
-    table.row("list of 100 of 100,000 conversations", &list.row(), "");
+    table.row(
+        "list of 100 of 100,000 conversations",
+        &times_cell(&list),
+        "",
+    );
     let middle = format!("{LIST}&created_at__lt=2026-11-21T00:00:00Z");
     let filtered = times(200, || get(&user, &middle)).await;
-    table.row("… before a date", &filtered.row(), "");
+    table.row("… before a date", &times_cell(&filtered), "");
     table.row("… by 8 clients at once", &throughput(&user, LIST).await, "");
     table.row(
         "GET /api/settings by 8 clients at once",
         &throughput(&user, "/api/settings").await,
         "",
     );
-    service_resume(&user, &first.sandbox_id).await;
+    ensure_running(&user, &first.sandbox_id).await;
     intake(table, &user, &first.id, &first.sandbox_id).await
 }
 
-/// A stopped service leaves sandboxes running; whatever became of this one, it runs now.
-async fn service_resume(user: &Client, sandbox: &str) {
+/// Resumes the sandbox, in case it stopped while the service was down.
+async fn ensure_running(user: &Client, sandbox: &str) {
     let _ = user.resume(sandbox).await;
 }
 
@@ -201,10 +218,13 @@ async fn throughput(user: &Client, path: &str) -> String {
     });
     let all: Vec<Duration> = futures::future::join_all(clients).await.concat();
     let per_second = all.len() as u128 * 1000 / began.elapsed().as_millis().max(1);
-    format!("{per_second} requests/s, {}", Times::new(all).row())
+    format!(
+        "{per_second} requests/s, {}",
+        times_cell(&SortedTimes::new(all))
+    )
 }
 
-/// Reports of events, as agent servers post them.
+/// Measures reports of events.
 async fn intake(
     table: &mut Table,
     user: &Client,
@@ -215,7 +235,7 @@ async fn intake(
         .sandbox(sandbox)
         .await
         .and_then(|sandbox| sandbox.session_api_key);
-    let agent = user.with_key(&key.context("a running sandbox has a key")?);
+    let agent = user.with_key(&key.context("the running sandbox has no key")?);
     let path = format!("/api/v1/webhooks/events/{conversation}");
     for batch in [1_usize, 10, 100] {
         let reports = (4_000 / batch).min(1_000);
@@ -248,7 +268,7 @@ async fn intake(
     Ok(())
 }
 
-/// The reference's figures, as cells of the table.
+/// Results of the reference, as cells of the table.
 #[derive(Default)]
 struct Reference {
     start: String,
@@ -265,27 +285,16 @@ impl Reference {
             let data = std::env::temp_dir().join(format!("bench-reference-{}", std::process::id()));
             std::fs::create_dir_all(&data)?;
             let began = Instant::now();
-            let child = Running::start(python, &data, &[("RUNTIME", "process")])?;
-            let user = child.client();
-            while user
-                .try_call(reqwest::Method::GET, "/alive", None)
-                .await
-                .is_err()
-            {
-                ensure!(
-                    began.elapsed() < Duration::from_secs(120),
-                    "the reference does not start"
-                );
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let child = ReferenceProcess::start(python, &data, &[("RUNTIME", "process")])?;
+            child.wait_until_ready(Duration::from_millis(5)).await?;
             starts.push(began.elapsed());
             tokio::time::sleep(SETTLE_INTERVAL).await;
             memory.push(mebibytes(resident(child.pid())));
-            // Its server has closed the first connection meanwhile.
+            // The reference has closed the first connection in the meantime.
             let user = child.client();
             let _ = user.post(SETTINGS, &json!({})).await;
             for _ in 0..20 {
-                // It lets 10 requests a second through and delays the next ones.
+                // The reference allows 10 requests a second and delays further ones.
                 for (path, times) in [(LIST, &mut list), (SETTINGS, &mut settings)] {
                     tokio::time::sleep(Duration::from_millis(150)).await;
                     let one = Instant::now();
@@ -298,10 +307,10 @@ impl Reference {
         }
         memory.sort_by(f64::total_cmp);
         Ok(Self {
-            start: Times::new(starts).row(),
+            start: times_cell(&SortedTimes::new(starts)),
             resident: format!("{:.0} MiB", memory[memory.len() / 2]),
-            list: Times::new(list).row(),
-            settings: Times::new(settings).row(),
+            list: times_cell(&SortedTimes::new(list)),
+            settings: times_cell(&SortedTimes::new(settings)),
         })
     }
 }

@@ -1,8 +1,8 @@
-//! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
-//! with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers where an engine
-//! answers. Prints tables; `bench/results` has earlier ones. `--rounds N` says how often, `--cold` leaves
-//! all but the pairs out, `--short` sees that it works, `--url URL` also starts conversations at another server (its key in
-//! `BENCH_KEY`), one after the other.
+//! Time until a conversation is ready, with the real agent server: `cargo xtask bench --start`. Measures warm starts, cold starts
+//! in turns with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers if an engine
+//! responds. Prints tables; `bench/results` has earlier ones. `--rounds N` sets the number of rounds, `--cold` measures only cold
+//! starts, `--short` only checks that the benchmark works. `--url URL` also starts conversations at another server, one after the
+//! other; its key is in `BENCH_KEY`.
 
 mod start_figures;
 
@@ -17,34 +17,34 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
 use crate::start_figures::bare::BareBoot;
-use crate::start_figures::{Percentiles, StartFigures, StepTimings};
+use crate::start_figures::{Percentiles, StartOptions, StepTimings};
 
-/// A boot on a busy machine, several times over.
+/// Several times as long as a boot on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
-/// Between two looks at a start: what is measured may be late by this much.
+/// Between two polls of a start, and so the error of a measurement.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// After a boot, and after an end, so that one does not disturb the next.
-const CALM_INTERVAL: Duration = Duration::from_secs(2);
+/// After a boot or a stop, so that it does not affect the next measurement.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(2);
 const VERSION: Version = Version::V1_58_0;
-/// Published images start the agent server as its maker does, without what ours does for the boot.
-const PUBLISHED: [(&str, &str); 1] = [(
+/// Published images start the agent server without the changes of our images that make it boot faster.
+const PUBLISHED_IMAGE_SETTINGS: [(&str, &str); 1] = [(
     "WORKSPACE_DOCKER__ENTRYPOINT",
     "/opt/agent-server/bin/python -P -m openhands.agent_server --host 0.0.0.0",
 )];
-const POOL_SAYS: &str = "a warm sandbox is ready";
+const WARM_READY_LINE: &str = "a warm sandbox is ready";
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let numbers = StartFigures::of_arguments()?;
+    let options = StartOptions::from_arguments()?;
     let (mut table, mut steps) = (Table::default(), StepTimings::default());
-    let mut ways = vec![("process", Sandboxing::Process)];
+    let mut backends = vec![("process", Sandboxing::Process)];
     if Engine::shared().answers() {
-        ways.push(("Docker", Sandboxing::docker()));
+        backends.push(("Docker", Sandboxing::docker()));
     } else {
         print_line("no container engine answers: processes only");
     }
-    let other = match &numbers.url {
-        Some(url) => Some(elsewhere(&numbers, url).await?),
+    let other = match &options.url {
+        Some(url) => Some(measure_other_server(&options, url).await?),
         None => None,
     };
     let mut record = StartRecord {
@@ -52,20 +52,26 @@ async fn main() -> anyhow::Result<()> {
         steps: &mut steps,
         other,
     };
-    for (name, sandboxing) in &ways {
-        if !numbers.is_cold_only {
-            warm(&numbers, name, sandboxing, &mut record).await?;
+    for (name, sandboxing) in &backends {
+        if !options.is_cold_only {
+            measure_warm(&options, name, sandboxing, &mut record).await?;
         }
-        cold(&numbers, (name, &[]), sandboxing, &mut record).await?;
+        measure_cold(&options, (name, &[]), sandboxing, &mut record).await?;
         if matches!(sandboxing, Sandboxing::Docker(_)) {
             let name = format!("{name}, image as published ones are");
-            cold(&numbers, (&name, &PUBLISHED), sandboxing, &mut record).await?;
+            measure_cold(
+                &options,
+                (&name, &PUBLISHED_IMAGE_SETTINGS),
+                sandboxing,
+                &mut record,
+            )
+            .await?;
         }
-        if numbers.is_cold_only {
+        if options.is_cold_only {
             continue;
         }
-        for count in numbers.bursts {
-            burst(*count, name, sandboxing, record.table).await?;
+        for count in options.bursts {
+            measure_burst(*count, name, sandboxing, record.table).await?;
         }
     }
     table.print()?;
@@ -73,7 +79,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where figures go, and what another server took.
+/// Tables for the results, and those of another server.
 struct StartRecord<'a> {
     table: &'a mut Table,
     steps: &'a mut StepTimings,
@@ -81,8 +87,8 @@ struct StartRecord<'a> {
 }
 
 impl StartRecord<'_> {
-    /// What is beside a row of ours: the other server and the ratio of the medians, if there is one.
-    fn beside(&self, ours: &Percentiles) -> (String, String) {
+    /// Cells for the other server and the ratio of the medians; empty without another server.
+    fn comparison(&self, ours: &Percentiles) -> (String, String) {
         let Some((url, theirs)) = &self.other else {
             return Default::default();
         };
@@ -91,19 +97,22 @@ impl StartRecord<'_> {
     }
 }
 
-/// Starts of another server, one after the other. What kind they are is its own business.
-async fn elsewhere(numbers: &StartFigures, url: &str) -> anyhow::Result<(String, Percentiles)> {
+/// Measures starts of another server, one after the other, whether they are warm or cold.
+async fn measure_other_server(
+    options: &StartOptions,
+    url: &str,
+) -> anyhow::Result<(String, Percentiles)> {
     let key = acceptance::figures::reference::key().unwrap_or_default();
     let user = Client::new(url.trim_end_matches('/').to_owned(), &key);
     let mut all = Percentiles::default();
-    for _ in 0..numbers.cold {
-        tokio::time::sleep(CALM_INTERVAL).await;
-        all.push(one(&user, None).await?.took);
+    for _ in 0..options.cold {
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+        all.push(start_and_delete(&user, None).await?.took);
     }
     Ok((url.to_owned(), all))
 }
 
-/// A service with this many warm ones, and its user.
+/// A service with this many warm sandboxes, and its user.
 async fn service(
     sandboxing: &Sandboxing,
     warm: u32,
@@ -122,7 +131,7 @@ async fn service(
     (service, user)
 }
 
-/// A start that has ended.
+/// An ended start.
 struct StartedConversation {
     took: Duration,
     status: String,
@@ -130,24 +139,24 @@ struct StartedConversation {
     conversation: Option<String>,
 }
 
-/// POST to the end of the start, as a client sees it. `None`: refused with 429.
+/// Times a start from the POST to its end; `None` if it was refused with 429.
 async fn start(
     user: &Client,
     message: Option<&str>,
 ) -> anyhow::Result<Option<StartedConversation>> {
-    let asked = match message {
-        Some(said) => {
-            json!({"initial_message": {"role": "user", "content": text(said), "run": true}})
+    let request = match message {
+        Some(message) => {
+            json!({"initial_message": {"role": "user", "content": text(message), "run": true}})
         }
         None => json!({}),
     };
     let began = Instant::now();
-    let answer = user.post("/api/v1/app-conversations", &asked).await;
+    let answer = user.post("/api/v1/app-conversations", &request).await;
     if answer.status == 429 {
         return Ok(None);
     }
     let task = answer.ok();
-    let id = task["id"].as_str().context("a task has an id")?;
+    let id = task["id"].as_str().context("the task has no id")?;
     let path = format!("/api/v1/app-conversations/start-tasks?ids={id}");
     loop {
         let task = user.get(&path).await.ok()[0].take();
@@ -168,17 +177,20 @@ async fn start(
     }
 }
 
-/// One that must be ready. Its sandbox is gone afterwards.
-async fn one(user: &Client, message: Option<&str>) -> anyhow::Result<StartedConversation> {
+/// Times a start that must succeed, and deletes its conversation.
+async fn start_and_delete(
+    user: &Client,
+    message: Option<&str>,
+) -> anyhow::Result<StartedConversation> {
     let Some(started) = start(user, message).await? else {
-        bail!("a start was refused for want of room");
+        bail!("a start was refused with 429");
     };
     ensure!(started.status == "READY", "a start failed");
-    remove(user, started.conversation.as_deref()).await;
+    delete_conversation(user, started.conversation.as_deref()).await;
     Ok(started)
 }
 
-async fn remove(user: &Client, conversation: Option<&str>) {
+async fn delete_conversation(user: &Client, conversation: Option<&str>) {
     if let Some(id) = conversation {
         user.patient().delete_conversation(id).await;
     }
@@ -186,60 +198,66 @@ async fn remove(user: &Client, conversation: Option<&str>) {
 
 async fn wait_for_boots(service: &Service, boots: usize) -> anyhow::Result<()> {
     let began = Instant::now();
-    while service.log().matches(POOL_SAYS).count() < boots {
+    while service.log().matches(WARM_READY_LINE).count() < boots {
         ensure!(
             began.elapsed() < START_TIMEOUT,
             "no warm sandbox became ready"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    tokio::time::sleep(CALM_INTERVAL).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     Ok(())
 }
 
-async fn warm(
-    numbers: &StartFigures,
+async fn measure_warm(
+    options: &StartOptions,
     name: &str,
     sandboxing: &Sandboxing,
     record: &mut StartRecord<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
     let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
-    let (mut empty, mut said) = (Percentiles::default(), Percentiles::default());
+    let (mut without_message, mut with_message) = (Percentiles::default(), Percentiles::default());
     let mut boots = 0;
-    for _ in 0..numbers.warm {
+    for _ in 0..options.warm {
         for (message, times, kind) in [
-            (None, &mut empty, "warm"),
-            (Some("hello"), &mut said, "warm, with a first message"),
+            (None, &mut without_message, "warm"),
+            (
+                Some("hello"),
+                &mut with_message,
+                "warm, with a first message",
+            ),
         ] {
             boots += 1;
             wait_for_boots(&service, boots).await?;
-            let started = one(&user, message).await?;
+            let started = start_and_delete(&user, message).await?;
             ensure!(
                 started.timings.contains_key("WARM_SANDBOX"),
-                "a start that was to be warm was a cold one: {:?}",
+                "a start did not use the warm sandbox: {:?}",
                 started.timings
             );
             times.push(started.took);
             record
                 .steps
-                .keep(&format!("{name}, {kind}"), &started.timings);
+                .record(&format!("{name}, {kind}"), &started.timings);
         }
     }
     service.stop().await;
     let target = "p50 ≤ 100 ms, p95 ≤ 500 ms";
     let row = |what: &str| format!("{name}: warm, POST to READY{what}");
-    let (with, ratio) = record.beside(&empty);
+    let (with, ratio) = record.comparison(&without_message);
     record
         .table
-        .row([&row(""), &empty.row(), &with, &ratio, target]);
+        .row([&row(""), &without_message.row(), &with, &ratio, target]);
     let what = row(" with a first message");
-    record.table.row([&what, &said.row(), "", "", target]);
+    record
+        .table
+        .row([&what, &with_message.row(), "", "", target]);
     Ok(())
 }
 
-async fn cold(
-    numbers: &StartFigures,
+async fn measure_cold(
+    options: &StartOptions,
     (name, variables): (&str, &[(&'static str, &str)]),
     sandboxing: &Sandboxing,
     record: &mut StartRecord<'_>,
@@ -247,31 +265,31 @@ async fn cold(
     let llm = sandboxing.model().await;
     let (mut service, user) = service(sandboxing, 0, variables, &llm).await;
     let (mut ours, mut theirs) = (Percentiles::default(), Percentiles::default());
-    let mut over = Vec::new();
-    // What both read is in memory from then on.
+    let mut differences = Vec::new();
+    // Loads the files of both sides into the page cache.
     BareBoot::boot(sandboxing, VERSION).await?;
-    for round in 0..numbers.cold {
-        // In turns, and neither always first.
+    for round in 0..options.cold {
+        // In turns, and with an alternating first side.
         let mut pair = [Duration::ZERO; 2];
         for turn in [round % 2, 1 - round % 2] {
-            tokio::time::sleep(CALM_INTERVAL).await;
+            tokio::time::sleep(SETTLE_INTERVAL).await;
             pair[turn] = if turn == 0 {
                 BareBoot::boot(sandboxing, VERSION).await?
             } else {
-                let started = one(&user, None).await?;
+                let started = start_and_delete(&user, None).await?;
                 record
                     .steps
-                    .keep(&format!("{name}, cold"), &started.timings);
+                    .record(&format!("{name}, cold"), &started.timings);
                 started.took
             };
         }
         let [bare, took] = pair;
-        over.push((took.as_secs_f64() - bare.as_secs_f64()) * 1000.0);
+        differences.push((took.as_secs_f64() - bare.as_secs_f64()) * 1000.0);
         theirs.push(bare);
         ours.push(took);
     }
     service.stop().await;
-    let difference = format!("{:+.0} ms, the median of pairs", median(over));
+    let difference = format!("{:+.0} ms, the median of pairs", median(differences));
     let (what, with) = (
         format!("{name}: cold, POST to READY"),
         format!("bare boot {}", theirs.row()),
@@ -279,15 +297,15 @@ async fn cold(
     record
         .table
         .row([&what, &ours.row(), &with, &difference, "≤ +150 ms"]);
-    let (with, ratio) = record.beside(&ours);
+    let (with, ratio) = record.comparison(&ours);
     if !with.is_empty() {
         record.table.row(["…", "", &with, &ratio, ""]);
     }
     Ok(())
 }
 
-/// So many at once, with one warm sandbox in the pool.
-async fn burst(
+/// Measures concurrent starts with one warm sandbox in the pool.
+async fn measure_burst(
     count: usize,
     name: &str,
     sandboxing: &Sandboxing,
@@ -308,12 +326,12 @@ async fn burst(
     let (ready, failed) = (with("READY"), with("ERROR"));
     let refused = all.iter().filter(|it| it.is_none()).count();
     for started in all.iter().flatten() {
-        remove(&user, started.conversation.as_deref()).await;
+        delete_conversation(&user, started.conversation.as_deref()).await;
     }
     service.stop().await;
     ensure!(
         ready > 0 && failed == 0,
-        "of a burst {failed} starts failed"
+        "{failed} starts of a burst failed"
     );
     let what = format!("{name}: burst of {count}");
     let this =

@@ -1,4 +1,4 @@
-//! Runs the scripted model by itself: prints its base URL, then serves until it is ended.
+//! Runs the scripted model alone: prints its base URL, then serves until Ctrl-C.
 //!
 //! `scripted-llm [PORT]` (default: a free port).
 

@@ -1,11 +1,11 @@
 //! The stub agent server as a program: `stub-agent-server --dir DIR --host HOST --port PORT`.
 
-use acceptance::stub::{Options, serve};
+use acceptance::stub::{StubOptions, serve};
 use anyhow::{Context as _, bail};
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let mut options = Options::default();
+    let mut options = StubOptions::default();
     let mut words = std::env::args().skip(1);
     while let Some(name) = words.next() {
         let value = words
@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
             _ => bail!("unknown option {name}"),
         }
     }
-    // What a log of a sandbox holds.
+    // Lines for the sandbox's log.
     acceptance::print_line("stub agent server");
     acceptance::print_line(&format!("listening on port {}", options.port));
     serve(options).await

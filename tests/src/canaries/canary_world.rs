@@ -1,30 +1,28 @@
-//! Users with canaries in every place, and one look at everything that the service leaves behind.
+//! Users with canaries in every place for secrets, and the search of everything that the service leaves behind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
 
-use super::leak_report::{AnswerCollector, LeakReport, SIGNATURE, sqlite_dump};
+use super::leak_report::{KeyHolder, LeakReport, SIGNATURE, sqlite_dump};
 use super::planted_secrets::{PlantedSecrets, plant_in_legacy, plant_in_v1};
 use super::secret_search::{Secret, Secrets};
 use crate::client::{Client, Conversation, Record};
 use crate::{Postgres, Sandboxing, Service};
 
-/// A service and what was received of it so far.
+/// A service, and all responses and outputs so far.
 pub struct CanaryWorld {
     /// The service.
     pub service: Service,
     /// Its database, if that is a server.
     pub postgres: Option<Postgres>,
-    /// What may be found nowhere, or only where it belongs.
+    /// Secrets to search for.
     pub secrets: Secrets,
     record: Record,
-    askers: BTreeMap<String, AnswerCollector>,
-    /// What commands printed: a name and the text.
-    said: Vec<(String, String)>,
-    /// Whose sandboxes there are, where agents have secrets in their environment.
-    owners: Option<BTreeMap<String, String>>,
+    key_holders: BTreeMap<String, KeyHolder>,
+    /// Outputs of commands: a name and the text.
+    command_outputs: Vec<(String, String)>,
 }
 
 impl CanaryWorld {
@@ -36,32 +34,25 @@ impl CanaryWorld {
             postgres,
             secrets,
             record: Record::default(),
-            askers: BTreeMap::new(),
-            said: Vec::new(),
-            owners: None,
+            key_holders: BTreeMap::new(),
+            command_outputs: Vec::new(),
         }
     }
 
-    /// From now on secrets of a user may be in the environment of processes in that user's sandboxes: real agents export
-    /// them there.
-    pub fn gives_owners_their_own(&mut self) {
-        self.owners = Some(BTreeMap::new());
-    }
-
-    /// A user, whose key is one of the secrets and whose answers are kept.
+    /// Creates a user, whose key is a secret and whose responses are recorded.
     pub fn user(&mut self, name: &str) -> Client {
         let client = self.service.user(name);
-        self.knows(name, client.key().trim_start_matches("aw_"));
-        let asker = AnswerCollector::User(name.to_owned());
-        self.askers.insert(client.key().to_owned(), asker);
+        self.add_api_key(name, client.key().trim_start_matches("aw_"));
+        let key_holder = KeyHolder::User(name.to_owned());
+        self.key_holders.insert(client.key().to_owned(), key_holder);
         client.recorded(&self.record)
     }
 
-    fn knows(&mut self, owner: &str, key: &str) {
+    fn add_api_key(&mut self, owner: &str, key: &str) {
         self.secrets.add(Secret::new("API key", owner, key));
     }
 
-    /// The same for somebody with a key that is given.
+    /// A client with this key, whose responses are recorded.
     pub fn caller(&self, key: &str) -> Client {
         Client::new(self.service.url(), key).recorded(&self.record)
     }
@@ -79,35 +70,36 @@ impl CanaryWorld {
         }
     }
 
-    /// Takes the key of a running sandbox, and the one that its agent server seals with, among the secrets.
+    /// Adds the session key of a running sandbox and the sealing key of its agent server to the secrets.
     ///
     /// # Panics
     /// When it does not run.
     pub fn learn_sandbox(&mut self, owner: &str, conversation: &Conversation) -> Client {
         let sandbox = &conversation.sandbox_id;
         let key = conversation.session_api_key.clone();
-        let key = key.expect("a running sandbox has a key");
-        if let Some(owners) = &mut self.owners {
-            owners.insert(sandbox.clone(), owner.to_owned());
-        }
+        let key = key.expect("the running sandbox has no key");
         let what = format!("session key of sandbox {sandbox}");
         self.secrets.add(Secret::new(&what, owner, &key));
-        let asker = AnswerCollector::Sandbox(owner.to_owned());
-        self.askers.insert(key.clone(), asker);
+        let key_holder = KeyHolder::Sandbox(owner.to_owned());
+        self.key_holders.insert(key.clone(), key_holder);
         let processes = self.service.processes();
-        let its_own = processes.iter().filter(|it| it.sandbox == *sandbox);
-        let sealing: Vec<String> = its_own
+        let in_sandbox = processes.iter().filter(|it| it.sandbox == *sandbox);
+        let sealing_keys: Vec<String> = in_sandbox
             .filter_map(|it| it.variable("OH_SECRET_KEY").map(str::to_owned))
             .collect();
-        assert!(!sealing.is_empty(), "the sandbox has a key of its own");
+        assert!(
+            !sealing_keys.is_empty(),
+            "the agent server has no sealing key"
+        );
         let what = format!("sealing key of sandbox {sandbox}");
-        let sealing = sealing.iter().map(|key| Secret::new(&what, owner, key));
-        self.secrets.extend(sealing);
+        let sealing_keys = sealing_keys
+            .iter()
+            .map(|key| Secret::new(&what, owner, key));
+        self.secrets.extend(sealing_keys);
         self.caller(&key)
     }
 
-    /// Takes the signatures in the addresses of a sandbox's ports among the secrets, and uses each address once; how many
-    /// there are.
+    /// Adds the signatures in the URLs of a sandbox's ports to the secrets, and requests each URL once. Returns their number.
     ///
     /// # Panics
     /// When the user does not see the sandbox.
@@ -115,33 +107,33 @@ impl CanaryWorld {
         let path = format!("/api/v1/sandboxes?id={sandbox}");
         let shown = user.get(&path).await.ok();
         let ports = shown[0]["exposed_urls"].as_array().cloned();
-        let ports = ports.expect("a running sandbox has addresses");
+        let ports = ports.expect("the running sandbox has no URLs");
         let paths = ports.iter().filter_map(|port| {
             let (_, path) = port["url"].as_str()?.split_once("/s/")?;
             Some((format!("/s/{path}"), path.split('/').nth(2)?.to_owned()))
         });
         let paths: Vec<(String, String)> = paths.collect();
-        let nobody = self.caller("");
+        let anonymous = self.caller("");
         for (path, signature) in &paths {
             let signature = signature.split('?').next().unwrap_or_default();
             self.secrets.add(Secret::new(SIGNATURE, owner, signature));
-            // Whether anything listens there: what is left of it in the log is looked at.
-            let _ = nobody.get(path).await;
+            // The response does not matter; the search covers what the request leaves in the log.
+            let _ = anonymous.get(path).await;
         }
         paths.len()
     }
 
-    /// Runs a subcommand, and keeps what it prints. Whether it succeeds is not asked: its errors are looked at, too.
+    /// Runs a subcommand, which may fail, and records its output.
     pub fn run(&mut self, arguments: &[&str]) -> String {
         let output = self.service.run(arguments);
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        self.said
+        self.command_outputs
             .push((format!("the output of {arguments:?}"), text.clone()));
         text
     }
 
-    /// Reads whatever a user can read.
+    /// Reads every document of a user.
     ///
     /// # Panics
     /// When a list is refused.
@@ -173,10 +165,10 @@ impl CanaryWorld {
         }
     }
 
-    /// What a live sandbox opens of its owner's, by the routes for it.
+    /// Asserts that a running sandbox reads its owner's secrets.
     ///
     /// # Panics
-    /// When the value is another one.
+    /// When a value differs.
     pub async fn open(&self, sandbox: &Client, conversation: &Conversation, of: &PlantedSecrets) {
         let id = &conversation.sandbox_id;
         let list = format!("/api/v1/sandboxes/{id}/settings/secrets");
@@ -193,58 +185,56 @@ impl CanaryWorld {
         let me = sandbox.get("/api/v1/users/me?expose_secrets=true").await;
         assert!(me.text.contains(&of.core("LlmKey")), "{me:?}");
         let headless = sandbox.get("/api/v1/settings").await;
-        assert_eq!(headless.status, 401, "a sandbox is no user: {headless:?}");
+        assert_eq!(
+            headless.status, 401,
+            "a sandbox must not read settings: {headless:?}"
+        );
     }
 
-    /// Looks everywhere; `may` says which files may hold which secrets beside those that are named here.
+    /// Searches every place. `may` allows secrets in further files.
     ///
     /// # Panics
-    /// When something is found where it must not be.
-    pub fn assert_no_leak(&self, may: &dyn Fn(&Path, &Secret) -> bool) {
+    /// When a secret is in a place where it must not be.
+    pub fn assert_no_leak(&self, is_allowed: &dyn Fn(&Path, &Secret) -> bool) {
         let secrets = &self.secrets;
         let mut leaks = LeakReport::default();
-        let never = |_: &Secret| false;
-        leaks.look("the log", &self.service.log(), secrets, never);
-        leaks.look_at_answers(&self.record.answers(), &self.askers, secrets);
-        for (what, text) in &self.said {
-            leaks.look(what, text, secrets, never);
+        let nowhere = |_: &Secret| false;
+        leaks.search_text("the log", &self.service.log(), secrets, nowhere);
+        leaks.search_responses(&self.record.responses(), &self.key_holders, secrets);
+        for (what, text) in &self.command_outputs {
+            leaks.search_text(what, text, secrets, nowhere);
         }
-        leaks.look_at_commands(secrets);
-        let processes = self.service.processes();
-        let is_owners = |sandbox: &str, secret: &Secret| {
-            let owner = self.owners.as_ref().and_then(|all| all.get(sandbox));
-            owner == Some(&secret.owner)
-        };
-        leaks.look_at_processes(&processes, secrets, &is_owners);
+        leaks.search_command_lines(secrets);
+        leaks.search_environments(&self.service.processes(), secrets);
         if let Sandboxing::Docker(engine) = self.service.sandboxing() {
             for sandbox in self.service.sandbox_directories() {
                 let Some(container) = self.service.container(&sandbox) else {
                     continue;
                 };
                 let inspected = engine.docker(&["inspect", &container]);
-                leaks.look_at_container(&sandbox, &inspected, secrets);
+                leaks.search_container(&sandbox, &inspected, secrets);
                 let log = engine.log_of(&container, 10_000);
-                leaks.look("the log of a container", &log, secrets, never);
+                leaks.search_text("the log of a container", &log, secrets, nowhere);
             }
         }
         let key_files = ["bootstrap.key", "master.key"];
-        let may = |path: &Path, secret: &Secret| {
+        let is_allowed = |path: &Path, secret: &Secret| {
             let name = path.file_name().unwrap_or_default();
-            key_files.iter().any(|file| name == *file) || may(path, secret)
+            key_files.iter().any(|file| name == *file) || is_allowed(path, secret)
         };
-        let files = leaks.look_at_files(&self.service.data(), secrets, &may);
+        let files = leaks.search_files(&self.service.data(), secrets, &is_allowed);
         assert!(files > 2, "only {files} files were searched");
         let dump = match &self.postgres {
             Some(server) => server.dump(),
             None => sqlite_dump(&self.service),
         };
-        assert!(dump.contains("conversations"), "nothing was dumped");
-        leaks.look("the database", &dump, secrets, never);
+        assert!(dump.contains("conversations"), "the dump is empty");
+        leaks.search_text("the database", &dump, secrets, nowhere);
         leaks.assert_none();
     }
 }
 
-/// A message that begins a conversation, with secrets of its own.
+/// A request that starts a conversation with secrets.
 #[must_use]
 pub fn start_request(message: &str, of: &PlantedSecrets) -> serde_json::Value {
     let content = json!([{"type": "text", "text": message}]);

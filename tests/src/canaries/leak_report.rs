@@ -1,4 +1,4 @@
-//! Where canaries are looked for, and what may be where.
+//! The places that are searched for canaries, and the secrets that each may hold.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use super::secret_search::{Secret, Secrets};
 use crate::Service;
-use crate::client::Answer;
+use crate::client::RecordedResponse;
 use crate::processes::{Process, command_lines};
 
-/// What was found where it must not be.
+/// Secrets that were found in places where they must not be.
 #[derive(Debug, Default)]
 pub struct LeakReport(Vec<String>);
 
 impl LeakReport {
-    /// Notes every secret in this text, but those that `may` be there.
-    pub fn look(
+    /// Reports every secret in a text, except allowed ones.
+    pub fn search_text(
         &mut self,
         place: &str,
         text: &str,
         secrets: &Secrets,
-        may: impl Fn(&Secret) -> bool,
+        is_allowed: impl Fn(&Secret) -> bool,
     ) {
         for (secret, before) in secrets.found_in(text) {
-            if !may(secret) {
+            if !is_allowed(secret) {
                 let Secret { what, owner, .. } = secret;
                 self.0
                     .push(format!("{what} of {owner:?} is in {place}: …{before}"));
@@ -33,122 +33,115 @@ impl LeakReport {
         }
     }
 
-    /// Fails if there are any, naming all.
+    /// Asserts that the report is empty.
     ///
     /// # Panics
-    /// Then.
+    /// When it is not; the message lists all leaks.
     pub fn assert_none(&self) {
         assert!(self.0.is_empty(), "leaks:\n{}", self.0.join("\n"));
     }
 
-    /// The command lines of everything on the machine.
-    pub fn look_at_commands(&mut self, secrets: &Secrets) {
+    /// Searches the command lines of all processes of this machine.
+    pub fn search_command_lines(&mut self, secrets: &Secrets) {
         let all = command_lines().join("\n");
-        self.look("a command line", &all, secrets, |_| false);
+        self.search_text("a command line", &all, secrets, |_| false);
     }
 
-    /// Environments in sandboxes: each has its own two keys, what the operator gives to all, and what else `may` be there.
-    pub fn look_at_processes(
-        &mut self,
-        processes: &[Process],
-        secrets: &Secrets,
-        may: &dyn Fn(&str, &Secret) -> bool,
-    ) {
+    /// Searches the environments of processes in sandboxes. Each may hold its sandbox's two keys and the operator's secrets for
+    /// sandboxes.
+    pub fn search_environments(&mut self, processes: &[Process], secrets: &Secrets) {
         for process in processes {
             let variables = process.environment.iter();
             let variables: Vec<_> = variables
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
             let place = format!("the environment of {}", process.arguments.join(" "));
-            let sandbox = process.sandbox.as_str();
-            let may = |secret: &Secret| is_for_sandbox(secret, sandbox) || may(sandbox, secret);
-            self.look(&place, &variables.join("\n"), secrets, may);
+            self.search_text(&place, &variables.join("\n"), secrets, |secret| {
+                is_for_sandbox(secret, &process.sandbox)
+            });
         }
     }
 
-    /// What `docker inspect` says of a sandbox's container, which holds its environment.
-    pub fn look_at_container(&mut self, sandbox: &str, inspected: &str, secrets: &Secrets) {
-        let may = |secret: &Secret| is_for_sandbox(secret, sandbox);
-        self.look(
+    /// Searches the output of `docker inspect` for a sandbox's container, which includes the environment.
+    pub fn search_container(&mut self, sandbox: &str, inspected: &str, secrets: &Secrets) {
+        let is_allowed = |secret: &Secret| is_for_sandbox(secret, sandbox);
+        self.search_text(
             &format!("docker inspect of {sandbox}"),
             inspected,
             secrets,
-            may,
+            is_allowed,
         );
     }
 
-    /// Files below a directory; how many there were.
+    /// Searches the files below a directory; returns their number.
     ///
     /// # Panics
     /// When the directory cannot be read.
-    pub fn look_at_files(
+    pub fn search_files(
         &mut self,
         directory: &Path,
         secrets: &Secrets,
-        may: &dyn Fn(&Path, &Secret) -> bool,
+        is_allowed: &dyn Fn(&Path, &Secret) -> bool,
     ) -> usize {
         let mut files = 0;
-        let entries = std::fs::read_dir(directory).expect("a directory");
+        let entries = std::fs::read_dir(directory).expect("cannot read the directory");
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.is_symlink() {
                 continue;
             }
             if path.is_dir() {
-                files += self.look_at_files(&path, secrets, may);
+                files += self.search_files(&path, secrets, is_allowed);
             } else if let Ok(bytes) = std::fs::read(&path) {
                 files += 1;
                 let text = String::from_utf8_lossy(&bytes);
                 let place = path.display().to_string();
-                self.look(&place, &text, secrets, |secret| may(&path, secret));
+                self.search_text(&place, &text, secrets, |secret| is_allowed(&path, secret));
             }
         }
         files
     }
 
-    /// What was answered. `askers` says who has which key: `user NAME` or `sandbox ID of NAME`.
-    pub fn look_at_answers(
+    /// Searches responses. `key_holders` names the holder of each key.
+    pub fn search_responses(
         &mut self,
-        answers: &[Answer],
-        askers: &BTreeMap<String, AnswerCollector>,
+        answers: &[RecordedResponse],
+        key_holders: &BTreeMap<String, KeyHolder>,
         secrets: &Secrets,
     ) {
         for answer in answers {
-            let asker = askers.get(&answer.key);
-            let shown = match asker {
-                // The one secret that a user sees: the keys of their own sandboxes, in these members alone (decisions, 9:
-                // the key itself, and the address of the editor).
-                Some(AnswerCollector::User(name)) if shows_session_keys(&answer.asked) => {
+            let key_holder = key_holders.get(&answer.key);
+            let shown = match key_holder {
+                // Users see the keys of their own sandboxes, in two members only: the key itself, and the URL of the editor.
+                Some(KeyHolder::User(name)) if shows_session_keys(&answer.request) => {
                     without_session_keys(&answer.text, name, secrets)
                 }
                 _ => answer.text.clone(),
             };
-            // And what a live sandbox opens of its owner's.
-            let opens = match asker {
-                Some(AnswerCollector::Sandbox(owner)) if opens_secrets(&answer.asked) => {
-                    Some(owner)
-                }
+            // A running sandbox reads its owner's secrets.
+            let readable_owner = match key_holder {
+                Some(KeyHolder::Sandbox(owner)) if reads_secrets(&answer.request) => Some(owner),
                 _ => None,
             };
-            let place = format!("the answer to {asker:?} of {}", answer.asked);
-            self.look(&place, &shown, secrets, |secret| {
-                opens == Some(&secret.owner)
+            let place = format!("the answer to {key_holder:?} of {}", answer.request);
+            self.search_text(&place, &shown, secrets, |secret| {
+                readable_owner == Some(&secret.owner)
             });
         }
     }
 }
 
-/// What the operator gives to every sandbox, in its environment.
+/// Name of the secret that the operator puts into the environment of every sandbox.
 pub const FOR_SANDBOXES: &str = "a secret of the template";
 
-/// What makes the address of a sandbox's port as good as a key.
+/// Name of the signature in a URL of a sandbox's port, which gives access like a key.
 pub(super) const SIGNATURE: &str = "signature";
 
-/// Whose key a request came with.
+/// The holder of a request's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AnswerCollector {
-    /// A user's.
+pub enum KeyHolder {
+    /// This user.
     User(String),
-    /// That of a sandbox of this user.
+    /// A sandbox of this user.
     Sandbox(String),
 }
 
@@ -156,15 +149,15 @@ fn is_for_sandbox(secret: &Secret, sandbox: &str) -> bool {
     secret.what.ends_with(&format!("of sandbox {sandbox}")) || secret.what == FOR_SANDBOXES
 }
 
-fn shows_session_keys(asked: &str) -> bool {
-    let path = asked.split_once(' ').map_or(asked, |(_, path)| path);
+fn shows_session_keys(request: &str) -> bool {
+    let path = request.split_once(' ').map_or(request, |(_, path)| path);
     ["/api/v1/sandboxes", "/api/v1/app-conversations"]
         .iter()
         .any(|prefix| path.starts_with(prefix))
 }
 
-fn opens_secrets(asked: &str) -> bool {
-    let Some(path) = asked.strip_prefix("GET ") else {
+fn reads_secrets(request: &str) -> bool {
+    let Some(path) = request.strip_prefix("GET ") else {
         return false;
     };
     path.contains("/settings/secrets/") || path == "/api/v1/users/me?expose_secrets=true"
@@ -175,11 +168,11 @@ fn without_session_keys(text: &str, owner: &str, secrets: &Secrets) -> String {
     let Ok(mut body) = serde_json::from_str::<Value>(body) else {
         return text.to_owned();
     };
-    strip(&mut body, owner, secrets);
+    remove_session_keys(&mut body, owner, secrets);
     format!("{head}\n{body}")
 }
 
-fn strip(value: &mut Value, owner: &str, secrets: &Secrets) {
+fn remove_session_keys(value: &mut Value, owner: &str, secrets: &Secrets) {
     match value {
         Value::Object(map) => {
             let name = map.get("name").and_then(Value::as_str);
@@ -199,16 +192,16 @@ fn strip(value: &mut Value, owner: &str, secrets: &Secrets) {
                 map.remove(member);
             }
             map.values_mut()
-                .for_each(|item| strip(item, owner, secrets));
+                .for_each(|item| remove_session_keys(item, owner, secrets));
         }
         Value::Array(items) => items
             .iter_mut()
-            .for_each(|item| strip(item, owner, secrets)),
+            .for_each(|item| remove_session_keys(item, owner, secrets)),
         _ => {}
     }
 }
 
-/// Everything in the `SQLite` database of a service, as SQL: long values stand in several pieces in the file.
+/// The `SQLite` database of a service as SQL, because the file splits long values.
 ///
 /// # Panics
 /// When it cannot be read.
@@ -221,11 +214,11 @@ pub fn sqlite_dump(service: &Service) -> String {
         .arg(service.data().join("agent-workspace.db"))
         .env("PYTHONIOENCODING", "utf-8:backslashreplace")
         .output()
-        .expect("python3 can be run: apt-get install python3");
-    let said = String::from_utf8_lossy(&output.stderr);
+        .expect("cannot run python3: apt-get install python3");
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "the database cannot be dumped: {said}"
+        "the database cannot be dumped: {stderr}"
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

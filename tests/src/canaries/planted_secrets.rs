@@ -1,4 +1,4 @@
-//! The places that hold secrets, and how a user fills them.
+//! The places for secrets, and requests that fill them.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
@@ -7,19 +7,19 @@ use super::MARK;
 use super::secret_search::Secret;
 use crate::client::{Client, Reply};
 
-/// What breaks whoever quotes a value in JSON, a URL or a shell. Letters and digits around it are looked for.
-const ODD: &str = r#""\+/=&%'<"#;
-/// Where nobody listens.
-const NOWHERE: &str = "http://127.0.0.1:9";
+/// Characters that need escapes in JSON, URLs or shells. The search looks for the letters and digits before them.
+const SPECIAL_CHARACTERS: &str = r#""\+/=&%'<"#;
+/// No server listens there.
+const CLOSED_URL: &str = "http://127.0.0.1:9";
 
-/// The texts of one user.
+/// The planted texts of one user.
 #[derive(Debug, Clone)]
 pub struct PlantedSecrets {
     owner: String,
-    end: &'static str,
+    suffix: &'static str,
 }
 
-/// Every place of a user's, in the order of the wire documents.
+/// A user's places for secrets, in the order of the API's documents.
 const PLACES: [&str; 28] = [
     "LlmKey",
     "AwsAccessKeyId",
@@ -52,18 +52,24 @@ const PLACES: [&str; 28] = [
 ];
 
 impl PlantedSecrets {
-    /// Of this user, with characters that are easily quoted wrongly.
+    /// Texts with characters that need escapes.
     #[must_use]
-    pub fn odd(owner: &str) -> Self {
+    pub fn with_special_characters(owner: &str) -> Self {
         let owner = owner.to_owned();
-        Self { owner, end: ODD }
+        Self {
+            owner,
+            suffix: SPECIAL_CHARACTERS,
+        }
     }
 
-    /// Of this user, of letters, digits and dashes: what real programs are given.
+    /// Texts of letters, digits and dashes, which real programs accept.
     #[must_use]
     pub fn plain(owner: &str) -> Self {
         let owner = owner.to_owned();
-        Self { owner, end: "-1" }
+        Self {
+            owner,
+            suffix: "-1",
+        }
     }
 
     /// All of them.
@@ -76,33 +82,33 @@ impl PlantedSecrets {
         PLACES.iter().map(secret).collect()
     }
 
-    /// The part that is looked for.
+    /// The part to search for.
     ///
     /// # Panics
-    /// When a text is none that can be used here.
+    /// When there is no such place.
     #[must_use]
     pub fn core(&self, place: &str) -> String {
-        assert!(PLACES.contains(&place), "{place} is no place");
+        assert!(PLACES.contains(&place), "unknown place {place}");
         format!("{MARK}{}{place}Z", self.owner)
     }
 
-    /// The secret of this place.
+    /// The text of this place.
     #[must_use]
     pub fn value(&self, place: &str) -> String {
-        format!("sk-{}{}", self.core(place), self.end)
+        format!("sk-{}{}", self.core(place), self.suffix)
     }
 
-    /// Secrets of a start request.
+    /// The secrets of a start request.
     #[must_use]
     pub fn of_request(&self) -> Value {
         json!({"MINE": self.value("Request"), "OTHER": self.value("RequestOther")})
     }
 }
 
-/// 32 bytes in base64, and what to look for.
+/// A master key in base64, and the secret to search for.
 ///
 /// # Panics
-/// When a text is none that can be used here.
+/// When there is no such place.
 #[must_use]
 pub fn master_key(name: &str) -> (String, Secret) {
     let core = format!("{MARK}Master{name}");
@@ -114,7 +120,7 @@ pub fn master_key(name: &str) -> (String, Secret) {
     )
 }
 
-/// Saves everything that V1 takes; the answers.
+/// Saves every secret that the V1 routes accept; returns the responses.
 pub async fn plant_in_v1(
     user: &Client,
     of: &PlantedSecrets,
@@ -128,9 +134,9 @@ pub async fn plant_in_v1(
         "aws_session_token": of.value("AwsSessionToken"),
     });
     let servers = json!({
-        "bearer": {"url": format!("{NOWHERE}/mcp?token={}&plain=1", of.core("McpQuery")), "transport": "http",
+        "bearer": {"url": format!("{CLOSED_URL}/mcp?token={}&plain=1", of.core("McpQuery")), "transport": "http",
             "auth": {"strategy": "bearer", "value": of.value("McpBearer")}},
-        "header": {"url": format!("{NOWHERE}/mcp"), "headers": {"X-Key": of.value("McpHeader")}},
+        "header": {"url": format!("{CLOSED_URL}/mcp"), "headers": {"X-Key": of.value("McpHeader")}},
         "process": {"command": "false", "args": ["x"], "env": {"MCP_TOKEN": of.value("McpEnv")}},
     });
     let settings = json!({
@@ -155,9 +161,9 @@ pub async fn plant_in_v1(
     ]
 }
 
-/// Saves what the legacy routes take, beside it; the answers.
+/// Saves every secret that the legacy routes accept; returns the responses.
 pub async fn plant_in_legacy(user: &Client, of: &PlantedSecrets) -> Vec<Reply> {
-    let query = |place: &str| format!("{NOWHERE}/{place}?api_key={}&x=1", of.core(place));
+    let query = |place: &str| format!("{CLOSED_URL}/{place}?api_key={}&x=1", of.core(place));
     let servers = json!({
         "sse_servers": [{"url": query("SseQuery"), "api_key": of.value("SseKey")}],
         "shttp_servers": [{"url": query("ShttpQuery"), "api_key": of.value("ShttpKey"), "timeout": 5}],
@@ -179,7 +185,7 @@ pub async fn plant_in_legacy(user: &Client, of: &PlantedSecrets) -> Vec<Reply> {
     ]
 }
 
-/// Requests that are refused, with secrets where they do not belong: path and body.
+/// Paths and bodies of invalid requests that contain secrets.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 pub fn wrong_types(of: &PlantedSecrets) -> Vec<(&'static str, Value)> {

@@ -1,4 +1,4 @@
-//! Which secrets are in a text.
+//! The search for secrets in a text.
 
 use std::fmt::Write as _;
 
@@ -6,55 +6,57 @@ use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine as 
 
 use super::MARK;
 
-/// A text that must not be found, or only where it belongs.
+/// A text that may be in certain places only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// What it is, for a person.
+    /// A description for the report.
     pub what: String,
-    /// Whose it is; empty for the operator's.
+    /// The user it belongs to; empty for the operator.
     pub owner: String,
-    forms: Vec<String>,
-    is_planted: bool,
+    encodings: Vec<String>,
+    has_mark: bool,
 }
 
 impl Secret {
     /// `text` is the part to look for: at least eight letters, digits or dashes.
     ///
     /// # Panics
-    /// When a text is none that can be used here.
+    /// When `text` is too short.
     #[must_use]
     pub fn new(what: &str, owner: &str, text: &str) -> Self {
         assert!(text.len() >= 8, "{what} is too short to be found");
         Self {
             what: what.to_owned(),
             owner: owner.to_owned(),
-            forms: forms(text),
-            is_planted: text.starts_with(MARK),
+            encodings: encodings(text),
+            has_mark: text.starts_with(MARK),
         }
     }
 
-    /// Where it is in a text, if it is.
+    /// Its offset in a text, if the text contains it.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<usize> {
-        self.forms.iter().find_map(|form| text.find(form))
+        self.encodings
+            .iter()
+            .find_map(|encoding| text.find(encoding))
     }
 }
 
 fn hexadecimal(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut digits, byte| {
+    text.bytes().fold(String::new(), |mut hex_digits, byte| {
         // Writing to a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
+        let _ = write!(hex_digits, "{byte:02x}");
+        hex_digits
     })
 }
 
-/// How a text is written: plain (also in JSON and URLs), hexadecimal, and base64 at any place of a longer text.
-fn forms(text: &str) -> Vec<String> {
-    let digits = hexadecimal(text);
-    let mut all = vec![text.to_owned(), digits.to_ascii_uppercase(), digits];
+/// Encodings of a text: plain (also in JSON and URLs), hexadecimal, and base64 at any offset of a longer text.
+fn encodings(text: &str) -> Vec<String> {
+    let hex_digits = hexadecimal(text);
+    let mut all = vec![text.to_owned(), hex_digits.to_ascii_uppercase(), hex_digits];
     for before in 0..3_usize {
         let padded = [vec![0; before], text.as_bytes().to_vec()].concat();
-        // Without the characters that neighbours have a share in.
+        // Without the characters that also encode bits of the neighbouring bytes.
         let (from, until) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         all.push(BASE64_STANDARD_NO_PAD.encode(&padded)[from..until].to_owned());
         all.push(BASE64_URL_SAFE_NO_PAD.encode(&padded)[from..until].to_owned());
@@ -64,24 +66,24 @@ fn forms(text: &str) -> Vec<String> {
     all
 }
 
-/// All secrets of a story.
+/// All secrets of a test.
 #[derive(Debug, Clone)]
 pub struct Secrets {
     all: Vec<Secret>,
-    mark: Vec<String>,
+    mark_encodings: Vec<String>,
 }
 
 impl Default for Secrets {
     fn default() -> Self {
         Self {
             all: Vec::new(),
-            mark: forms(MARK),
+            mark_encodings: encodings(MARK),
         }
     }
 }
 
 impl Secrets {
-    /// Adds one, once.
+    /// Adds a secret unless it is known.
     pub fn add(&mut self, secret: Secret) {
         if !self.all.contains(&secret) {
             self.all.push(secret);
@@ -93,20 +95,23 @@ impl Secrets {
         secrets.into_iter().for_each(|secret| self.add(secret));
     }
 
-    /// Those in a text, each with what stands before it.
+    /// The secrets in a text, each with the text before it.
     #[must_use]
     pub fn found_in(&self, text: &str) -> Vec<(&Secret, String)> {
-        // Long texts are searched once for all planted ones.
-        let is_marked = self.mark.iter().any(|form| text.contains(form));
-        let candidates = self.all.iter().filter(|one| is_marked || !one.is_planted);
+        // Searching for the mark first saves the search for every planted secret in long texts.
+        let is_marked = self
+            .mark_encodings
+            .iter()
+            .any(|encoding| text.contains(encoding));
+        let candidates = self.all.iter().filter(|one| is_marked || !one.has_mark);
         candidates
-            .filter_map(|secret| Some((secret, before(text, secret.find(text)?))))
+            .filter_map(|secret| Some((secret, text_before(text, secret.find(text)?))))
             .collect()
     }
 }
 
-/// Up to 120 characters before a place, on one line.
-fn before(text: &str, at: usize) -> String {
+/// Up to 120 characters before an offset, on one line.
+fn text_before(text: &str, at: usize) -> String {
     let last = text[..at].chars().rev().take(120).collect::<Vec<_>>();
     let line = last.into_iter().rev().collect::<String>();
     line.replace('\n', "⏎")
@@ -117,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_found_however_it_is_written() {
+    fn secret_is_found_in_every_encoding() {
         let text = "QanaryOfThisTestZ";
         let mut secrets = Secrets::default();
         secrets.add(Secret::new("it", "", text));
@@ -125,7 +130,7 @@ mod tests {
         for (before, after) in [("", ""), ("a", "b"), ("ab", "c"), ("?>", "é\"")] {
             let whole = format!("{before}{text}{after}");
             let hex = hexadecimal(&whole).to_ascii_uppercase();
-            for written in [
+            for encoded in [
                 whole.clone(),
                 BASE64_STANDARD_NO_PAD.encode(&whole),
                 BASE64_URL_SAFE_NO_PAD.encode(&whole),
@@ -133,8 +138,8 @@ mod tests {
                 hex,
                 format!("{whole:?}"),
             ] {
-                let found = secrets.found_in(&format!("x{written}y"));
-                assert_eq!(found.len(), 1, "{written}");
+                let found = secrets.found_in(&format!("x{encoded}y"));
+                assert_eq!(found.len(), 1, "{encoded}");
                 assert_eq!(found[0].0.what, "it");
             }
         }

@@ -1,9 +1,9 @@
-//! A client of the service, one per user: what users do goes over the typed client (crate `client`), and everything else,
-//! also what no client should send, in raw requests.
+//! A client of the service for one user. Usual actions use the typed client (crate `client`); other requests, also invalid ones,
+//! are raw.
 
+mod actions;
 mod model;
 mod record;
-mod stories;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,14 +14,14 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde_json::Value;
 
-use crate::proxy::relay::way_to;
-use crate::proxy::wire::Authority;
+use crate::proxy::authority::Authority;
+use crate::proxy::relay::client_builder_for;
 
+pub use actions::text;
 pub use model::{Conversation, Sandbox, Task};
-pub use record::{Answer, Record};
-pub use stories::text;
+pub use record::{Record, RecordedResponse};
 
-/// No call of a suite takes longer, unless it waits for something to happen.
+/// Calls that wait for a state use [`Client::patient`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls the service with one key.
@@ -29,34 +29,34 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Client {
     http: reqwest::Client,
     url: String,
-    /// What is asked for in its place.
-    way: String,
+    /// Requested in place of `url`.
+    base_url: String,
     key: String,
-    /// Keeps every answer.
+    /// Records every response.
     record: Option<Record>,
     deadline: Duration,
-    /// Made when it is wanted first: some keys of tests are none that a client takes.
+    /// Created at the first use, because the typed client refuses some keys of tests.
     typed: Arc<OnceLock<::client::Client>>,
 }
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// Status code.
     pub status: u16,
     /// Headers.
     pub headers: HeaderMap,
-    /// The body as it came.
+    /// The body.
     pub text: String,
-    /// The body as JSON; `null` if it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub body: Value,
 }
 
 impl Reply {
-    /// The body of a successful answer.
+    /// The body of a successful response.
     ///
     /// # Panics
-    /// When it is no success.
+    /// When the status is not 2xx.
     #[must_use]
     #[track_caller]
     pub fn ok(self) -> Value {
@@ -70,17 +70,17 @@ impl Reply {
     }
 }
 
-/// Why there is no answer of the service.
+/// The service did not respond.
 #[derive(Debug)]
 pub enum Unanswered {
-    /// There is none at all.
+    /// The connection failed.
     Cut(reqwest::Error),
-    /// The proxy in front got none, and says so with this status.
+    /// The proxy in front got no response, and sent this status.
     Proxy(u16),
 }
 
 impl Unanswered {
-    /// Whether nobody listens, so that nothing was sent. A proxy does not tell that apart.
+    /// Whether the connection was refused, so that nothing was sent. Behind a proxy this is unknown.
     #[must_use]
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Cut(error) if error.is_connect())
@@ -104,33 +104,33 @@ impl fmt::Display for Unanswered {
 
 impl std::error::Error for Unanswered {}
 
-/// Whether a proxy says this because the service did not answer: the service's own errors are JSON.
+/// Whether a response is a proxy's error page: the service's own errors are JSON.
 #[must_use]
 pub fn is_of_a_proxy(status: u16, headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
     matches!(status, 502..=504) && kind.is_some_and(|it| it.starts_with("text/html"))
 }
 
-/// An HTTP client with deadlines that never goes through a proxy.
+/// An HTTP client with a timeout that uses no proxy of the environment.
 pub(crate) fn http() -> reqwest::Client {
-    with_deadline("", REQUEST_TIMEOUT).0
+    http_client("", REQUEST_TIMEOUT).0
 }
 
-fn with_deadline(url: &str, deadline: Duration) -> (reqwest::Client, String) {
-    let (client, way) = way_to(url);
+fn http_client(url: &str, deadline: Duration) -> (reqwest::Client, String) {
+    let (client, base_url) = client_builder_for(url);
     let client = client.timeout(deadline).build();
-    (client.expect("a client without TLS can be built"), way)
+    (client.expect("cannot build an HTTP client"), base_url)
 }
 
 impl Client {
-    /// Calls `url` with this key.
+    /// A client of the service at `url` with this key.
     #[must_use]
     pub fn new(url: String, key: &str) -> Self {
-        let (http, way) = with_deadline(&url, REQUEST_TIMEOUT);
+        let (http, base_url) = http_client(&url, REQUEST_TIMEOUT);
         Self {
             http,
             url,
-            way,
+            base_url,
             key: key.to_owned(),
             record: None,
             deadline: REQUEST_TIMEOUT,
@@ -151,7 +151,7 @@ impl Client {
                 .unwrap_or_else(|error| panic!("{}: {error}", self.url));
             match &self.record {
                 None => client,
-                Some(record) => client.observed(Arc::new(record::Recorder {
+                Some(record) => client.observed(Arc::new(record::ResponseRecorder {
                     key: self.key.clone(),
                     record: record.clone(),
                 })),
@@ -159,13 +159,13 @@ impl Client {
         })
     }
 
-    /// The key that is sent.
+    /// The API key.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The same service with another key, e.g. that of a sandbox.
+    /// A client of the same service with another key, for example that of a sandbox.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {
         let key = key.to_owned();
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// The same, keeping every answer in `record`; so does what is made of it.
+    /// A client that adds every response to `record`, like all clients derived from it.
     #[must_use]
     pub fn recorded(&self, record: &Record) -> Self {
         Self {
@@ -186,31 +186,31 @@ impl Client {
         }
     }
 
-    /// For calls that wait for something to happen, e.g. for a sandbox to come up.
+    /// A client for calls that wait for a state, for example for a sandbox to start.
     #[must_use]
     pub fn patient(&self) -> Self {
-        let (http, _) = with_deadline(&self.url, stories::READY);
+        let (http, _) = http_client(&self.url, actions::START_TIMEOUT);
         Self {
             http,
-            deadline: stories::READY,
+            deadline: actions::START_TIMEOUT,
             typed: Arc::default(),
             ..self.clone()
         }
     }
 
-    /// One exchange. `path` begins with `/` and may have a query.
+    /// Sends a request. `path` begins with `/` and may have a query.
     ///
     /// # Panics
-    /// When there is no answer at all; see [`Self::try_call`].
+    /// When there is no response; see [`Self::try_call`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Reply {
         let answer = self.try_call(method.clone(), path, body).await;
         answer.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
     }
 
-    /// One exchange that may fail, e.g. because the service is being killed.
+    /// Sends a request that may fail, for example because the service is being killed.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When there is no response.
     pub async fn try_call(
         &self,
         method: Method,
@@ -220,10 +220,10 @@ impl Client {
         self.try_repeatable(method, path, body, None).await
     }
 
-    /// The same with an `Idempotency-Key`.
+    /// Sends a request with an `Idempotency-Key`.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When there is no response.
     pub async fn try_repeatable(
         &self,
         method: Method,
@@ -231,10 +231,10 @@ impl Client {
         body: Option<&Value>,
         key: Option<&str>,
     ) -> Result<Reply, Unanswered> {
-        let asked = format!("{method} {path}");
+        let request_line = format!("{method} {path}");
         let mut request = self
             .http
-            .request(method, format!("{}{path}", self.way))
+            .request(method, format!("{}{path}", self.base_url))
             .header("X-Session-API-Key", &self.key);
         if let Some(key) = key {
             request = request.header("Idempotency-Key", key);
@@ -249,7 +249,7 @@ impl Client {
             return Err(Unanswered::Proxy(status));
         }
         if let Some(record) = &self.record {
-            record.keep(&self.key, asked, format!("{headers:?}\n{text}"));
+            record.add(&self.key, request_line, format!("{headers:?}\n{text}"));
         }
         let body = serde_json::from_str(&text).unwrap_or_default();
         Ok(Reply {
@@ -260,27 +260,27 @@ impl Client {
         })
     }
 
-    /// GET.
+    /// Sends a GET request.
     pub async fn get(&self, path: &str) -> Reply {
         self.call(Method::GET, path, None).await
     }
 
-    /// POST.
+    /// Sends a POST request.
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
         self.call(Method::POST, path, Some(body)).await
     }
 
-    /// PATCH.
+    /// Sends a PATCH request.
     pub async fn patch(&self, path: &str, body: &Value) -> Reply {
         self.call(Method::PATCH, path, Some(body)).await
     }
 
-    /// DELETE.
+    /// Sends a DELETE request.
     pub async fn delete(&self, path: &str) -> Reply {
         self.call(Method::DELETE, path, None).await
     }
 
-    /// All items of a paged list, page by page.
+    /// All items of a paged list.
     ///
     /// # Panics
     /// When a page is refused, or pages never end.

@@ -1,4 +1,4 @@
-//! The parts of the answers that suites look at, as texts.
+//! The parts of responses that suites read, as texts.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use serde_json::Value;
 pub struct Task {
     /// Its id.
     pub id: String,
-    /// WORKING … READY, ERROR.
+    /// WORKING, …, READY or ERROR.
     pub status: String,
-    /// Cause or notes.
+    /// Cause of a failure, or notes.
     pub detail: Option<String>,
     /// The conversation, once it is known.
     pub app_conversation_id: Option<String>,
@@ -26,19 +26,19 @@ pub struct Task {
 pub struct Conversation {
     /// Its id.
     pub id: String,
-    /// Where it runs.
+    /// The sandbox that it runs in.
     pub sandbox_id: String,
-    /// What it is called.
+    /// Its title.
     pub title: Option<String>,
     /// STARTING, RUNNING, PAUSED, ERROR, MISSING.
     pub sandbox_status: String,
     /// idle, running, finished, …
     pub execution_status: Option<String>,
-    /// Where its agent server serves it.
+    /// Its URL at the agent server.
     pub conversation_url: Option<String>,
     /// The sandbox's key.
     pub session_api_key: Option<String>,
-    /// Which model.
+    /// Its model.
     pub llm_model: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub struct Sandbox {
     pub id: String,
     /// STARTING, RUNNING, PAUSED, ERROR, MISSING.
     pub status: String,
-    /// Why.
+    /// Cause of the status.
     #[serde(default)]
     pub status_detail: Option<String>,
     /// Its key, while it runs.

@@ -1,50 +1,50 @@
-//! What was answered, to whom.
+//! Recorded responses and their keys.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An answer as somebody received it.
+/// A response as a client received it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Answer {
-    /// The key that it was asked with.
+pub struct RecordedResponse {
+    /// The key of the request.
     pub key: String,
-    /// `METHOD path?query`.
-    pub asked: String,
+    /// The request: `METHOD path?query`.
+    pub request: String,
     /// Headers in a line, then the body.
     pub text: String,
 }
 
-/// Answers, each once. Clones share them.
+/// Distinct responses. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Record(Arc<Mutex<BTreeSet<Answer>>>);
+pub struct Record(Arc<Mutex<BTreeSet<RecordedResponse>>>);
 
 impl Record {
-    pub(super) fn keep(&self, key: &str, asked: String, text: String) {
+    pub(super) fn add(&self, key: &str, request: String, text: String) {
         let key = key.to_owned();
-        let answer = Answer { key, asked, text };
+        let answer = RecordedResponse { key, request, text };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(answer);
     }
 
-    /// All of them.
+    /// All recorded responses.
     #[must_use]
-    pub fn answers(&self) -> Vec<Answer> {
+    pub fn responses(&self) -> Vec<RecordedResponse> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().cloned().collect()
     }
 }
 
-/// Keeps what a typed client is answered.
-pub(super) struct Recorder {
+/// Records the responses of a typed client.
+pub(super) struct ResponseRecorder {
     pub(super) key: String,
     pub(super) record: Record,
 }
 
-impl ::client::Observer for Recorder {
+impl ::client::Observer for ResponseRecorder {
     fn on_response(&self, answer: &::client::ObservedResponse<'_>) {
-        let asked = format!("{} {}", answer.method, answer.asked);
+        let request = format!("{} {}", answer.method, answer.asked);
         let body = String::from_utf8_lossy(answer.body);
         let text = format!("{:?}\n{body}", answer.headers);
-        self.record.keep(&self.key, asked, text);
+        self.record.add(&self.key, request, text);
     }
 }

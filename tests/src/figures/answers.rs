@@ -1,4 +1,4 @@
-//! Answers as somebody would type them who needed one route: what bare handlers have serde write.
+//! Responses of the bare handlers, typed for serde.
 
 #![expect(missing_docs, reason = "fields are named as on the wire")]
 
@@ -14,7 +14,7 @@ pub struct Page<T> {
     pub next_page_id: Option<String>,
 }
 
-/// What a conversation has used, as it is stored.
+/// The stored usage of a conversation.
 #[derive(Debug, Deserialize)]
 pub struct Metrics {
     accumulated_cost: f64,
@@ -28,7 +28,7 @@ pub struct Metrics {
     per_turn_token: i64,
 }
 
-/// A conversation, with its times and its id as the database gives them.
+/// A conversation, with the types of the database for its id and times.
 #[derive(Debug, Serialize)]
 pub struct Conversation<Id, At> {
     pub id: Id,
@@ -57,7 +57,7 @@ pub struct Conversation<Id, At> {
     pub launched_agent_profile: Option<String>,
 }
 
-/// What it has used.
+/// The usage of a conversation.
 #[derive(Debug, Serialize)]
 pub struct MetricsItem {
     model_name: &'static str,
@@ -101,10 +101,10 @@ impl From<Metrics> for MetricsItem {
     }
 }
 
-/// A time of the wire.
+/// Writes a time with microseconds.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the serializer.
 pub fn micros<S: Serializer>(at: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&at.to_rfc3339_opts(SecondsFormat::Micros, true))
 }

@@ -1,4 +1,4 @@
-//! Load on a server: so many connections as fast as they can, or so many requests a second whatever becomes of them.
+//! Load on a server: a closed loop of connections, or an open loop with a fixed rate of requests.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -10,41 +10,41 @@ use hdrhistogram::Histogram;
 
 use super::wire::Connection;
 
-/// Makes the request with this number.
+/// Builds the request with this number.
 pub type Requests = Box<dyn Fn(u64) -> Vec<u8>>;
 
-/// Where requests go, and which.
+/// A server and the requests to send to it.
 pub struct LoadTarget {
     /// The server.
     pub address: SocketAddr,
-    /// What is sent.
+    /// Builds the requests.
     pub requests: Requests,
-    /// Numbers that were used, so that no request is sent twice.
+    /// Used numbers, so that no request is sent twice.
     sent: Cell<u64>,
 }
 
-/// What became of them.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// In microseconds.
     times: Histogram<u64>,
-    spent: Duration,
+    elapsed: Duration,
 }
 
 impl Load {
-    /// Answers a second.
+    /// Responses per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        f64::from(self.count()) / self.spent.as_secs_f64()
+        f64::from(self.count()) / self.elapsed.as_secs_f64()
     }
 
-    /// How many answers there were.
+    /// The number of responses.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
-    /// So many percent took at most so many milliseconds.
+    /// A percentile, in milliseconds.
     #[must_use]
     pub fn at(&self, percent: f64) -> f64 {
         let micros = self.times.value_at_percentile(percent);
@@ -58,7 +58,7 @@ impl Load {
     }
 }
 
-/// An empty histogram from a microsecond to ten minutes, exact to three digits.
+/// An empty histogram from one microsecond to ten minutes with three significant digits.
 fn histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 600_000_000, 3)?)
 }
@@ -69,7 +69,7 @@ fn record(times: &RefCell<Histogram<u64>>, time: Duration) {
 }
 
 impl LoadTarget {
-    /// At a server.
+    /// Requests to this server.
     #[must_use]
     pub fn new(address: SocketAddr, requests: Requests) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl LoadTarget {
         }
     }
 
-    /// The same request every time.
+    /// Always the same request.
     #[must_use]
     pub fn same(address: SocketAddr, request: Vec<u8>) -> Self {
         Self::new(address, Box::new(move |_| request.clone()))
@@ -89,10 +89,10 @@ impl LoadTarget {
         (self.requests)(self.sent.replace(self.sent.get() + 1))
     }
 
-    async fn ask(&self, connection: &mut Connection) -> anyhow::Result<()> {
+    async fn send(&self, connection: &mut Connection) -> anyhow::Result<()> {
         let request = self.next();
         let answer = match connection.ask(&request).await {
-            // A server may close a connection that was idle, also while a request is on its way.
+            // A server may close an idle connection while a request is on its way.
             Err(error) if is_closed(&error) => {
                 *connection = Connection::open(self.address).await?;
                 connection.ask(&request).await
@@ -113,39 +113,43 @@ impl LoadTarget {
         Ok(())
     }
 
-    /// One after the other on one connection.
+    /// Sends requests one after the other on one connection.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn in_turn(&self, count: u32) -> anyhow::Result<Load> {
+    pub async fn run_in_turn(&self, count: u32) -> anyhow::Result<Load> {
         let times = RefCell::new(histogram()?);
         let began = Instant::now();
         let mut connection = Connection::open(self.address).await?;
         for _ in 0..count {
-            let one = Instant::now();
-            self.ask(&mut connection).await?;
-            record(&times, one.elapsed());
+            let began_request = Instant::now();
+            self.send(&mut connection).await?;
+            record(&times, began_request.elapsed());
         }
         let times = times.into_inner();
         Ok(Load {
             times,
-            spent: began.elapsed(),
+            elapsed: began.elapsed(),
         })
     }
 
-    /// So many connections, each with the next request as soon as the last one is answered.
+    /// Closed loop: each connection sends its next request as soon as it has a response.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn closed(&self, connections: usize, lasting: Duration) -> anyhow::Result<Load> {
+    pub async fn run_closed_loop(
+        &self,
+        connections: usize,
+        duration: Duration,
+    ) -> anyhow::Result<Load> {
         let times = RefCell::new(histogram()?);
         let began = Instant::now();
         let loops = (0..connections).map(|_| async {
             let mut connection = Connection::open(self.address).await?;
-            while began.elapsed() < lasting {
-                let one = Instant::now();
-                self.ask(&mut connection).await?;
-                record(&times, one.elapsed());
+            while began.elapsed() < duration {
+                let began_request = Instant::now();
+                self.send(&mut connection).await?;
+                record(&times, began_request.elapsed());
             }
             anyhow::Ok(())
         });
@@ -153,21 +157,20 @@ impl LoadTarget {
         let times = times.into_inner();
         Ok(Load {
             times,
-            spent: began.elapsed(),
+            elapsed: began.elapsed(),
         })
     }
 
-    /// So many requests a second over so many connections, each due at its own moment whatever becomes of those before. If all
-    /// connections are busy then, its time counts from the moment at which it was due, so that one that holds up others does
-    /// not hide them (coordinated omission). That our own clock wakes a millisecond late is not counted.
+    /// Open loop: requests are due at a fixed rate. A request that waits for a free connection is timed from its due time, so that a
+    /// slow request does not hide the delay of others (coordinated omission). The delay of the own timer is not counted.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn open(
+    pub async fn run_open_loop(
         &self,
         per_second: f64,
         connections: usize,
-        lasting: Duration,
+        duration: Duration,
     ) -> anyhow::Result<Load> {
         let times = RefCell::new(histogram()?);
         let number = Cell::new(0_u32);
@@ -176,7 +179,7 @@ impl LoadTarget {
             let mut connection = Connection::open(self.address).await?;
             loop {
                 let due = Duration::from_secs_f64(f64::from(number.get()) / per_second);
-                if due >= lasting {
+                if due >= duration {
                     return anyhow::Ok(());
                 }
                 number.set(number.get() + 1);
@@ -185,7 +188,7 @@ impl LoadTarget {
                     tokio::time::sleep_until(due.into()).await;
                     due = Instant::now();
                 }
-                self.ask(&mut connection).await?;
+                self.send(&mut connection).await?;
                 record(&times, due.elapsed());
             }
         });
@@ -193,7 +196,7 @@ impl LoadTarget {
         let times = times.into_inner();
         Ok(Load {
             times,
-            spent: began.elapsed(),
+            elapsed: began.elapsed(),
         })
     }
 }
@@ -212,12 +215,12 @@ mod tests {
     use crate::figures::wire::request;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// Answers at once, but the first request only after a pause.
+    /// Responds at once, but to the first request after a pause.
     async fn server(listener: tokio::net::TcpListener, pause: Duration) {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut asked = [0; 1024];
+        let mut received = [0; 1024];
         let mut pause = Some(pause);
-        while stream.read(&mut asked).await.is_ok_and(|read| read > 0) {
+        while stream.read(&mut received).await.is_ok_and(|read| read > 0) {
             if let Some(pause) = pause.take() {
                 tokio::time::sleep(pause).await;
             }
@@ -227,18 +230,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_wait_for_a_slow_one_count_from_when_they_were_due() {
+    async fn delayed_requests_are_timed_from_their_due_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let aim = LoadTarget::same(listener.local_addr().unwrap(), request("GET", "/", &[], ""));
         let pause = Duration::from_millis(400);
         let measured = async {
             tokio::select! {
                 () = server(listener, pause) => unreachable!("the client goes first"),
-                load = aim.open(100.0, 1, Duration::from_millis(200)) => load.unwrap(),
+                load = aim.run_open_loop(100.0, 1, Duration::from_millis(200)) => load.unwrap(),
             }
         };
         let load = measured.await;
-        // All twenty were due within the pause of the first, and the last one waited for half of it.
+        // All twenty were due during the pause of the first one, and the last one waited for half of it.
         assert_eq!(load.count(), 20);
         assert!(load.at(1.0) >= 200.0, "{}", load.summary());
     }

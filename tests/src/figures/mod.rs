@@ -1,4 +1,4 @@
-//! What programs that measure share: requests as cheap as they can be, load with histograms, tables, and many rows.
+//! Shared by the benchmarks: cheap requests, load with histograms, tables, and databases with many rows.
 
 pub mod answers;
 pub mod load;
@@ -7,9 +7,38 @@ pub mod rows;
 pub mod table;
 pub mod wire;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-/// The one in the middle, or 0 of none.
+/// Sorted times.
+#[derive(Debug)]
+pub struct SortedTimes(Vec<Duration>);
+
+impl SortedTimes {
+    /// Sorts times.
+    #[must_use]
+    pub fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// A percentile, in milliseconds.
+    #[must_use]
+    pub fn at(&self, percent: usize) -> f64 {
+        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
+        let time = self.0.get(index);
+        time.map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    }
+
+    /// The number of times.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The median, or 0 without values.
 #[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
@@ -17,14 +46,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Bytes in units of 1,000,000, as the targets are given.
+/// Bytes in units of 1,000,000, like the targets.
 #[must_use]
 pub fn megabytes(bytes: u64) -> f64 {
     let kilobytes = u32::try_from(bytes / 1000).unwrap_or(u32::MAX);
     f64::from(kilobytes) / 1000.0
 }
 
-/// An event of 1.2 KB as agent servers report it.
+/// An event of 1.2 KB, as agent servers report them.
 #[must_use]
 pub fn event(id: &str, happened_at: &str) -> Value {
     json!({
@@ -38,10 +67,10 @@ pub fn event(id: &str, happened_at: &str) -> Value {
     })
 }
 
-/// Whether the numbers are to be small: the program is called with `--short` to see that it works.
+/// Whether the program was called with `--short`, which only checks that it works.
 ///
 /// # Errors
-/// When it is called with anything else.
+/// When it was called with other arguments.
 pub fn is_short() -> anyhow::Result<bool> {
     match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => Ok(false),

@@ -1,44 +1,48 @@
-//! The reference implementation as a program, beside ours.
+//! The reference implementation, as a process.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use reqwest::Method;
 
 use crate::Client;
 use crate::agent_server::variable_of;
 
-/// A Python that has `openhands-ai`, if the person who runs this names one.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The Python with `openhands-ai` that `BENCH_REFERENCE_PYTHON` names.
 #[must_use]
 pub fn python() -> Option<String> {
     variable_of("BENCH_REFERENCE_PYTHON")
 }
 
-/// The key of another server that is compared with. No argument: others could read it.
+/// The API key of another server to compare with. Not an argument, because other users could read it.
 #[must_use]
 pub fn key() -> Option<String> {
     variable_of("BENCH_KEY")
 }
 
-/// Its process; ended with the value.
+/// A running reference. Dropping it kills it.
 #[derive(Debug)]
-pub struct Running {
+pub struct ReferenceProcess {
     child: Child,
     url: String,
 }
 
-impl Drop for Running {
+impl Drop for ReferenceProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Running {
-    /// Starts it on a free port; it does not answer at once.
+impl ReferenceProcess {
+    /// Starts it on a free port, and does not wait until it responds.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// When the program cannot be run.
     pub fn start(python: &str, data: &Path, variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port().to_string();
@@ -51,7 +55,7 @@ impl Running {
             .env("OH_SANDBOX_HOST_PORT", &port)
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             .envs(variables.iter().copied())
-            // Byte code is kept, as for a user.
+            // Python keeps its byte code, as for a user.
             .env_remove("PYTHONDONTWRITEBYTECODE")
             .current_dir(data)
             .stdin(Stdio::null())
@@ -63,13 +67,29 @@ impl Running {
         Ok(Self { child, url })
     }
 
-    /// A client with a connection of its own.
+    /// Waits until it responds, polling at this interval.
+    ///
+    /// # Errors
+    /// When it does not respond in time.
+    pub async fn wait_until_ready(&self, interval: Duration) -> anyhow::Result<()> {
+        let client = self.client();
+        let alive = async || client.try_call(Method::GET, "/alive", None).await.is_ok();
+        let polled = async {
+            while !alive().await {
+                tokio::time::sleep(interval).await;
+            }
+        };
+        let ready = tokio::time::timeout(START_TIMEOUT, polled).await;
+        ready.context("the reference does not start")
+    }
+
+    /// A client with its own connection.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.url.clone(), "")
     }
 
-    /// Where it listens.
+    /// Its base URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

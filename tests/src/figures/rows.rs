@@ -1,12 +1,12 @@
-//! Databases of `SQLite` with many rows: what came through the API would take hours.
+//! `SQLite` databases with many rows, because creating the rows through the API takes hours.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-/// Copies one conversation, a second apart, until there are so many.
-const COPIES: &str = "
+/// Copies one conversation, a second apart, up to a total.
+const COPY_SCRIPT: &str = "
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
 columns = [row[1] for row in db.execute('pragma table_info(conversations)')]
@@ -19,17 +19,17 @@ db.execute('with recursive numbers(n) as (select ' + str(there) + ' union all se
 db.commit()
 ";
 
-/// Multiplies the newest conversation until there are `total`, with Python's `sqlite3` module. The service must be down.
+/// Copies the newest conversation until there are `total`, with Python's `sqlite3` module. The service must be stopped.
 ///
 /// # Errors
-/// When there is no Python, or the database is another one.
+/// When Python is missing, or the database has another schema.
 pub fn copy_conversations(database: &Path, total: u32) -> anyhow::Result<()> {
     let status = Command::new("python3")
-        .args(["-c", COPIES])
+        .args(["-c", COPY_SCRIPT])
         .arg(database)
         .arg(total.to_string())
         .status()
         .context("python3 cannot be run")?;
-    ensure!(status.success(), "the conversations were not made");
+    ensure!(status.success(), "the conversations were not copied");
     Ok(())
 }

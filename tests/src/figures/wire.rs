@@ -1,4 +1,4 @@
-//! A connection that costs as little as possible: what a client needs of two cores is missing where it measures.
+//! A connection that costs little processor time, because benchmarks share two cores with the server.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
@@ -6,24 +6,24 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Speaks HTTP/1.1 with one server, one request after the other.
+/// An HTTP/1.1 connection for one request after the other.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    /// What has come and was not looked at.
+    /// Received bytes.
     buffer: Vec<u8>,
 }
 
-/// What came back.
+/// Status and size of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResponseHead {
     /// Status code.
     pub status: u16,
-    /// Size of the body as it came.
+    /// Size of the body on the wire.
     pub bytes: usize,
 }
 
-/// A request as it goes on the wire. `headers` are lines without their ends.
+/// The bytes of a request. `headers` are lines without line ends.
 #[must_use]
 pub fn request(method: &str, path: &str, headers: &[String], body: &str) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
@@ -52,7 +52,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When the server does not listen.
     pub async fn open(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -60,49 +60,49 @@ impl Connection {
         Ok(Self { stream, buffer })
     }
 
-    /// Sends a request and reads its answer to the end.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// When the connection ends, or the answer is none that this reads: a length or chunks must be there.
-    pub async fn ask(&mut self, request: &[u8]) -> std::io::Result<Answer> {
+    /// When the connection ends, or the response has neither a length nor chunks.
+    pub async fn ask(&mut self, request: &[u8]) -> std::io::Result<ResponseHead> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
         let head = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
                 break at + 4;
             }
-            self.more().await?;
+            self.read_more().await?;
         };
         let (status, length) = read_head(&self.buffer[..head])?;
         match length {
             Some(length) => {
                 while self.buffer.len() < head + length {
-                    self.more().await?;
+                    self.read_more().await?;
                 }
             }
-            // The last chunk ends what was sent: nothing follows before the next request.
+            // The last chunk ends the bytes: nothing follows before the next request.
             None => {
                 while !self.buffer[head..].ends_with(b"0\r\n\r\n") {
-                    self.more().await?;
+                    self.read_more().await?;
                 }
             }
         }
         let bytes = self.buffer.len() - head;
-        Ok(Answer { status, bytes })
+        Ok(ResponseHead { status, bytes })
     }
 
-    /// The last answer as it came, with its head.
+    /// The bytes of the last response, with its head.
     #[must_use]
     pub fn received(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// The stream, for what is no request: after an upgrade.
+    /// The stream, for use after an upgrade.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    async fn more(&mut self) -> std::io::Result<()> {
+    async fn read_more(&mut self) -> std::io::Result<()> {
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
@@ -110,13 +110,13 @@ impl Connection {
     }
 }
 
-/// Status, and the length of the body; `None`: chunks.
+/// Status, and the length of the body; `None` for a chunked body.
 fn read_head(head: &[u8]) -> std::io::Result<(u16, Option<usize>)> {
-    let wrong = || Error::new(ErrorKind::InvalidData, "no answer that is understood");
-    let text = std::str::from_utf8(head).map_err(|_| wrong())?;
+    let invalid = || Error::new(ErrorKind::InvalidData, "the response is not valid HTTP");
+    let text = std::str::from_utf8(head).map_err(|_| invalid())?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
-    let status = status.and_then(|it| it.parse().ok()).ok_or_else(wrong)?;
+    let status = status.and_then(|it| it.parse().ok()).ok_or_else(invalid)?;
     if matches!(status, 101 | 204) {
         return Ok((status, Some(0)));
     }
@@ -125,18 +125,18 @@ fn read_head(head: &[u8]) -> std::io::Result<(u16, Option<usize>)> {
             continue;
         };
         if name.eq_ignore_ascii_case("content-length") {
-            let length = value.trim().parse().map_err(|_| wrong())?;
+            let length = value.trim().parse().map_err(|_| invalid())?;
             return Ok((status, Some(length)));
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
             return Ok((status, None));
         }
     }
-    Err(wrong())
+    Err(invalid())
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|it| it == wanted)
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|it| it == needle)
 }
 
 #[cfg(test)]
@@ -144,12 +144,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_with_a_length_and_in_chunks_are_read_to_their_end() {
+    async fn bodies_with_a_length_and_in_chunks_are_read_completely() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = [0; 64];
+            let mut request = [0; 64];
             for answer in [
                 &["HTTP/1.1 200 OK\r\nContent-Le", "ngth: 5\r\n\r\nhe", "llo"][..],
                 &[
@@ -158,7 +158,7 @@ mod tests {
                 ],
                 &["HTTP/1.1 204 No Content\r\n\r\n"],
             ] {
-                assert!(stream.read(&mut asked).await.unwrap() > 0);
+                assert!(stream.read(&mut request).await.unwrap() > 0);
                 for part in answer {
                     stream.write_all(part.as_bytes()).await.unwrap();
                     tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The real binary, in a data directory of its own, on a port of its own.
+//! The real binary with its own data directory and port.
 
 mod builder;
 mod sandboxes;
@@ -21,54 +21,56 @@ use crate::client::Client;
 use crate::proxy::Proxy;
 use crate::wait::wait_for;
 
-/// Until the service answers. Generous: machines that build beside the suites are slow.
-const START_DEADLINE: Duration = Duration::from_secs(30);
-/// Until a service that was asked to end has ended.
-const STOP_DEADLINE: Duration = Duration::from_secs(40);
-/// How much of the log a failed test shows.
-const SHOWN_LINES: usize = 250;
-/// The variable by which programs are told whose certificates to trust.
+/// Until the service responds, or exits. Generous for machines that build beside the suites.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Until the service exits after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+/// Lines of the log that a failed test prints.
+const MAX_SHOWN_LINES: usize = 250;
+/// The variable with the file of trusted certificates.
 pub const TRUSTED: &str = "SSL_CERT_FILE";
 
-/// A running (or just killed) service. Dropping it kills it with everything that its sandboxes started.
+/// A running or killed service. Dropping it kills it and all processes of its sandboxes.
 pub struct Service {
     builder: Builder,
     dir: TempDir,
     address: SocketAddr,
-    /// Bound and not listening: the system gives the port to nobody else, also while the service is down.
-    _port: TcpSocket,
-    /// What clients talk to instead.
+    /// Bound and not listening, so that the system gives the port to no other program while the service is down.
+    _reserved_port: TcpSocket,
+    /// The proxy that clients use.
     front: Option<Proxy>,
     child: Option<Child>,
-    /// How long the last start took until the first answer.
+    /// From the last start to the first response.
     start_time: Duration,
 }
 
 impl Service {
-    /// Defaults: process sandboxes, an agent-server command that must be set by the test that starts sandboxes.
+    /// A builder with process sandboxes and without an agent server.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// With nothing special.
+    /// Starts a service with the defaults.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
     async fn launch(mut builder: Builder) -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket can be made");
-        socket.set_reuseaddr(true).expect("reuse can be allowed");
+        let socket = TcpSocket::new_v4().expect("cannot create a socket");
+        socket.set_reuseaddr(true).expect("cannot set SO_REUSEADDR");
         socket
             .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-            .expect("a loopback port is free");
-        let address = socket.local_addr().expect("a bound socket has an address");
+            .expect("cannot bind a loopback port");
+        let address = socket
+            .local_addr()
+            .expect("the bound socket has no address");
         let dir = tempfile::Builder::new()
             .prefix("aw-")
             .tempdir()
-            .expect("a temporary directory can be made");
-        std::fs::create_dir(dir.path().join("home")).expect("the directory is writable");
-        let front = match builder.front() {
+            .expect("cannot create a temporary directory");
+        std::fs::create_dir(dir.path().join("home")).expect("cannot write to the directory");
+        let front = match builder.front_kind() {
             None => None,
             Some(kind) => {
                 let proxy = Proxy::reserve_front(kind);
@@ -81,7 +83,7 @@ impl Service {
             builder,
             dir,
             address,
-            _port: socket,
+            _reserved_port: socket,
             front,
             child: None,
             start_time: Duration::ZERO,
@@ -90,10 +92,10 @@ impl Service {
         service
     }
 
-    /// Starts the service again on the same directory and port; kills the present one first if there is one.
+    /// Starts the service again with the same directory and port, and kills a running one first.
     ///
     /// # Panics
-    /// When it does not answer in time, or ends.
+    /// When it does not respond in time, or exits.
     pub async fn restart(&mut self) {
         let ended = self.try_restart().await;
         assert!(
@@ -102,10 +104,10 @@ impl Service {
         );
     }
 
-    /// The same for a service that may end while it starts; how it ended then.
+    /// Starts a service that may exit during its start; returns its exit status then.
     ///
     /// # Panics
-    /// When it neither answers in time nor ends.
+    /// When it neither responds in time nor exits.
     pub async fn try_restart(&mut self) -> Option<ExitStatus> {
         self.kill9();
         let log = self.open_log();
@@ -113,10 +115,10 @@ impl Service {
         let child = self
             .command()
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be shared"))
+            .stdout(log.try_clone().expect("cannot duplicate the log file"))
             .stderr(log)
             .spawn()
-            .expect("the service can be started");
+            .expect("cannot start the service");
         self.child = Some(child);
         let http = crate::client::http();
         let url = format!("http://{}/alive", self.address);
@@ -130,8 +132,8 @@ impl Service {
             }
             let waited = started.elapsed();
             assert!(
-                waited < START_DEADLINE,
-                "the service does not answer at {url}"
+                waited < START_TIMEOUT,
+                "the service does not respond at {url}"
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -139,7 +141,7 @@ impl Service {
         None
     }
 
-    /// `kill -9`: nothing is tidied up.
+    /// Kills the service with SIGKILL.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended by itself.
@@ -148,25 +150,30 @@ impl Service {
         }
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the exit.
     ///
     /// # Panics
-    /// When it does not end in time, or not with success.
+    /// When it does not exit in time, or not with success.
     pub async fn stop(&mut self) {
         let Some(mut child) = self.child.take() else {
             return;
         };
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a child has a pid"), Signal::TERM).expect("it runs");
-        let status: ExitStatus = wait_for("the service's end after SIGTERM", STOP_DEADLINE, || {
-            let ended = child.try_wait().ok().flatten();
-            async move { ended }
-        })
+        kill_process(pid.expect("the service has no process id"), Signal::TERM)
+            .expect("the service does not run");
+        let status: ExitStatus = wait_for(
+            "the exit of the service after SIGTERM",
+            STOP_TIMEOUT,
+            || {
+                let ended = child.try_wait().ok().flatten();
+                async move { ended }
+            },
+        )
         .await;
         assert!(status.success(), "the service ended with {status}");
     }
 
-    /// Whether it ended by itself, and how.
+    /// Its exit status, if it has exited by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child
             .as_mut()
@@ -176,34 +183,33 @@ impl Service {
     /// Process id.
     ///
     /// # Panics
-    /// When it is not running.
+    /// When it does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("the service runs").id()
+        self.child.as_ref().expect("the service does not run").id()
     }
 
-    /// Where it listens, also if there is a proxy in front.
+    /// The address that the service itself listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where clients reach it: `http://…`, without a slash at the end. Behind the proxy of `ACCEPTANCE_BEHIND` that is the
-    /// proxy's, `https://localhost:…`.
+    /// Its URL for clients, without a slash at the end. With a proxy in front, that of the proxy: `https://localhost:…`.
     #[must_use]
     pub fn url(&self) -> String {
-        let own = || format!("http://{}", self.address);
+        let own_url = || format!("http://{}", self.address);
         let front = self.front.as_ref();
-        front.map_or_else(own, |it| it.url("").trim_end_matches('/').to_owned())
+        front.map_or_else(own_url, |it| it.url("").trim_end_matches('/').to_owned())
     }
 
-    /// The file with the certificate of the proxy in front, if there is one.
+    /// The file with the certificate of the proxy in front.
     #[must_use]
     pub fn trusted(&self) -> Option<String> {
         self.front.as_ref().map(Proxy::certificate)
     }
 
-    /// From the start of the process to its first answer.
+    /// From the start of the process to its first response.
     #[must_use]
     pub fn start_time(&self) -> Duration {
         self.start_time
@@ -215,7 +221,7 @@ impl Service {
         self.dir.path().join("data")
     }
 
-    /// Everything that the service has printed in all of its lives.
+    /// The output of the service since its first start.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
@@ -225,7 +231,7 @@ impl Service {
     /// The first user, with the key that the service generated.
     ///
     /// # Panics
-    /// When there is no key.
+    /// When the key file cannot be read.
     #[must_use]
     pub fn admin(&self) -> Client {
         let file = self.data().join("bootstrap.key");
@@ -234,10 +240,10 @@ impl Service {
         Client::new(self.url(), key.trim())
     }
 
-    /// A further user, made with the command line while the service runs.
+    /// Creates a user with the command line.
     ///
     /// # Panics
-    /// When no key comes out.
+    /// When the command fails.
     #[must_use]
     pub fn user(&self, name: &str) -> Client {
         let output = self.run(&["keys", "create", "--user", name]);
@@ -254,12 +260,12 @@ impl Service {
     /// Runs a subcommand with the service's configuration.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the binary cannot be run.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.program(arguments)
             .output()
-            .expect("the binary can be run")
+            .expect("cannot run the agent-workspace binary")
     }
 
     /// The binary with the service's configuration and these arguments, not yet run.
@@ -267,7 +273,7 @@ impl Service {
     pub fn program(&self, arguments: &[&str]) -> Command {
         let mut command = self.command();
         if let Some(front) = &self.front {
-            // The command line is a client, too. The service itself has to trust what it installs from.
+            // Only for the command line, which is a client. The service must trust its package index instead.
             command.env(TRUSTED, front.certificate());
         }
         command.args(arguments);
@@ -279,7 +285,7 @@ impl Service {
         command
             .env("HOME", self.dir.path().join("home"))
             .env("WORKSPACE_DATA_DIR", self.data());
-        if self.builder.sets("WORKSPACE_HTTP__BIND").is_none() {
+        if self.builder.variable("WORKSPACE_HTTP__BIND").is_none() {
             command.env("WORKSPACE_HTTP__BIND", self.address.to_string());
         }
         command
@@ -299,12 +305,12 @@ impl Service {
             .create(true)
             .append(true)
             .open(self.log_file())
-            .expect("the log can be written");
-        writeln!(log, "---- start ----").expect("the log can be written");
+            .expect("cannot write to the log");
+        writeln!(log, "---- start ----").expect("cannot write to the log");
         log
     }
 
-    /// The directory that holds everything of this service.
+    /// The directory of all files of this service.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.dir.path()
@@ -314,16 +320,16 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            show(&self.log());
-            self.show_sandboxes();
+            print_log(&self.log());
+            self.print_sandbox_logs();
         }
         self.kill9();
-        self.end_sandboxes();
+        self.remove_sandboxes();
     }
 }
 
-fn show(log: &str) {
+fn print_log(log: &str) {
     let lines: Vec<&str> = log.lines().collect();
-    let tail = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+    let tail = &lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..];
     crate::print_line(&format!("---- log ----\n{}", tail.join("\n")));
 }

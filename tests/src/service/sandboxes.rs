@@ -1,7 +1,7 @@
-//! What a service's sandboxes have on the machine: processes and directories, or containers, volumes and networks.
+//! Processes and directories, or containers, volumes and networks, of a service's sandboxes.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -10,14 +10,15 @@ use crate::client::Client;
 use crate::engine::Engine;
 use crate::processes::{self, Process};
 
-/// How long what a deleted sandbox had may still be there: a container that does not stop by itself gets 10 s.
+/// Until the objects of a deleted sandbox are gone. A container gets 10 s to stop.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Where agents work in the containers of the default template.
-const WORKSPACE: &str = "/workspace/project";
-/// How much of the log of each sandbox a failed test shows.
-const SHOWN_LINES: usize = 40;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The workspace in containers of the default template.
+const CONTAINER_WORKSPACE: &str = "/workspace/project";
+/// Lines of each sandbox's log that a failed test prints.
+const MAX_SHOWN_LINES: usize = 40;
 
-/// Something of a sandbox that must go with it.
+/// An object that must be removed with its sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trace {
     /// A file or directory.
@@ -29,7 +30,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Whether it is still there.
+    /// Whether it still exists.
     #[must_use]
     pub fn is_there(&self) -> bool {
         let inspect = |engine: &Engine, kind, name: &str| {
@@ -44,24 +45,24 @@ impl Trace {
 }
 
 impl Service {
-    /// How it runs sandboxes.
+    /// How the service runs sandboxes.
     #[must_use]
     pub fn sandboxing(&self) -> &Sandboxing {
-        self.builder.sandboxing_of()
+        self.builder.configured_sandboxing()
     }
 
-    /// The engine, and the name of this installation on it.
-    fn engine(&self) -> Option<(&Engine, String)> {
+    /// The engine, and the name of this installation in its labels.
+    fn engine_and_instance(&self) -> Option<(&Engine, String)> {
         let Sandboxing::Docker(engine) = self.sandboxing() else {
             return None;
         };
         Some((engine, self.instance()?))
     }
 
-    /// By which name the engine knows the installation; `None` before its first start.
+    /// The name of this installation in the engine's labels; `None` before its first start.
     #[must_use]
     pub fn instance(&self) -> Option<String> {
-        if let Some(host) = self.builder.sets("WORKSPACE_SANDBOX__HOST") {
+        if let Some(host) = self.builder.variable("WORKSPACE_SANDBOX__HOST") {
             return Some(host.to_owned());
         }
         let text = std::fs::read_to_string(self.data().join("host.id")).ok()?;
@@ -75,21 +76,21 @@ impl Service {
         self.data().join("sandboxes").join(sandbox)
     }
 
-    /// A file in the workspace of a sandbox, if it is there.
+    /// The content of a file in the workspace of a sandbox, if it exists.
     #[must_use]
     pub fn workspace_file(&self, sandbox: &str, name: &str) -> Option<String> {
-        if let Some((engine, _)) = self.engine() {
+        if let Some((engine, _)) = self.engine_and_instance() {
             let container = self.container(sandbox)?;
-            return engine.file_in(&container, &format!("{WORKSPACE}/{name}"));
+            return engine.file_in(&container, &format!("{CONTAINER_WORKSPACE}/{name}"));
         }
         let workspace = self.sandbox_dir(sandbox).join("workspace");
         std::fs::read_to_string(workspace.join(name)).ok()
     }
 
-    /// The full id of the container of a sandbox, if there is one.
+    /// The full id of a sandbox's container, if it exists.
     #[must_use]
     pub fn container(&self, sandbox: &str) -> Option<String> {
-        let (engine, instance) = self.engine()?;
+        let (engine, instance) = self.engine_and_instance()?;
         let containers = engine.containers_of(&instance).into_iter();
         let mut ids = containers
             .filter(|it| it.sandbox == sandbox)
@@ -97,13 +98,13 @@ impl Service {
         ids.next()
     }
 
-    /// Living processes of its sandboxes.
+    /// Living processes of the sandboxes.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         if let Sandboxing::Process = self.sandboxing() {
             return processes::of_sandboxes_in(&self.data());
         }
-        let Some((engine, instance)) = self.engine() else {
+        let Some((engine, instance)) = self.engine_and_instance() else {
             return Vec::new();
         };
         let containers = engine.containers_of(&instance).into_iter();
@@ -119,10 +120,10 @@ impl Service {
         found
     }
 
-    /// What a sandbox has now that must go with it.
+    /// The objects of a sandbox that must be removed with it.
     #[must_use]
     pub fn traces_of(&self, sandbox: &str) -> Vec<Trace> {
-        if let Some((engine, instance)) = self.engine() {
+        if let Some((engine, instance)) = self.engine_and_instance() {
             let containers = engine.containers_of(&instance).into_iter();
             let containers = containers.filter(|it| it.sandbox == sandbox);
             let volumes = engine.volumes_of(&instance).into_iter();
@@ -133,37 +134,40 @@ impl Service {
                 .collect();
         }
         let processes = self.processes().into_iter();
-        let its_own = processes.filter(|process| process.sandbox == sandbox);
+        let in_sandbox = processes.filter(|process| process.sandbox == sandbox);
         let sockets =
-            its_own.filter_map(|process| process.variable("TMUX_TMPDIR").map(PathBuf::from));
+            in_sandbox.filter_map(|process| process.variable("TMUX_TMPDIR").map(PathBuf::from));
         let mut paths: Vec<_> = sockets.chain([self.sandbox_dir(sandbox)]).collect();
         paths.dedup();
         paths.into_iter().map(Trace::Path).collect()
     }
 
-    /// Fails if a process, directory, container or volume belongs to no sandbox that these users see, if a sandbox has two
-    /// agent servers or containers, if there are two networks, or if the service has children that it did not wait for. A
-    /// deletion is answered before its last file is gone, so what is there for a moment only is no orphan.
+    /// Asserts that every process, directory, container and volume belongs to a sandbox of these users, that no sandbox has two agent
+    /// servers or containers, that there is one network at most, and that the service has waited for its children. Waits for
+    /// removals in progress, because the service responds to a deletion before its last file is gone.
     ///
     /// # Panics
-    /// Then.
+    /// When orphans remain.
     pub async fn assert_no_orphans(&self, users: &[&Client]) {
         let mut owned = Vec::new();
         for user in users {
             owned.extend(user.sandboxes().await.into_iter().map(|sandbox| sandbox.id));
         }
-        let started = Instant::now();
-        loop {
-            let found = self.orphans(&owned);
-            if found.is_empty() {
-                return;
+        let mut found = Vec::new();
+        let removed = tokio::time::timeout(REMOVAL_TIMEOUT, async {
+            loop {
+                found = self.orphans(&owned);
+                if found.is_empty() {
+                    return;
+                }
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
-            assert!(started.elapsed() < REMOVAL_TIMEOUT, "orphans: {found:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        })
+        .await;
+        assert!(removed.is_ok(), "orphans: {found:#?}");
     }
 
-    /// What belongs to none of these sandboxes, or is there twice.
+    /// Objects that belong to none of these sandboxes, and duplicates.
     fn orphans(&self, owned: &[String]) -> Vec<String> {
         let processes = self.processes();
         let mut found: Vec<String> = processes
@@ -184,7 +188,7 @@ impl Service {
                 found.push(format!("directory or volume without a sandbox: {name}"));
             }
         }
-        if let Some((engine, instance)) = self.engine() {
+        if let Some((engine, instance)) = self.engine_and_instance() {
             found.extend(orphans_on(engine, &instance, owned));
         }
         if let Some(child) = &self.child {
@@ -194,10 +198,10 @@ impl Service {
         found
     }
 
-    /// The sandboxes that have a directory, or a volume.
+    /// The ids of sandboxes with a directory or a volume.
     #[must_use]
     pub fn sandbox_directories(&self) -> Vec<String> {
-        if let Some((engine, instance)) = self.engine() {
+        if let Some((engine, instance)) = self.engine_and_instance() {
             let volumes = engine.volumes_of(&instance).into_iter();
             return volumes.map(|volume| volume.sandbox).collect();
         }
@@ -212,40 +216,40 @@ impl Service {
             .collect()
     }
 
-    /// For whoever looks at a failed test.
-    pub(super) fn show_sandboxes(&self) {
-        let show = |what: &str, text: &str| {
+    /// Prints the logs of all sandboxes after a failed test.
+    pub(super) fn print_sandbox_logs(&self) {
+        let print_tail = |what: &str, text: &str| {
             let lines: Vec<&str> = text.lines().collect();
-            let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+            let tail = lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..].join("\n");
             crate::print_line(&format!("---- {what} ----\n{tail}"));
         };
-        if let Some((engine, instance)) = self.engine() {
+        if let Some((engine, instance)) = self.engine_and_instance() {
             if !engine.answers() {
-                return crate::print_line("---- the engine does not answer ----");
+                return crate::print_line("---- the engine does not respond ----");
             }
             for it in engine.containers_of(&instance) {
-                let log = engine.log_of(&it.id, SHOWN_LINES);
-                show(&format!("container {} ({})", it.name, it.state), &log);
+                let log = engine.log_of(&it.id, MAX_SHOWN_LINES);
+                print_tail(&format!("container {} ({})", it.name, it.state), &log);
             }
             return;
         }
         for sandbox in self.sandbox_directories() {
             let file = self.sandbox_dir(&sandbox).join("agent-server.log");
             let bytes = std::fs::read(file).unwrap_or_default();
-            show(
+            print_tail(
                 &format!("agent server of {sandbox}"),
                 &String::from_utf8_lossy(&bytes),
             );
         }
     }
 
-    /// Ends everything of the sandboxes of a service that has ended.
-    pub(super) fn end_sandboxes(&self) {
-        if let Some((engine, instance)) = self.engine() {
+    /// Ends all processes of the sandboxes of a service that has exited, or removes their containers.
+    pub(super) fn remove_sandboxes(&self) {
+        if let Some((engine, instance)) = self.engine_and_instance() {
             engine.remove_all_of(&instance);
             return;
         }
-        // What is being killed may still start something: until nothing is left, within reason.
+        // A process may start another one before it is killed, so this repeats.
         for _ in 0..200 {
             let left = self.processes();
             if left.is_empty() {

@@ -43,7 +43,10 @@ const LOOKED_UP_SECRETS: [&str; 7] = [
 
 /// Runs all steps. Searches for secrets after the errors, after the crash, and at the end.
 pub(crate) async fn run(mut bench: CanaryBench) {
-    let (ann, bob) = (PlantedSecrets::odd("Ann"), PlantedSecrets::odd("Bob"));
+    let (ann, bob) = (
+        PlantedSecrets::with_special_characters("Ann"),
+        PlantedSecrets::with_special_characters("Bob"),
+    );
     let (annas, bobs) = (bench.world.user("Ann"), bench.world.user("Bob"));
     for (user, planted) in [(&annas, &ann), (&bobs, &bob)] {
         bench.world.plant(user, planted, MODEL, NOWHERE).await;

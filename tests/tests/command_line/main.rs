@@ -1,7 +1,7 @@
-//! The commands that ask a running service: `conversations`, `sandboxes`, `specs`.
+//! The commands that call a running service: `conversations`, `sandboxes`, `specs`.
 
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use acceptance::service::TRUSTED;
 use acceptance::world::RECONCILE_TIMEOUT;
@@ -13,29 +13,29 @@ use tokio::process::{Child, ChildStdout};
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the command prints UTF-8")
+    std::str::from_utf8(bytes).expect("the output is not UTF-8")
 }
 
-/// What it printed; it must have succeeded.
+/// Standard output of a command that must succeed.
 #[track_caller]
-fn printed(output: &Output) -> String {
+fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout).to_owned()
 }
 
 #[track_caller]
-fn document(output: &Output) -> Value {
-    serde_json::from_str(&printed(output)).expect("it prints one JSON document")
+fn json_of(output: &Output) -> Value {
+    serde_json::from_str(&stdout_of(output)).expect("the output is not one JSON document")
 }
 
-/// What it said; it must have failed.
+/// Standard error of a command that must fail.
 #[track_caller]
-fn complaint(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     text(&output.stderr).to_owned()
 }
 
-async fn with_input(command: Command, input: &str) -> Output {
+async fn run_with_input(command: Command, input: &str) -> Output {
     let mut command = tokio::process::Command::from(command);
     command
         .stdin(Stdio::piped())
@@ -44,16 +44,21 @@ async fn with_input(command: Command, input: &str) -> Output {
     let mut child = command
         .kill_on_drop(true)
         .spawn()
-        .expect("the binary can be run");
-    let mut stdin = child.stdin.take().expect("it is a pipe");
-    stdin.write_all(input.as_bytes()).await.expect("it reads");
+        .expect("cannot run the agent-workspace binary");
+    let mut stdin = child.stdin.take().expect("the child has no pipe");
+    stdin
+        .write_all(input.as_bytes())
+        .await
+        .expect("cannot write to standard input");
     drop(stdin);
     let output = tokio::time::timeout(WAIT_TIMEOUT, child.wait_with_output()).await;
-    output.expect("it ends").expect("its output can be read")
+    output
+        .expect("the command does not end")
+        .expect("cannot read the output")
 }
 
 #[tokio::test]
-async fn a_conversation_is_started_listed_paused_and_resumed() {
+async fn commands_start_list_pause_and_resume_a_conversation() {
     let world = World::with("").await;
     let service = &world.service;
     let start = [
@@ -65,15 +70,17 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
         "By hand",
         "--wait",
     ];
-    let started = with_input(service.program(&start), "hello\n").await;
-    let (shown, output) = (printed(&started), text(&started.stderr));
+    let started = run_with_input(service.program(&start), "hello\n").await;
+    let (shown, output) = (stdout_of(&started), text(&started.stderr));
     assert!(
         output.lines().count() > 2 && output.contains("  READY"),
         "{output}"
     );
     let named = |name: &str| {
         let line = shown.lines().find_map(|line| line.strip_prefix(name));
-        line.expect("it says it").trim().to_owned()
+        line.unwrap_or_else(|| panic!("no line begins with {name}: {shown}"))
+            .trim()
+            .to_owned()
     };
     let (id, sandbox) = (named("conversation"), named("sandbox"));
     assert_eq!(
@@ -81,7 +88,7 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
         Some("By hand")
     );
 
-    let table = printed(&service.run(&["conversations", "list"]));
+    let table = stdout_of(&service.run(&["conversations", "list"]));
     assert!(
         table
             .lines()
@@ -89,127 +96,135 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
             .is_some_and(|row| row.contains(&id) && row.ends_with("By hand")),
         "{table}"
     );
-    let listed = document(&service.run(&["conversations", "list", "--json"]));
+    let listed = json_of(&service.run(&["conversations", "list", "--json"]));
     assert_eq!(listed["items"][0]["id"], *id);
-    let all = printed(&service.run(&["conversations", "list", "--all", "--json"]));
-    assert_eq!(all.lines().count(), 1, "one document a line: {all}");
-    its_sandbox_is_shown_paused_and_resumed(&world, &sandbox).await;
-    let specs = document(&service.run(&["specs", "list", "--json"]));
+    let all = stdout_of(&service.run(&["conversations", "list", "--all", "--json"]));
+    assert_eq!(
+        all.lines().count(),
+        1,
+        "--all --json prints one document a line: {all}"
+    );
+    assert_sandbox_commands(&world, &sandbox).await;
+    let specs = json_of(&service.run(&["specs", "list", "--json"]));
     assert!(specs["items"][0]["id"].is_string(), "{specs}");
 }
 
-async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
+async fn assert_sandbox_commands(world: &World, sandbox: &str) {
     let service = &world.service;
     let sandboxes = service.run(&["sandboxes", "list", "--json"]);
     let key = world
         .user
         .sandbox(sandbox)
         .await
-        .expect("it is there")
+        .expect("the sandbox is missing")
         .session_api_key;
-    let key = key.expect("a running sandbox has a key");
+    let key = key.expect("the running sandbox has no key");
     assert!(
-        !printed(&sandboxes).contains(&key),
-        "it prints the sandbox's key"
+        !stdout_of(&sandboxes).contains(&key),
+        "sandboxes list prints the sandbox's key"
     );
-    assert_eq!(document(&sandboxes)["items"][0]["id"], *sandbox);
-    let _ = printed(&service.run(&["sandboxes", "pause", sandbox]));
+    assert_eq!(json_of(&sandboxes)["items"][0]["id"], *sandbox);
+    let _ = stdout_of(&service.run(&["sandboxes", "pause", sandbox]));
     world
         .user
         .sandbox_becomes(sandbox, "PAUSED", RECONCILE_TIMEOUT)
         .await;
-    let table = printed(&service.run(&["sandboxes", "list"]));
+    let table = stdout_of(&service.run(&["sandboxes", "list"]));
     assert!(
         table.contains(sandbox) && table.contains("PAUSED"),
         "{table}"
     );
-    its_log_is_read(service, sandbox);
-    let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
+    assert_log_command(service, sandbox);
+    let resumed = json_of(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
-    let output = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
+    let output = stderr_of(&service.run(&["sandboxes", "pause", "no-such-one"]));
     assert!(
         output.contains("there is no sandbox no-such-one"),
         "{output}"
     );
 }
 
-/// Also while it is paused; then following it ends at once.
-fn its_log_is_read(service: &Service, sandbox: &str) {
-    let whole = printed(&service.run(&["sandboxes", "logs", sandbox]));
+/// Reads the log of a paused sandbox; `--follow` ends at once, because nothing is running.
+fn assert_log_command(service: &Service, sandbox: &str) {
+    let whole = stdout_of(&service.run(&["sandboxes", "logs", sandbox]));
     assert!(whole.lines().count() > 1, "{whole}");
-    let last = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--follow"]));
+    let last = stdout_of(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--follow"]));
     assert_eq!(
         last.lines().collect::<Vec<_>>(),
         whole.lines().last().into_iter().collect::<Vec<_>>()
     );
-    let output = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--json"]));
-    let output: Value = serde_json::from_str(&output).expect("a document a line");
+    let output = stdout_of(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--json"]));
+    let output: Value = serde_json::from_str(&output).expect("a line is not a JSON document");
     assert_eq!(output["line"].as_str(), whole.lines().last());
-    let none = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
+    let none = stdout_of(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
     assert_eq!(none, "");
-    let output = complaint(&service.run(&["sandboxes", "logs", "no-such-one"]));
+    let output = stderr_of(&service.run(&["sandboxes", "logs", "no-such-one"]));
     assert!(
         output.contains("there is no sandbox no-such-one"),
         "{output}"
     );
 }
 
-/// A command that goes on.
-struct Running {
+/// A running command whose output is read line by line.
+struct FollowedCommand {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Running {
+impl FollowedCommand {
     fn new(service: &Service, arguments: &[&str]) -> Self {
         let mut command = tokio::process::Command::from(service.program(arguments));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command
             .kill_on_drop(true)
             .spawn()
-            .expect("the binary can be run");
-        let stdout = child.stdout.take().expect("it is a pipe");
+            .expect("cannot run the agent-workspace binary");
+        let stdout = child.stdout.take().expect("the child has no pipe");
         let lines = BufReader::new(stdout).lines();
         Self { child, lines }
     }
 
-    async fn line(&mut self) -> Option<String> {
+    async fn next_line(&mut self) -> Option<String> {
         let line = tokio::time::timeout(WAIT_TIMEOUT, self.lines.next_line()).await;
-        line.expect("a line comes").expect("the output can be read")
+        line.expect("no line arrives")
+            .expect("cannot read the output")
     }
 
-    /// Events until one says this.
-    async fn until(&mut self, word: &str) -> Vec<Value> {
+    /// Reads events up to the message that contains `word`.
+    async fn read_until(&mut self, word: &str) -> Vec<Value> {
         let mut events = Vec::new();
-        while let Some(line) = self.line().await {
-            let event: Value = serde_json::from_str(&line).expect("each line is a document");
+        while let Some(line) = self.next_line().await {
+            let event: Value = serde_json::from_str(&line).expect("a line is not a JSON document");
             events.push(event);
-            if says(&events[events.len() - 1..], word) {
+            if has_message(&events[events.len() - 1..], word) {
                 return events;
             }
         }
-        panic!("it ended before {word} was said: {events:?}");
+        panic!("the command ended before a message with {word}: {events:?}");
     }
 
-    /// Nobody reads it any longer.
-    fn close(self) -> Child {
+    /// Closes the pipe of its output.
+    fn into_child(self) -> Child {
         self.child
     }
 }
 
-async fn code(mut child: Child) -> Option<i32> {
+async fn exit_code(mut child: Child) -> Option<i32> {
     let ended = tokio::time::timeout(WAIT_TIMEOUT, child.wait()).await;
-    ended.expect("it ends").expect("it is a child").code()
+    ended
+        .expect("the command does not end")
+        .expect("cannot wait for the command")
+        .code()
 }
 
-fn says(events: &[Value], word: &str) -> bool {
+fn has_message(events: &[Value], word: &str) -> bool {
     events
         .iter()
         .any(|event| event["kind"] == "MessageEvent" && event.to_string().contains(word))
 }
 
 #[tokio::test]
-async fn events_are_followed_as_they_arrive_over_a_restart_until_the_conversation_is_deleted() {
+async fn follow_prints_new_events_across_a_restart_until_the_conversation_is_deleted() {
     let mut world = World::with("").await;
     let start = [
         "conversations",
@@ -219,24 +234,25 @@ async fn events_are_followed_as_they_arrive_over_a_restart_until_the_conversatio
         "--follow",
         "--json",
     ];
-    let mut whole = Running::new(&world.service, &start);
-    let task = whole.line().await.expect("the start is output first");
-    let task: Value = serde_json::from_str(&task).expect("it is a document");
+    let mut whole = FollowedCommand::new(&world.service, &start);
+    let task = whole.next_line().await.expect("the start is not printed");
+    let task: Value = serde_json::from_str(&task).expect("the start is not a JSON document");
     assert_eq!(task["status"], "READY");
     let id = task["app_conversation_id"]
         .as_str()
-        .expect("it is known")
+        .expect("the start has no conversation id")
         .to_owned();
-    let mut seen = whole.until("first").await;
+    let mut seen = whole.read_until("first").await;
 
     let follow = ["conversations", "follow", &id, "--from-now", "--json"];
-    let mut later = Running::new(&world.service, &follow);
-    let mut gone = Running::new(&world.service, &follow[..3]);
-    assert!(gone.line().await.is_some());
-    let gone = gone.close();
-    // When it has connected nobody can see from outside, but for what it prints.
+    let mut later = FollowedCommand::new(&world.service, &follow);
+    let mut gone = FollowedCommand::new(&world.service, &follow[..3]);
+    assert!(gone.next_line().await.is_some());
+    let gone = gone.into_child();
+    // Only the output shows that the command has connected, so messages are sent until one is printed.
     let mut late = None;
-    for _ in 0..30 {
+    let connected_by = Instant::now() + WAIT_TIMEOUT;
+    while Instant::now() < connected_by {
         world.user.say(&id, "again").await;
         late = tokio::time::timeout(Duration::from_secs(2), later.lines.next_line())
             .await
@@ -246,38 +262,38 @@ async fn events_are_followed_as_they_arrive_over_a_restart_until_the_conversatio
         }
     }
     let late = late
-        .expect("it prints what arrives")
-        .expect("it can be read");
-    assert!(!late.expect("it goes on").contains("first"));
+        .expect("follow --from-now prints no new event")
+        .expect("cannot read the output");
+    assert!(!late.expect("the output has ended").contains("first"));
 
     world.service.restart().await;
     world.user.executed(&id, "finished").await;
     world.user.say(&id, "last").await;
-    seen.extend(whole.until("last").await);
+    seen.extend(whole.read_until("last").await);
     let ids: std::collections::BTreeSet<_> =
         seen.iter().map(|event| event["id"].as_str()).collect();
-    assert_eq!(ids.len(), seen.len(), "an event came twice");
-    assert!(!says(&later.until("last").await, "first"));
+    assert_eq!(ids.len(), seen.len(), "an event was printed twice");
+    assert!(!has_message(&later.read_until("last").await, "first"));
     assert_eq!(
-        code(gone).await,
+        exit_code(gone).await,
         Some(0),
-        "a reader who goes away is no failure"
+        "a closed pipe is not an error"
     );
 
     world.user.delete_conversation(&id).await;
-    while whole.line().await.is_some() {}
-    while later.line().await.is_some() {}
-    assert_eq!(code(whole.close()).await, Some(0));
-    assert_eq!(code(later.close()).await, Some(0));
-    let output = complaint(&world.service.run(&["conversations", "follow", &id]));
+    while whole.next_line().await.is_some() {}
+    while later.next_line().await.is_some() {}
+    assert_eq!(exit_code(whole.into_child()).await, Some(0));
+    assert_eq!(exit_code(later.into_child()).await, Some(0));
+    let output = stderr_of(&world.service.run(&["conversations", "follow", &id]));
     assert!(output.contains("conversations list"), "{output}");
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_said_with_what_to_do() {
+async fn errors_name_the_cause_and_the_remedy() {
     let mut world = World::with("exit-at-start").await;
     let start = ["conversations", "start", "--message", "hello", "--wait"];
-    let output = complaint(&world.service.run(&start));
+    let output = stderr_of(&world.service.run(&start));
     assert!(
         output.contains("ERROR") && output.contains("did not start: "),
         "{output}"
@@ -285,30 +301,42 @@ async fn what_goes_wrong_is_said_with_what_to_do() {
 
     let mut wrong = world.service.program(&["conversations", "list"]);
     wrong.env("AGENT_WORKSPACE_KEY", "aw_canary-of-this-test");
-    let output = complaint(&wrong.output().expect("the binary can be run"));
+    let output = stderr_of(
+        &wrong
+            .output()
+            .expect("cannot run the agent-workspace binary"),
+    );
     assert!(
         output.contains("AGENT_WORKSPACE_KEY") && output.contains("keys create"),
         "{output}"
     );
     assert!(!output.contains("canary"), "{output}");
 
-    // Another machine: no configuration and no data directory, but a URL and a file.
+    // As on another machine: a URL and a key file, no configuration and no data directory.
     let file = world.service.root().join("key");
-    std::fs::write(&file, world.user.key()).expect("the directory is writable");
+    std::fs::write(&file, world.user.key()).expect("cannot write the key file");
     let url = world.service.url();
     let mut elsewhere = world
         .service
         .program(&["specs", "list", "--json", "--url", &url]);
     elsewhere.env_clear().env("AGENT_WORKSPACE_KEY_FILE", &file);
     elsewhere.envs(world.service.trusted().map(|file| (TRUSTED, file)));
-    let _ = document(&elsewhere.output().expect("the binary can be run"));
+    let _ = json_of(
+        &elsewhere
+            .output()
+            .expect("cannot run the agent-workspace binary"),
+    );
 
     world.service.kill9();
-    // Not through a proxy, which would be there.
+    // Called directly: a proxy in front would still answer.
     let url = format!("http://{}", world.service.address());
     let mut direct = world.service.program(&["sandboxes", "list"]);
     direct.env("WORKSPACE_HTTP__PUBLIC_URL", "");
-    let output = complaint(&direct.output().expect("the binary can be run"));
+    let output = stderr_of(
+        &direct
+            .output()
+            .expect("cannot run the agent-workspace binary"),
+    );
     assert!(
         output.contains(&url) && output.contains("agent-workspace serve"),
         "{output}"

@@ -1,7 +1,7 @@
-//! A headless Chromium that does what a person does: it looks, clicks and types.
+//! A headless Chromium that reads, clicks and types like a person.
 //!
-//! It is driven over the `DevTools` protocol through two pipes (`--remote-debugging-pipe`), so nothing listens, and no other
-//! program is needed. <https://chromedevtools.github.io/devtools-protocol/>
+//! Two pipes carry the `DevTools` protocol (`--remote-debugging-pipe`), so no port is opened and no driver is needed.
+//! <https://chromedevtools.github.io/devtools-protocol/>
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,18 +17,18 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-/// What the browser is called on different systems.
+/// Names of the browser's program on different systems.
 const PROGRAMS: [&str; 4] = [
     "chromium",
     "chromium-browser",
     "google-chrome",
     "google-chrome-stable",
 ];
-/// For one answer of the browser. Its first one takes seconds on a machine that builds beside it.
-const ANSWER: Duration = Duration::from_secs(60);
-/// Until what was done shows.
-const SHOWN: Duration = Duration::from_secs(60);
-/// A click may have met a page that was being drawn anew: then it is done again.
+/// For one response of the browser. The first one takes seconds on a busy machine.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Until the page shows the effect of an action.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A click that shows no effect for this long is repeated: the page may have been redrawn under it.
 const CLICK_TIMEOUT: Duration = Duration::from_secs(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
@@ -40,25 +40,26 @@ pub(crate) struct Browser {
     dir: TempDir,
     last: u64,
     session: Option<String>,
-    seen: PageState,
+    page_state: PageState,
 }
 
-/// What the page did beside what it showed.
+/// Requests and errors of the page.
 #[derive(Debug, Default)]
 pub(crate) struct PageState {
-    /// Addresses that were asked for.
+    /// Requested URLs.
     pub(crate) requests: Vec<String>,
-    /// Errors of scripts, of the policy and of the console, and answers that refuse.
-    pub(crate) complaints: Vec<String>,
+    /// Errors of scripts, of the content security policy and of the console, and failed requests.
+    pub(crate) errors: Vec<String>,
 }
 
 impl Browser {
-    /// Starts it, with one argument more than usual.
+    /// Starts the browser with one argument beside the usual ones.
     pub(crate) async fn start(argument: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("aw-browser-").tempdir();
-        let dir = dir.expect("a temporary directory can be made");
-        let log = std::fs::File::create(dir.path().join("log")).expect("it is writable");
-        let program = PROGRAMS.iter().find(|it| is_there(it));
+        let dir = dir.expect("cannot create a temporary directory");
+        let log =
+            std::fs::File::create(dir.path().join("log")).expect("cannot create the browser's log");
+        let program = PROGRAMS.iter().find(|it| is_installed(it));
         let program = program.unwrap_or_else(|| {
             panic!(
                 "no browser: none of {PROGRAMS:?} is installed; `cargo xtask prepare` does it on Debian \
@@ -80,16 +81,16 @@ impl Browser {
             .stderr(log)
             .process_group(0)
             .kill_on_drop(true);
-        let mut child = command.spawn().expect("a shell can be started");
+        let mut child = command.spawn().expect("cannot start a shell");
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let mut browser = Self {
             child,
-            input: input.expect("it is a pipe"),
-            output: BufReader::new(output.expect("it is a pipe")),
+            input: input.expect("the browser has no pipe"),
+            output: BufReader::new(output.expect("the browser has no pipe")),
             dir,
             last: 0,
             session: None,
-            seen: PageState::default(),
+            page_state: PageState::default(),
         };
         browser.open_page().await;
         browser
@@ -106,7 +107,7 @@ impl Browser {
         }
     }
 
-    /// One command, and everything that happened until its answer.
+    /// Sends one command; records all events until its response.
     async fn send(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
@@ -118,7 +119,7 @@ impl Browser {
         written.unwrap_or_else(|error| panic!("{method}: {error}\n{}", self.log()));
         loop {
             let mut bytes = Vec::new();
-            let read = timeout(ANSWER, self.output.read_until(0, &mut bytes)).await;
+            let read = timeout(RESPONSE_TIMEOUT, self.output.read_until(0, &mut bytes)).await;
             let read = read.map(std::io::Result::unwrap_or_default);
             assert!(
                 read.is_ok_and(|count| count > 0),
@@ -126,13 +127,14 @@ impl Browser {
                 self.log()
             );
             bytes.pop();
-            let mut heard: Value = serde_json::from_slice(&bytes).expect("it speaks JSON");
-            if heard["id"] == self.last {
-                let error = &heard["error"];
+            let mut message: Value =
+                serde_json::from_slice(&bytes).expect("the browser's message is not JSON");
+            if message["id"] == self.last {
+                let error = &message["error"];
                 assert!(error.is_null(), "{method}: {error}");
-                return heard["result"].take();
+                return message["result"].take();
             }
-            self.seen.note(&heard);
+            self.page_state.record(&message);
         }
     }
 
@@ -140,7 +142,7 @@ impl Browser {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// What a script in the page comes to.
+    /// Evaluates a script in the page.
     pub(crate) async fn eval(&mut self, script: &str) -> Value {
         let parameters = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.send("Runtime.evaluate", parameters).await;
@@ -149,24 +151,24 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
-    /// Whether a script comes to something; not while the page is being left.
-    async fn is(&mut self, script: &str) -> bool {
+    /// Whether a script evaluates to something truthy; false while the page is being replaced.
+    async fn is_truthy(&mut self, script: &str) -> bool {
         let safe =
             format!("(() => {{ try {{ return Boolean({script}) }} catch {{ return false }} }})()");
         self.eval(&safe).await == json!(true)
     }
 
-    /// Waits until a script comes to something true.
-    pub(crate) async fn until(&mut self, what: &str, script: &str) {
-        if !self.becomes(script, SHOWN).await {
-            self.fail(what, script).await;
+    /// Waits until a script evaluates to something truthy.
+    pub(crate) async fn wait_until(&mut self, what: &str, script: &str) {
+        if !self.becomes_truthy(script, PAGE_TIMEOUT).await {
+            self.panic_with_page(what, script).await;
         }
     }
 
-    async fn becomes(&mut self, script: &str, limit: Duration) -> bool {
+    async fn becomes_truthy(&mut self, script: &str, limit: Duration) -> bool {
         let began = Instant::now();
         loop {
-            if self.is(script).await {
+            if self.is_truthy(script).await {
                 return true;
             }
             if began.elapsed() > limit {
@@ -176,56 +178,59 @@ impl Browser {
         }
     }
 
-    async fn fail(&mut self, what: &str, script: &str) -> ! {
+    async fn panic_with_page(&mut self, what: &str, script: &str) -> ! {
         let text = self.eval("document.body.innerText").await;
         print_line(&format!(
             "---- page ----\n{}",
             text.as_str().unwrap_or_default()
         ));
-        panic!("in vain: {what} ({script}); {:#?}", self.seen.complaints);
+        panic!(
+            "waited in vain for: {what} ({script}); errors: {:#?}",
+            self.page_state.errors
+        );
     }
 
     /// Waits until the page shows this text.
-    pub(crate) async fn shows(&mut self, text: &str) {
+    pub(crate) async fn wait_for_text(&mut self, text: &str) {
         let script = format!("document.body.innerText.includes({})", json!(text));
-        self.until(text, &script).await;
+        self.wait_until(text, &script).await;
     }
 
-    /// Goes to an address, and waits until the page is there.
-    pub(crate) async fn go(&mut self, url: &str) {
+    /// Opens a URL and waits until the page has loaded.
+    pub(crate) async fn open(&mut self, url: &str) {
         let answer = self.send("Page.navigate", json!({"url": url})).await;
         assert!(answer["errorText"].is_null(), "{url}: {answer}");
         let loaded = "location.href !== 'about:blank' && document.readyState === 'complete'";
-        self.until("the page is loaded", loaded).await;
+        self.wait_until("the page is loaded", loaded).await;
     }
 
-    /// Clicks on an element (a script that finds it) until what comes of it is there.
+    /// Clicks on the element that the script `element` finds, until the script `then` is truthy.
     pub(crate) async fn click(&mut self, element: &str, then: &str) {
         let began = Instant::now();
-        while !self.is(then).await {
-            if began.elapsed() > SHOWN {
-                self.fail(element, then).await;
+        while !self.is_truthy(then).await {
+            if began.elapsed() > PAGE_TIMEOUT {
+                self.panic_with_page(element, then).await;
             }
-            if self.press(element).await {
-                self.becomes(then, CLICK_TIMEOUT).await;
+            if self.try_click(element).await {
+                self.becomes_truthy(then, CLICK_TIMEOUT).await;
             } else {
                 sleep(POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Presses a button (a script that finds it) exactly once, for what would be done twice otherwise, and waits for what comes
-    /// of it. It is pressed by a script, in the moment in which it is found, so that it cannot be missed.
+    /// Clicks on a button exactly once, for actions that must not repeat, and waits until `then` is truthy. One script finds and
+    /// clicks it, so the page cannot be redrawn in between.
     pub(crate) async fn press_once(&mut self, button: &str, then: &str) {
         let pressed = format!(
             "(() => {{ const it = {button}; if (!it) return false; it.click(); return true }})()"
         );
-        self.until(button, &pressed).await;
-        self.until(then, then).await;
+        self.wait_until(button, &pressed).await;
+        self.wait_until(then, then).await;
     }
 
-    /// Whether there was something to press.
-    async fn press(&mut self, element: &str) -> bool {
+    /// Clicks on an element; whether there was one.
+    async fn try_click(&mut self, element: &str) -> bool {
         let script = format!(
             "(() => {{ const it = {element}; if (!it) return null; it.scrollIntoView({{block: 'center'}}); \
              const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] }})()"
@@ -242,17 +247,17 @@ impl Browser {
     }
 
     /// Types into a field.
-    pub(crate) async fn write(&mut self, selector: &str, text: &str) {
+    pub(crate) async fn type_into(&mut self, selector: &str, text: &str) {
         let field = format!("document.querySelector({})", json!(selector));
         let focused = format!("document.activeElement === {field}");
         self.click(&field, &focused).await;
         self.send("Input.insertText", json!({"text": text})).await;
         let written = format!("{field}.value === {}", json!(text));
-        self.until("what is typed is there", &written).await;
+        self.wait_until("the typed text", &written).await;
     }
 
-    /// Presses a key of the keyboard.
-    pub(crate) async fn key(&mut self, name: &str, code: u32) {
+    /// Presses a key.
+    pub(crate) async fn press_key(&mut self, name: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event =
                 json!({"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code});
@@ -260,27 +265,28 @@ impl Browser {
         }
     }
 
-    /// The size of its window, and the colours that it prefers.
-    pub(crate) async fn look(&mut self, width: u32, height: u32, scheme: &str) {
+    /// Sets the size of the window and the preferred color scheme.
+    pub(crate) async fn set_viewport(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.send("Emulation.setDeviceMetricsOverride", size).await;
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.send("Emulation.setEmulatedMedia", media).await;
     }
 
-    /// A picture of the page, for whoever wants to see it.
-    pub(crate) async fn picture(&mut self, file: &Path) {
+    /// Saves a screenshot of the page.
+    pub(crate) async fn save_screenshot(&mut self, file: &Path) {
         let parameters = json!({"captureBeyondViewport": true});
         let picture = self.send("Page.captureScreenshot", parameters).await;
         let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default());
-        std::fs::write(file, bytes.expect("it is base64")).expect("the file can be written");
+        std::fs::write(file, bytes.expect("the screenshot is not base64"))
+            .expect("cannot write the screenshot");
     }
 
-    /// Whatever happened since the last time.
-    pub(crate) async fn seen(&mut self) -> PageState {
-        // What came before this answer has been heard.
+    /// Returns what was recorded since the last call.
+    pub(crate) async fn page_state(&mut self) -> PageState {
+        // The browser sends events in order: all earlier ones precede this response.
         self.eval("1").await;
-        std::mem::take(&mut self.seen)
+        std::mem::take(&mut self.page_state)
     }
 }
 
@@ -294,8 +300,8 @@ impl Drop for Browser {
     }
 }
 
-/// Something that the page's policy forbids.
-const POLICY: &str = "ContentSecurityPolicyIssue";
+/// The issue code of a violation of the content security policy.
+const POLICY_VIOLATION: &str = "ContentSecurityPolicyIssue";
 
 const ARGUMENTS: [&str; 15] = [
     "--headless=new",
@@ -316,7 +322,7 @@ const ARGUMENTS: [&str; 15] = [
     "--window-size=1280,900",
 ];
 
-fn is_there(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let found = std::process::Command::new("sh")
         .args(["-c", "command -v \"$0\" >/dev/null", program])
         .status();
@@ -324,7 +330,7 @@ fn is_there(program: &str) -> bool {
 }
 
 impl PageState {
-    fn note(&mut self, event: &Value) {
+    fn record(&mut self, event: &Value) {
         let parameters = &event["params"];
         match event["method"].as_str().unwrap_or_default() {
             "Network.requestWillBeSent" => {
@@ -332,21 +338,20 @@ impl PageState {
                 self.requests.push(url.to_owned());
             }
             "Runtime.consoleAPICalled" if parameters["type"] != "debug" => {
-                self.complaints.push(parameters["args"].to_string());
+                self.errors.push(parameters["args"].to_string());
             }
             "Runtime.exceptionThrown" => {
-                self.complaints
-                    .push(parameters["exceptionDetails"].to_string());
+                self.errors.push(parameters["exceptionDetails"].to_string());
             }
             "Log.entryAdded" => {
                 let entry = &parameters["entry"];
                 let (text, url) = (entry["text"].as_str(), entry["url"].as_str());
                 let (text, url) = (text.unwrap_or_default(), url.unwrap_or_default());
-                self.complaints.push(format!("{text} {url}"));
+                self.errors.push(format!("{text} {url}"));
             }
-            // Others are advice.
-            "Audits.issueAdded" if parameters["issue"]["code"] == POLICY => {
-                self.complaints.push(parameters["issue"].to_string());
+            // Other issues are advice.
+            "Audits.issueAdded" if parameters["issue"]["code"] == POLICY_VIOLATION => {
+                self.errors.push(parameters["issue"].to_string());
             }
             _ => {}
         }

@@ -1,29 +1,29 @@
 //! The web console in a real browser: the real binary, the stub in its sandboxes, and a headless Chromium that clicks.
 //!
-//! One browser and one service go through all stories, one after another: starting them is most of the cost.
-//! `CONSOLE_PICTURES=DIR` keeps pictures of the pages.
+//! All stories share one browser and one service, because starting them takes most of the time.
+//! `CONSOLE_PICTURES=DIR` saves screenshots.
 
+mod administration;
 mod browser;
 mod stories;
 
 use std::path::PathBuf;
 
 use acceptance::agent_server::variable_of;
-use acceptance::proxy::wire::Authority;
+use acceptance::proxy::authority::Authority;
 use acceptance::{Client, World};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
 
-/// A title that would be a script if any text became markup.
-pub(crate) const HOSTILE: &str =
+/// A title that runs a script if the console inserts it as markup.
+pub(crate) const HOSTILE_TITLE: &str =
     r#"<img src=x onerror="window.hit=1"><script>window.hit=1</script>"#;
-/// A title that is none of that.
-pub(crate) const TITLE: &str = "Tidy up the parser";
-/// Below which path the console is seen.
-const BELOW: &str = "/agents";
+pub(crate) const PLAIN_TITLE: &str = "Tidy up the parser";
+/// The path of the public URL.
+const PUBLIC_PATH: &str = "/agents";
 
-/// A service with some work done, and a browser.
+/// A service, its users and a browser.
 pub(crate) struct ConsoleSession {
     pub(crate) world: World,
     pub(crate) bob: Client,
@@ -34,11 +34,14 @@ pub(crate) struct ConsoleSession {
 impl ConsoleSession {
     async fn set_up() -> Self {
         let mut world = World::with("").await;
-        // Known only now: its port is in it.
-        let public = format!("{}{BELOW}", world.service.url());
+        // The URL contains the port, which is known only after the first start.
+        let public = format!("{}{PUBLIC_PATH}", world.service.url());
         world.service.set("WORKSPACE_HTTP__PUBLIC_URL", &public);
         world.service.restart().await;
-        let (bob, browser) = (world.service.user("bob"), Browser::start(&trusted()).await);
+        let (bob, browser) = (
+            world.service.user("bob"),
+            Browser::start(&trust_argument()).await,
+        );
         let pictures = variable_of("CONSOLE_PICTURES").map(PathBuf::from);
         Self {
             world,
@@ -48,13 +51,13 @@ impl ConsoleSession {
         }
     }
 
-    /// An address below the public one.
-    pub(crate) fn at(&self, path: &str) -> String {
-        format!("{}{BELOW}{path}", self.world.service.url())
+    /// The URL of a path below the public URL.
+    pub(crate) fn url_of(&self, path: &str) -> String {
+        format!("{}{PUBLIC_PATH}{path}", self.world.service.url())
     }
 
-    /// Goes to another view of the page that is open.
-    pub(crate) async fn view(&mut self, name: &str) {
+    /// Opens another view of the console.
+    pub(crate) async fn open_view(&mut self, name: &str) {
         let link = format!(
             "[...document.querySelectorAll('nav a')].find(it => it.textContent === {})",
             json!(name)
@@ -66,18 +69,18 @@ impl ConsoleSession {
         self.browser.click(&link, &there).await;
     }
 
-    /// Keeps a picture, if somebody wants it.
-    pub(crate) async fn picture(&mut self, name: &str) {
+    /// Saves a screenshot if `CONSOLE_PICTURES` is set.
+    pub(crate) async fn save_screenshot(&mut self, name: &str) {
         if let Some(folder) = self.pictures.clone() {
             self.browser
-                .picture(&folder.join(format!("{name}.png")))
+                .save_screenshot(&folder.join(format!("{name}.png")))
                 .await;
         }
     }
 
     pub(crate) async fn sign_in(&mut self, key: &str) {
-        self.browser.shows("Sign in").await;
-        self.browser.write("#key", key).await;
+        self.browser.wait_for_text("Sign in").await;
+        self.browser.type_into("#key", key).await;
         let submit = "document.querySelector('form.sign-in button')";
         let signed_in = "document.querySelector('nav a[aria-current]')";
         self.browser.click(submit, signed_in).await;
@@ -90,72 +93,75 @@ impl ConsoleSession {
             .await;
     }
 
-    /// Everything that the page asked for was ours, and nothing went wrong but what is `expected`.
-    pub(crate) async fn assert_quiet(&mut self, expected: &[&str]) {
-        let seen = self.browser.seen().await;
+    /// Asserts that the page called this service only, and that it reported no error but the `expected` ones.
+    pub(crate) async fn assert_no_errors(&mut self, expected: &[&str]) {
+        let seen = self.browser.page_state().await;
         let ours = self.world.service.url();
         let foreign: Vec<_> = seen
             .requests
             .iter()
             .filter(|url| !url.starts_with(&ours) && *url != "about:blank")
-            // Pictures in style sheets.
+            // Images in style sheets.
             .filter(|url| !url.starts_with("data:image/"))
             .collect();
         assert!(
             foreign.is_empty() && !seen.requests.is_empty(),
-            "{foreign:?}"
+            "the page calls other hosts, or nothing: {foreign:?}"
         );
         let key = self.world.user.key();
         assert!(
             seen.requests.iter().all(|url| !url.contains(key)),
-            "a key in an address"
+            "a requested URL contains the API key"
         );
         let unexpected: Vec<_> = seen
-            .complaints
+            .errors
             .iter()
             .filter(|it| !expected.iter().any(|expected| it.contains(expected)))
             .collect();
-        assert!(unexpected.is_empty(), "{unexpected:#?}");
+        assert!(
+            unexpected.is_empty(),
+            "unexpected errors on the page: {unexpected:#?}"
+        );
     }
 }
 
-/// Tells a browser to trust the key of the certificate that a proxy in front has, and no other one of its own making.
-fn trusted() -> String {
+/// The browser's argument to trust the certificate of the proxy in front, and no other self-signed one.
+fn trust_argument() -> String {
     let keys = Authority::of_this_process().key_digest();
     format!("--ignore-certificate-errors-spki-list={keys}")
 }
 
-/// A start with a title.
-fn titled(title: &str) -> Value {
+/// The request that starts a conversation with a title.
+fn start_request(title: &str) -> Value {
     let hello = json!({"role": "user", "content": acceptance::client::text("hello"), "run": true});
     json!({"title": title, "initial_message": hello})
 }
 
 #[tokio::test]
-async fn an_operator_sees_and_does_everything_in_the_console() {
-    let mut desk = ConsoleSession::set_up().await;
-    stories::signing_in(&mut desk).await;
-    let user = desk.world.user.clone();
+async fn console_stories_work_in_a_browser() {
+    let mut session = ConsoleSession::set_up().await;
+    stories::sign_in_with_keys(&mut session).await;
+    let user = session.world.user.clone();
     let (good, hostile) = (
-        user.start(&titled(TITLE)).await,
-        user.start(&titled(HOSTILE)).await,
+        user.start(&start_request(PLAIN_TITLE)).await,
+        user.start(&start_request(HOSTILE_TITLE)).await,
     );
     let conversation = user.ready(&good).await;
     user.ready(&hostile).await;
-    desk.world.stub.set("exit-at-start");
-    let failed = user.start(&titled("Never to be")).await;
+    session.world.stub.set("exit-at-start");
+    let failed = user.start(&start_request("Never to be")).await;
     let failed = user.ended(&failed).await;
-    desk.world.stub.set("");
-    stories::conversations(&mut desk, &failed).await;
-    stories::logs(&mut desk, &conversation).await;
-    stories::pausing(&mut desk, &conversation.sandbox_id).await;
-    stories::keys(&mut desk).await;
-    stories::administering(&mut desk).await;
-    stories::charts(&mut desk).await;
-    stories::small_and_dark(&mut desk).await;
-    desk.assert_quiet(&[]).await;
-    stories::documentation(&mut desk).await;
-    stories::a_plain_user(&mut desk).await;
-    stories::a_revoked_key(&mut desk).await;
-    assert_eq!(desk.browser.eval("typeof window.hit").await, "undefined");
+    session.world.stub.set("");
+    stories::show_conversations(&mut session, &failed).await;
+    stories::follow_logs(&mut session, &conversation).await;
+    stories::pause_and_resume(&mut session, &conversation.sandbox_id).await;
+    administration::create_and_revoke_key(&mut session).await;
+    administration::show_administration(&mut session).await;
+    administration::show_charts(&mut session).await;
+    administration::fit_a_small_dark_screen(&mut session).await;
+    session.assert_no_errors(&[]).await;
+    administration::use_the_documentation(&mut session).await;
+    administration::show_a_user_without_administration(&mut session).await;
+    administration::end_the_session_of_a_revoked_key(&mut session).await;
+    assert_eq!(session.browser.eval("typeof window.hit").await, "undefined");
 }

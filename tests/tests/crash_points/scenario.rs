@@ -1,7 +1,7 @@
 //! The scenarios during which the service is killed. They act as clients that repeat failed requests.
 
 use acceptance::client::{Conversation, text};
-use acceptance::world::finishes;
+use acceptance::world::count_finished_runs;
 use acceptance::{Client, Sandboxing};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -272,5 +272,5 @@ async fn append(bench: &mut CrashBench, conversation: &Conversation) -> Vec<Stri
 
 /// Whether the events are those of exactly one run.
 pub(crate) fn is_one_run(events: &[Value]) -> bool {
-    finishes(events) == 1 && acceptance::world::said_by_user(events) == 1
+    count_finished_runs(events) == 1 && acceptance::world::count_user_messages(events) == 1
 }

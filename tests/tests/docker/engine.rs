@@ -1,21 +1,19 @@
-//! The engine itself: killed, back, and hanging. Each test has an engine of its own.
+//! An engine that is killed, restarted, or hangs. Each test starts an engine of its own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use acceptance::engine::stub_image;
-use acceptance::wait::wait_for;
+use acceptance::wait::{wait_for, within};
 use acceptance::world::RECONCILE_TIMEOUT;
 use acceptance::{Engine, PrivateEngine, Sandboxing, World};
 
-use crate::support::{EVENT_TIMEOUT, cause, finished, goes_on};
+use crate::support::{assert_resumes, start_finished_conversation, status_detail};
 
-/// Until the service has noticed that nobody answers, or that somebody does again: by that itself, since all is compared every
-/// 30 s only.
+/// Until the service notices that the engine is gone or back. It must notice by the connection, because it compares rows and
+/// containers only every 30 s.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(25);
-/// What may wait for such a comparison.
-const COMPARED: Duration = Duration::from_secs(60);
 
-/// The service ends what it has on the engine before the engine ends.
+/// Fields are dropped in order: the service removes its containers before the engine ends.
 struct EngineWorld {
     world: World,
     engine: PrivateEngine,
@@ -30,11 +28,14 @@ impl EngineWorld {
         Self { world, engine }
     }
 
-    /// The detail of a sandbox that is still shown as RUNNING, once it has one.
-    async fn doubt(&self, sandbox: &str) -> String {
-        wait_for("a word about the engine", NOTICE_TIMEOUT, || async {
+    /// Waits until a sandbox that is still shown as RUNNING has a detail; returns it.
+    async fn wait_for_doubt(&self, sandbox: &str) -> String {
+        wait_for("a detail about the engine", NOTICE_TIMEOUT, || async {
             let now = self.world.user.sandbox(sandbox).await?;
-            assert_eq!(now.status, "RUNNING", "the last known state");
+            assert_eq!(
+                now.status, "RUNNING",
+                "the sandbox must keep its last known state"
+            );
             now.status_detail
         })
         .await
@@ -42,61 +43,66 @@ impl EngineWorld {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_can_be_resumed() {
-    let mut lab = EngineWorld::start().await;
-    let conversation = finished(&lab.world.user).await;
-    let paused = finished(&lab.world.user).await;
-    lab.world.user.pause(&paused.sandbox_id).await;
+async fn killed_engine_keeps_the_last_known_state_and_its_sandboxes_can_be_resumed() {
+    let mut setup = EngineWorld::start().await;
+    let conversation = start_finished_conversation(&setup.world.user).await;
+    let paused = start_finished_conversation(&setup.world.user).await;
+    setup.world.user.pause(&paused.sandbox_id).await;
     let sandbox = &conversation.sandbox_id;
 
-    lab.engine.kill9();
-    let detail = lab.doubt(sandbox).await;
+    setup.engine.kill9();
+    let detail = setup.wait_for_doubt(sandbox).await;
     assert!(detail.contains("last known"), "{detail}");
-    // (What was seen while it was there is said for a second.)
-    wait_for("a service that is not ready", COMPARED, || async {
-        (lab.world.user.get("/ready").await.status == 503).then_some(())
+    // `/ready` repeats a result for a second.
+    wait_for("a service that is not ready", RECONCILE_TIMEOUT, || async {
+        (setup.world.user.get("/ready").await.status == 503).then_some(())
     })
     .await;
-    assert!(!lab.world.user.events(&conversation.id).await.is_empty());
+    assert!(!setup.world.user.events(&conversation.id).await.is_empty());
 
-    lab.engine.restart();
-    // An engine that was not told to keep containers ends them when it is back.
-    let failed = lab
+    setup.engine.restart();
+    // Without `live-restore` an engine ends its containers when it restarts.
+    let failed = setup
         .world
         .user
         .sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT)
         .await;
-    let why = cause(&failed);
-    assert!(!why.contains("last known"), "{why}");
-    // One sandbox after the other is looked at again.
-    wait_for("a pause without a doubt", COMPARED, || async {
-        let other = lab.world.user.sandbox(&paused.sandbox_id).await?;
-        assert_eq!(other.status, "PAUSED");
-        other.status_detail.is_none().then_some(())
+    let detail = status_detail(&failed);
+    assert!(!detail.contains("last known"), "{detail}");
+    // The service inspects one sandbox after the other.
+    wait_for(
+        "a paused sandbox without a detail",
+        RECONCILE_TIMEOUT,
+        || async {
+            let other = setup.world.user.sandbox(&paused.sandbox_id).await?;
+            assert_eq!(other.status, "PAUSED");
+            other.status_detail.is_none().then_some(())
+        },
+    )
+    .await;
+    // `/ready` repeats a result for a second.
+    wait_for("readiness", RECONCILE_TIMEOUT, || async {
+        (setup.world.user.get("/ready").await.status == 200).then_some(())
     })
     .await;
-    // What was seen while it was gone is said for a second.
-    wait_for("readiness", COMPARED, || async {
-        (lab.world.user.get("/ready").await.status == 200).then_some(())
-    })
-    .await;
-    goes_on(&lab.world, &conversation).await;
-    goes_on(&lab.world, &paused).await;
+    assert_resumes(&setup.world, &conversation).await;
+    assert_resumes(&setup.world, &paused).await;
 }
 
 #[tokio::test]
-async fn while_the_engine_is_gone_nothing_hangs_and_a_new_sandbox_fails_with_a_cause() {
-    let mut lab = EngineWorld::start().await;
-    let conversation = finished(&lab.world.user).await;
-    lab.engine.kill9();
-    lab.doubt(&conversation.sandbox_id).await;
-    let task = lab.world.user.start_with("hello").await;
-    let ended = lab.world.user.ended(&task).await;
+async fn absent_engine_blocks_no_request_and_fails_new_sandboxes_with_a_cause() {
+    let mut setup = EngineWorld::start().await;
+    let conversation = start_finished_conversation(&setup.world.user).await;
+    setup.engine.kill9();
+    setup.wait_for_doubt(&conversation.sandbox_id).await;
+    let task = setup.world.user.start_with("hello").await;
+    let ended = setup.world.user.ended(&task).await;
     assert_eq!(ended.status, "ERROR", "{ended:?}");
     assert!(ended.detail.unwrap_or_default().contains("engine"));
-    lab.world.user.delete_conversation(&conversation.id).await;
+    setup.world.user.delete_conversation(&conversation.id).await;
     assert!(
-        lab.world
+        setup
+            .world
             .user
             .find_conversation(&conversation.id)
             .await
@@ -104,43 +110,58 @@ async fn while_the_engine_is_gone_nothing_hangs_and_a_new_sandbox_fails_with_a_c
     );
 
     // A service that starts without its engine waits for it.
-    lab.world.service.kill9();
-    lab.world.service.restart().await;
-    assert!(lab.world.user.conversations().await.is_empty());
-    lab.engine.restart();
-    lab.world.assert_nothing_left().await;
-    finished(&lab.world.user).await;
+    setup.world.service.kill9();
+    setup.world.service.restart().await;
+    assert!(setup.world.user.conversations().await.is_empty());
+    setup.engine.restart();
+    setup.world.assert_nothing_left().await;
+    start_finished_conversation(&setup.world.user).await;
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_makes_no_reader_wait_and_is_forgotten_when_it_goes_on() {
-    let lab = EngineWorld::start().await;
-    let conversation = finished(&lab.world.user).await;
-    let before = lab.world.service.agent_servers();
-    lab.engine.hang(true);
-    for _ in 0..30 {
-        let asked = Instant::now();
-        assert_eq!(lab.world.user.conversations().await.len(), 1);
-        assert_eq!(lab.world.user.sandboxes().await.len(), 1);
-        assert!(
-            asked.elapsed() < EVENT_TIMEOUT,
-            "a list took {:?}",
-            asked.elapsed()
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    // The agent server answers without its engine.
-    lab.world.user.say(&conversation.id, "more").await;
-    lab.world.user.executed(&conversation.id, "finished").await;
-    lab.engine.hang(false);
-    wait_for("a state without a doubt", RECONCILE_TIMEOUT, || async {
-        let now = lab.world.user.sandbox(&conversation.sandbox_id).await?;
-        (now.status == "RUNNING" && now.status_detail.is_none()).then_some(())
-    })
+async fn hanging_engine_does_not_block_readers_and_leaves_no_doubt_when_it_continues() {
+    let setup = EngineWorld::start().await;
+    let conversation = start_finished_conversation(&setup.world.user).await;
+    let before = setup.world.service.agent_servers();
+    setup.engine.set_hanging(true);
+    let read_lists = async || {
+        for _ in 0..10 {
+            assert_eq!(setup.world.user.conversations().await.len(), 1);
+            assert_eq!(setup.world.user.sandboxes().await.len(), 1);
+        }
+    };
+    within(
+        "lists before and after the service notices the hang",
+        RECONCILE_TIMEOUT,
+        async {
+            read_lists().await;
+            while setup.world.user.get("/ready").await.status != 503 {
+                read_lists().await;
+            }
+            read_lists().await;
+        },
+    )
+    .await;
+    // Agent servers answer without the engine.
+    setup.world.user.say(&conversation.id, "more").await;
+    setup
+        .world
+        .user
+        .executed(&conversation.id, "finished")
+        .await;
+    setup.engine.set_hanging(false);
+    wait_for(
+        "a running sandbox without a detail",
+        RECONCILE_TIMEOUT,
+        || async {
+            let now = setup.world.user.sandbox(&conversation.sandbox_id).await?;
+            (now.status == "RUNNING" && now.status_detail.is_none()).then_some(())
+        },
+    )
     .await;
     assert_eq!(
-        lab.world.service.agent_servers(),
+        setup.world.service.agent_servers(),
         before,
-        "the same process"
+        "the agent server must be the same process"
     );
 }

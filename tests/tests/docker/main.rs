@@ -1,13 +1,13 @@
-//! What goes wrong with containers and with their engine, with a stub in the sandboxes: the state on the wire stays right,
-//! nothing is lost, and nothing is left. (What goes wrong with any kind of sandbox is in the suite `faults`.)
+//! Faults of containers and of their engine, with a stub in the sandboxes: the reported state stays right, no data is lost, and
+//! nothing is left behind. Faults of any kind of sandbox are in the suite `faults`.
 //!
-//! A suite whose image or engine is missing fails and says what to do.
+//! Without an image or engine the suite fails and says what to install.
 
-mod choice;
+mod auto_backend;
 mod containers;
 mod engine;
-mod neighbours;
+mod expiry;
 mod private_engine;
-mod retiring;
 mod secrets;
+mod shared_engine;
 mod support;

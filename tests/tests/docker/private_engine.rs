@@ -1,11 +1,11 @@
-//! The equipment itself: tests that kill an engine must not leave one behind.
+//! The test engine itself: tests that kill an engine must leave nothing behind.
 
 use acceptance::engine::stub_image;
 use acceptance::processes::mentioning;
 use acceptance::{Engine, PrivateEngine};
 
 #[test]
-fn a_private_engine_that_was_killed_comes_back_and_leaves_nothing() {
+fn killed_private_engine_restarts_and_leaves_nothing_behind() {
     let mut private = PrivateEngine::start();
     let engine = private.engine();
     let image = stub_image();
@@ -26,23 +26,23 @@ fn a_private_engine_that_was_killed_comes_back_and_leaves_nothing() {
     let state = engine.docker(&["inspect", "--format", "{{.State.Running}}", &id]);
     assert_eq!(
         state, "false",
-        "an engine that keeps no containers ends what ran"
+        "without `live-restore` an engine ends its containers"
     );
     engine.docker(&["start", &id]);
 
-    let place = engine.socket().unwrap_or_default().to_owned();
-    let place = place
+    let socket = engine.socket().unwrap_or_default();
+    let directory = socket
         .trim_start_matches("unix://")
         .trim_end_matches("/docker.sock")
         .to_owned();
-    assert!(!mentioning(&place).is_empty());
+    assert!(!mentioning(&directory).is_empty());
     drop(private);
     assert_eq!(
-        mentioning(&place),
+        mentioning(&directory),
         [0; 0],
-        "processes of the private engine"
+        "processes of the private engine are left"
     );
-    assert!(!std::path::Path::new(&place).exists());
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("it is there");
-    assert!(!mounts.contains(&place), "{mounts}");
+    assert!(!std::path::Path::new(&directory).exists());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("cannot read the mounts");
+    assert!(!mounts.contains(&directory), "{mounts}");
 }

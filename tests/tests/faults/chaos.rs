@@ -1,5 +1,5 @@
-//! Many things at once, in an order that a number chooses: whatever happens, rows and processes agree in the end, and
-//! nothing is answered with an internal error.
+//! Concurrent random requests and kills, reproducible by a seed: afterwards rows and processes agree, and no request was answered
+//! with an internal error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,19 @@ use futures::future::join_all;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use crate::support::{RECONCILE_TIMEOUT, World};
 
 const ROUNDS: usize = 12;
-/// Requests of one round, sent at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Concurrent requests of one round.
 const MAX_CONCURRENT: usize = 6;
 
-/// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
-struct SeededRandom(u64);
+/// Pseudo-random numbers that are the same in every run (the constants are those of Knuth's MMIX).
+struct SeededDice(u64);
 
-impl SeededRandom {
+impl SeededDice {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
@@ -36,10 +38,12 @@ impl SeededRandom {
     }
 }
 
-pub(crate) async fn rows_and_processes_agree_after_any_storm(sandboxing: Sandboxing) {
+pub(crate) async fn rows_and_processes_agree_after_random_requests_and_kills(
+    sandboxing: Sandboxing,
+) {
     let seeds: &[u64] = match sandboxing {
         Sandboxing::Process => &[1, 2, 3],
-        // Containers take seconds where processes take tenths.
+        // Containers take seconds where processes take tenths of a second.
         Sandboxing::Docker(_) => &[4],
     };
     for &seed in seeds {
@@ -47,15 +51,15 @@ pub(crate) async fn rows_and_processes_agree_after_any_storm(sandboxing: Sandbox
             builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "6")
         })
         .await;
-        let mut dice = SeededRandom(seed);
+        let mut dice = SeededDice(seed);
         for _ in 0..ROUNDS {
-            round(&mut world, &mut dice).await;
+            play_round(&mut world, &mut dice).await;
         }
         settle(&world).await;
     }
 }
 
-async fn round(world: &mut World, dice: &mut SeededRandom) {
+async fn play_round(world: &mut World, dice: &mut SeededDice) {
     let conversations = world.user.conversations().await;
     let conversations: Vec<String> = conversations.into_iter().map(|c| c.id).collect();
     let sandboxes: Vec<String> = world
@@ -66,19 +70,19 @@ async fn round(world: &mut World, dice: &mut SeededRandom) {
         .map(|sandbox| sandbox.id)
         .collect();
     let requests: Vec<_> = (0..MAX_CONCURRENT)
-        .filter_map(|_| request(dice, &conversations, &sandboxes))
+        .filter_map(|_| random_request(dice, &conversations, &sandboxes))
         .collect();
     let (kills_service, kills_sandbox) = (dice.roll(3) == 0, dice.roll(4) == 0);
     let user = world.user.clone();
-    let storm = join_all(requests.iter().map(|request| send(&user, request)));
+    let burst = join_all(requests.iter().map(|request| send(&user, request)));
     if kills_service {
-        // Cut off wherever they are.
-        let patience = Duration::from_millis(u64::try_from(dice.roll(40)).unwrap_or(0));
-        let _ = tokio::time::timeout(patience, storm).await;
+        // Kills the service at a random point of the requests.
+        let cut_off = Duration::from_millis(u64::try_from(dice.roll(40)).unwrap_or(0));
+        let _ = timeout(cut_off, burst).await;
         world.service.kill9();
         world.service.restart().await;
     } else {
-        storm.await;
+        burst.await;
     }
     if kills_sandbox && let Some(process) = dice.pick(&world.service.agent_servers()) {
         process.signal(Signal::KILL);
@@ -87,8 +91,8 @@ async fn round(world: &mut World, dice: &mut SeededRandom) {
 
 type Request = (Method, String, Value);
 
-fn request(
-    dice: &mut SeededRandom,
+fn random_request(
+    dice: &mut SeededDice,
     conversations: &[String],
     sandboxes: &[String],
 ) -> Option<Request> {
@@ -124,14 +128,14 @@ fn request(
 }
 
 async fn send(user: &Client, (method, path, body): &Request) {
-    // It may be cut off.
+    // A killed service does not answer.
     if let Ok(reply) = user.try_call(method.clone(), path, Some(body)).await {
         let is_documented = reply.status < 500 || matches!(reply.status, 502 | 503);
         assert!(is_documented, "{method} {path}: {reply:?}");
     }
 }
 
-/// Waits until every start has ended and every sandbox is what its row says.
+/// Waits until every start has ended and rows and processes agree.
 async fn settle(world: &World) {
     wait_for("the end of all starts", RECONCILE_TIMEOUT, || async {
         let tasks = world
@@ -142,13 +146,17 @@ async fn settle(world: &World) {
         tasks.iter().all(ended).then_some(())
     })
     .await;
-    let deadline = tokio::time::Instant::now() + RECONCILE_TIMEOUT;
-    while let Err(difference) = agree(world).await {
-        assert!(tokio::time::Instant::now() < deadline, "{difference}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let mut difference = String::new();
+    let agreed = timeout(RECONCILE_TIMEOUT, async {
+        while let Err(found) = compare_rows_and_processes(world).await {
+            difference = found;
+            sleep(POLL_INTERVAL).await;
+        }
+    })
+    .await;
+    assert!(agreed.is_ok(), "rows and processes differ: {difference}");
     world.service.assert_no_orphans(&[&world.user]).await;
-    // A run is ended after its sandbox, in a step of its own.
+    // The service ends the run of an ended sandbox in a later step.
     wait_for(
         "the end of all runs without a sandbox",
         RECONCILE_TIMEOUT,
@@ -163,8 +171,8 @@ async fn settle(world: &World) {
     .await;
 }
 
-/// Whether a RUNNING sandbox has one agent server, and any other none.
-async fn agree(world: &World) -> Result<(), String> {
+/// Whether each RUNNING sandbox has one agent server and every other sandbox none; the difference otherwise.
+async fn compare_rows_and_processes(world: &World) -> Result<(), String> {
     let mut servers: BTreeMap<String, usize> = BTreeMap::new();
     for process in world.service.agent_servers() {
         *servers.entry(process.sandbox).or_default() += 1;

@@ -6,21 +6,23 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, heard, said_by_user};
+use crate::support::{
+    NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, count_user_messages, wait_for_events,
+};
 
-/// After the answer to POST, in milliseconds; a start with the stub takes some tens of them.
-const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
-/// In containers it takes some hundreds. Fewer, because a start that was interrupted ten times is given up.
-const POINTS_IN_CONTAINERS: [u64; 8] = [0, 20, 60, 120, 200, 300, 450, 700];
+/// After the response to POST. A start with the stub takes tens of milliseconds.
+const KILL_POINTS_MILLIS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
+/// A start in a container takes hundreds of milliseconds. Fewer points, because a start fails after ten interruptions.
+const CONTAINER_KILL_POINTS_MILLIS: [u64; 8] = [0, 20, 60, 120, 200, 300, 450, 700];
 
-fn points(sandboxing: &Sandboxing) -> &'static [u64] {
+fn kill_points(sandboxing: &Sandboxing) -> &'static [u64] {
     match sandboxing {
-        Sandboxing::Process => &POINTS,
-        Sandboxing::Docker(_) => &POINTS_IN_CONTAINERS,
+        Sandboxing::Process => &KILL_POINTS_MILLIS,
+        Sandboxing::Docker(_) => &CONTAINER_KILL_POINTS_MILLIS,
     }
 }
 
-pub(crate) async fn every_accepted_start_is_finished_exactly_once_wherever_the_service_is_killed(
+pub(crate) async fn accepted_start_completes_exactly_once_after_a_kill_at_any_point(
     sandboxing: Sandboxing,
 ) {
     let mut world = World::on(&sandboxing, "", |builder| {
@@ -28,34 +30,32 @@ pub(crate) async fn every_accepted_start_is_finished_exactly_once_wherever_the_s
     })
     .await;
     let mut tasks = Vec::new();
-    let points = points(&sandboxing);
+    let points = kill_points(&sandboxing);
     for &point in points {
         tasks.push(world.user.start_with("hello").await);
-        let until = Instant::now() + Duration::from_millis(point);
-        // No event marks these points; that they are spread is what matters.
-        tokio::time::sleep_until(until.into()).await;
+        let kill_at = Instant::now() + Duration::from_millis(point);
+        // No event marks these points; what matters is that they are spread over the start.
+        tokio::time::sleep_until(kill_at.into()).await;
         world.service.kill9();
         world.service.restart().await;
     }
     for task in &tasks {
         let conversation = world.user.ready(task).await;
         world.user.executed(&conversation.id, "finished").await;
-        heard(&world.user, &conversation.id, 1, 1).await;
+        wait_for_events(&world.user, &conversation.id, 1, 1).await;
     }
     assert_eq!(world.user.conversations().await.len(), points.len());
     assert_eq!(world.service.agent_servers().len(), points.len());
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 
-pub(crate) async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed(
-    sandboxing: Sandboxing,
-) {
+pub(crate) async fn accepted_deletion_completes_after_a_kill_at_any_point(sandboxing: Sandboxing) {
     let mut world = World::on(&sandboxing, "", |builder| builder).await;
-    for &point in points(&sandboxing).iter().step_by(2) {
+    for &point in kill_points(&sandboxing).iter().step_by(2) {
         let conversation = world.user.converse("hello").await;
         world.user.delete_conversation(&conversation.id).await;
-        let until = Instant::now() + Duration::from_millis(point);
-        tokio::time::sleep_until(until.into()).await;
+        let kill_at = Instant::now() + Duration::from_millis(point);
+        tokio::time::sleep_until(kill_at.into()).await;
         world.service.kill9();
         world.service.restart().await;
         assert!(
@@ -70,10 +70,10 @@ pub(crate) async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is
 }
 
 #[tokio::test]
-async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_again() {
+async fn create_request_in_progress_is_not_repeated_after_a_restart() {
     let mut world = World::with("create-slow").await;
     let task = world.user.start_with("hello").await;
-    wait_until("the request", RECONCILE_TIMEOUT, || {
+    wait_until("the request to the agent server", RECONCILE_TIMEOUT, || {
         !world.stub.creates().is_empty()
     })
     .await;
@@ -89,28 +89,28 @@ async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_ag
     .await;
     world.user.executed(&conversation.id, "finished").await;
     let log = world.user.events_at_agent_server(&conversation).await;
-    assert_eq!(said_by_user(&log), 1);
+    assert_eq!(count_user_messages(&log), 1);
 }
 
 #[tokio::test]
-async fn a_sandbox_whose_start_was_cut_off_after_the_spawn_is_watched_like_any_other() {
+async fn sandbox_killed_between_spawn_and_record_is_adopted_and_watched() {
     let mut world = World::with("").await;
     let conversation = world.user.converse("hello").await;
     let sandbox = &conversation.sandbox_id;
     world.user.executed(&conversation.id, "finished").await;
     world.service.kill9();
-    // What a kill between making the process and writing that it runs leaves behind.
+    // The state that a kill between the spawn and its record leaves behind.
     let file = world.service.sandbox_dir(sandbox).join("process.json");
-    let text = std::fs::read_to_string(&file).expect("a sandbox has a state");
-    let mut state: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let text = std::fs::read_to_string(&file).expect("the sandbox has no state file");
+    let mut state: serde_json::Value = serde_json::from_str(&text).expect("the state is not JSON");
     assert_eq!(state["phase"], "running");
     state["phase"] = "starting".into();
     state["process"] = serde_json::Value::Null;
-    std::fs::write(&file, state.to_string()).expect("it can be written");
+    std::fs::write(&file, state.to_string()).expect("cannot write the state");
     world.service.restart().await;
 
-    // The first pass over all sandboxes adopts it, which its log tells.
-    wait_until("its adoption", RECONCILE_TIMEOUT, || {
+    // The first pass over all sandboxes adopts it and logs that.
+    wait_until("the adoption of the sandbox", RECONCILE_TIMEOUT, || {
         world.service.log().contains("adopted")
     })
     .await;

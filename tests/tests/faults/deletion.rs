@@ -1,27 +1,28 @@
-//! The end of a user.
+//! Deletion of a user.
 
 use std::process::Output;
 
-use acceptance::wait::wait_until;
+use acceptance::wait::{wait_for, wait_until};
 use acceptance::{Client, Sandboxing, Service};
 use serde_json::{Value, json};
 
 use crate::support::{RECONCILE_TIMEOUT, World, configure_model};
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     let both = [output.stdout.as_slice(), &output.stderr].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Deletes a user as an operator does; what was said.
-fn delete(service: &Service, user: &str) -> String {
+/// Deletes a user with the command line; returns its output.
+fn delete_user(service: &Service, user: &str) -> String {
     let output = service.run(&["users", "delete", user, "--yes"]);
-    assert!(output.status.success(), "{}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{}", output_of(&output));
+    output_of(&output)
 }
 
-/// Alice with a finished run, one that goes on, and a paused sandbox; what her sandboxes are called.
-async fn busy(alice: &Client) -> (String, Vec<String>) {
+/// Gives Alice a finished run, a running one, and a paused sandbox. Returns the session key of the running sandbox and the ids of
+/// all sandboxes.
+async fn seed_busy_user(alice: &Client) -> (String, Vec<String>) {
     configure_model(alice).await;
     let done = alice.converse("hello").await;
     alice.executed(&done.id, "finished").await;
@@ -32,18 +33,22 @@ async fn busy(alice: &Client) -> (String, Vec<String>) {
         .await;
     alice.pause(&paused.id).await;
     (
-        running.session_api_key.expect("it is RUNNING"),
+        running
+            .session_api_key
+            .expect("the conversation has no session key"),
         vec![done.sandbox_id, running.sandbox_id, paused.id],
     )
 }
 
-/// Neither a process nor a directory of these sandboxes is left, nor their rows.
+/// Waits until processes, directories and rows of these sandboxes are removed.
 async fn assert_removed(service: &Service, sandboxes: &[String]) {
-    let theirs = |id: &String| sandboxes.contains(id);
+    let is_removed_sandbox = |id: &String| sandboxes.contains(id);
     wait_until("the end of the sandboxes", RECONCILE_TIMEOUT, || {
         let processes = service.processes();
-        !processes.iter().any(|process| theirs(&process.sandbox))
-            && !service.sandbox_directories().iter().any(theirs)
+        !processes
+            .iter()
+            .any(|process| is_removed_sandbox(&process.sandbox))
+            && !service.sandbox_directories().iter().any(is_removed_sandbox)
     })
     .await;
     wait_until("the end of their rows", RECONCILE_TIMEOUT, || {
@@ -57,27 +62,32 @@ async fn assert_removed(service: &Service, sandboxes: &[String]) {
     .await;
 }
 
-pub(crate) async fn a_user_is_deleted_with_everything_while_the_service_runs(
-    sandboxing: Sandboxing,
-) {
+pub(crate) async fn user_is_deleted_with_all_data_while_the_service_runs(sandboxing: Sandboxing) {
     let world = World::on(&sandboxing, "", |builder| builder).await;
     let service = &world.service;
     let (alice, bob) = (service.user("alice"), service.user("bob"));
     configure_model(&bob).await;
-    let his = bob.converse("hello").await;
-    bob.executed(&his.id, "finished").await;
-    let (key_of_hers, hers) = busy(&alice).await;
+    let bobs_conversation = bob.converse("hello").await;
+    bob.executed(&bobs_conversation.id, "finished").await;
+    let (alices_session_key, alices_sandboxes) = seed_busy_user(&alice).await;
 
-    let asked = service.run(&["users", "delete", "alice"]);
-    assert!(!asked.status.success() && said(&asked).contains("--yes"));
-    assert_eq!(alice.conversations().await.len(), 2, "nobody confirmed it");
+    let unconfirmed = service.run(&["users", "delete", "alice"]);
+    assert!(!unconfirmed.status.success() && output_of(&unconfirmed).contains("--yes"));
+    assert_eq!(
+        alice.conversations().await.len(),
+        2,
+        "without --yes nothing is deleted"
+    );
 
-    let told = delete(service, "alice");
+    let output = delete_user(service, "alice");
     for part in ["deleted alice: 1 API key", "2 conversations", "3 sandboxes"] {
-        assert!(told.contains(part), "{part} is missing in: {told}");
+        assert!(output.contains(part), "{part} is missing in: {output}");
     }
-    // The command is another process: her key may have been looked up less than a second ago.
-    tokio::time::sleep(std::time::Duration::from_millis(1_001)).await;
+    // The command is another process, and the service caches a key's access for a moment.
+    wait_for("the end of alice's access", RECONCILE_TIMEOUT, || async {
+        (alice.get("/api/v1/users/me").await.status == 401).then_some(())
+    })
+    .await;
     for path in [
         "/api/v1/sandboxes/search",
         "/api/v1/users/me",
@@ -88,22 +98,22 @@ pub(crate) async fn a_user_is_deleted_with_everything_while_the_service_runs(
     let start = json!({"initial_message": {"content": [{"type": "text", "text": "again"}]}});
     let reply = alice.post("/api/v1/app-conversations", &start).await;
     assert_eq!(reply.status, 401, "{reply:?}");
-    // Her run goes on until its sandbox ends, and reports for nothing.
+    // Her run continues until its sandbox ends; its reports are refused.
     world.stub.go();
     let report: Value =
         json!([{"id": "late", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"}]);
-    let sandbox = alice.with_key(&key_of_hers);
+    let sandbox = alice.with_key(&alices_session_key);
     let path = "/api/v1/webhooks/events/00000000000000000000000000000001";
     assert_eq!(sandbox.post(path, &report).await.status, 401);
 
-    bob.say(&his.id, "go on").await;
-    assert_removed(service, &hers).await;
-    bob.executed(&his.id, "finished").await;
+    bob.say(&bobs_conversation.id, "go on").await;
+    assert_removed(service, &alices_sandboxes).await;
+    bob.executed(&bobs_conversation.id, "finished").await;
     assert_eq!(bob.conversations().await.len(), 1);
     service.assert_no_orphans(&[&bob]).await;
-    // Nothing has come back, and the name is not free at once.
-    assert!(delete(service, "alice").contains("nothing was left"));
-    let listed = said(&service.run(&["users", "list"]));
+    // Nothing has come back, and the name stays reserved.
+    assert!(delete_user(service, "alice").contains("nothing was left"));
+    let listed = output_of(&service.run(&["users", "list"]));
     let line = listed.lines().find(|line| line.starts_with("alice "));
     assert!(
         line.is_some_and(|line| line.contains("deleted")),
@@ -111,22 +121,22 @@ pub(crate) async fn a_user_is_deleted_with_everything_while_the_service_runs(
     );
     let again = service.run(&["keys", "create", "--user", "alice"]);
     assert!(
-        !again.status.success() && said(&again).contains("deleted"),
+        !again.status.success() && output_of(&again).contains("deleted"),
         "{}",
-        said(&again)
+        output_of(&again)
     );
-    let nobody = service.run(&["users", "delete", "nobody", "--yes"]);
-    assert!(!nobody.status.success() && said(&nobody).contains("nobody"));
+    let unknown = service.run(&["users", "delete", "unknown-user", "--yes"]);
+    assert!(!unknown.status.success() && output_of(&unknown).contains("unknown-user"));
 }
 
-pub(crate) async fn a_user_is_deleted_while_the_service_is_down(sandboxing: Sandboxing) {
+pub(crate) async fn user_is_deleted_while_the_service_is_down(sandboxing: Sandboxing) {
     let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let alice = world.service.user("alice");
-    let (_, hers) = busy(&alice).await;
+    let (_, alices_sandboxes) = seed_busy_user(&alice).await;
     world.service.kill9();
-    assert!(delete(&world.service, "alice").contains("3 sandboxes"));
+    assert!(delete_user(&world.service, "alice").contains("3 sandboxes"));
     world.service.restart().await;
     assert_eq!(alice.get("/api/v1/sandboxes/search").await.status, 401);
-    assert_removed(&world.service, &hers).await;
+    assert_removed(&world.service, &alices_sandboxes).await;
     world.service.assert_no_orphans(&[&world.user]).await;
 }

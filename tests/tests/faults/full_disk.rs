@@ -1,4 +1,4 @@
-//! The disk of the service's data fills up, and has room again.
+//! The disk of the data directory fills up, and gets free space again.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,35 +16,35 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(place: &Path) -> Self {
+    fn mount(data_dir: &Path) -> Self {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=96m,mode=700", "none"]);
-        let done = mount.arg(place).status().expect("mount can be run");
+        let done = mount.arg(data_dir).status().expect("cannot run mount");
         assert!(
             done.success(),
             "run the suites as root: this one mounts a tmpfs"
         );
-        Self(place.to_owned())
+        Self(data_dir.to_owned())
     }
 
     fn free(&self) -> u64 {
-        let found = rustix::fs::statvfs(&self.0).expect("it is mounted");
+        let found = rustix::fs::statvfs(&self.0).expect("cannot read the free space");
         found.f_bavail * found.f_frsize
     }
 
-    fn filler(&self) -> PathBuf {
+    fn filler_file(&self) -> PathBuf {
         self.0.join("filler")
     }
 
-    /// Another program takes all room but this.
-    fn fill(&self, left: u64) {
+    /// Fills the disk up to this many free bytes, as another program would.
+    fn fill(&self, remaining_bytes: u64) {
         let options = File::options()
             .create(true)
             .append(true)
-            .open(self.filler());
-        let mut file = options.expect("an empty file has room");
-        while self.free() > left {
-            let size = usize::try_from(self.free() - left).unwrap_or(usize::MAX);
+            .open(self.filler_file());
+        let mut file = options.expect("cannot open the filler file");
+        while self.free() > remaining_bytes {
+            let size = usize::try_from(self.free() - remaining_bytes).unwrap_or(usize::MAX);
             let piece = vec![1; size.min(1 << 20)];
             if file.write_all(&piece).is_err() {
                 break;
@@ -59,20 +59,20 @@ impl Drop for SmallDisk {
     }
 }
 
-async fn store(user: &Client, name: &str) -> u16 {
+async fn store_secret(user: &Client, name: &str) -> u16 {
     let secret = json!({"name": name, "value": "v"});
     user.post("/api/v1/secrets", &secret).await.status
 }
 
-/// What `/ready` says about the disk.
-async fn trouble(user: &Client) -> Option<String> {
+/// The problem that `/ready` reports about the disk.
+async fn disk_problem(user: &Client) -> Option<String> {
     let ready = user.get("/ready").await;
-    let told = ready.body["checks"]["disk"].as_str().map(str::to_owned);
-    (ready.status == 503).then_some(told).flatten()
+    let problem = ready.body["checks"]["disk"].as_str().map(str::to_owned);
+    (ready.status == 503).then_some(problem).flatten()
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_before_and_reads_and_deletions_go_on() {
+async fn full_disk_is_reported_in_advance_and_does_not_block_reads_or_deletions() {
     let builder = Service::builder().env("WORKSPACE_STORAGE__MIN_FREE", "24MiB");
     let mut service = builder.start().await;
     service.stop().await;
@@ -81,20 +81,23 @@ async fn a_full_disk_is_told_before_and_reads_and_deletions_go_on() {
     service.restart().await;
     let user = service.admin();
     for name in ["A", "B", "C"] {
-        assert_eq!(store(&user, name).await / 100, 2);
+        assert_eq!(store_secret(&user, name).await / 100, 2);
     }
-    assert_eq!(trouble(&user).await, None);
+    assert_eq!(disk_problem(&user).await, None);
 
-    // Before it is full.
+    // Below `min_free`, before the disk is full.
     disk.fill(20 << 20);
-    let told = wait_for("word of the disk", WAIT_TIMEOUT, || trouble(&user)).await;
-    let place = service.data().display().to_string();
+    let problem = wait_for("a report about the disk", WAIT_TIMEOUT, || {
+        disk_problem(&user)
+    })
+    .await;
+    let data_dir = service.data().display().to_string();
     assert!(
-        told.contains(&place) && told.contains(" MiB left"),
-        "{told}"
+        problem.contains(&data_dir) && problem.contains(" MiB left"),
+        "{problem}"
     );
-    wait_for("a refusal", WAIT_TIMEOUT, async || {
-        (store(&user, "D").await == 507).then_some(())
+    wait_for("a refused write", WAIT_TIMEOUT, async || {
+        (store_secret(&user, "D").await == 507).then_some(())
     })
     .await;
     let refused = user.post("/api/v1/secrets", &json!({})).await;
@@ -108,19 +111,19 @@ async fn a_full_disk_is_told_before_and_reads_and_deletions_go_on() {
     disk.fill(0);
     assert!(disk.free() < 1 << 12);
     service.restart().await;
-    assert!(trouble(&user).await.is_some());
+    assert!(disk_problem(&user).await.is_some());
     let _ = user.get("/api/v1/secrets/search").await.ok();
     let _ = user.delete("/api/v1/secrets/B").await.ok();
-    assert_eq!(store(&user, "D").await, 507);
+    assert_eq!(store_secret(&user, "D").await, 507);
 
-    // And again, after a crash.
+    // The same after a crash.
     service.restart().await;
     let _ = user.delete("/api/v1/secrets/C").await.ok();
 
-    // Room again.
-    fs::remove_file(disk.filler()).expect("it is there");
-    wait_for("room", WAIT_TIMEOUT, async || {
-        (store(&user, "D").await / 100 == 2).then_some(())
+    // Free space again.
+    fs::remove_file(disk.filler_file()).expect("cannot remove the filler file");
+    wait_for("an accepted write", WAIT_TIMEOUT, async || {
+        (store_secret(&user, "D").await / 100 == 2).then_some(())
     })
     .await;
     wait_for("readiness", WAIT_TIMEOUT, async || {

@@ -1,19 +1,19 @@
-//! Messages that are said before their conversation can hear them, and `kill -9`.
+//! Pending messages and `kill -9`.
 
-use acceptance::client::{Conversation, text};
+use acceptance::client::Conversation;
 use acceptance::wait::wait_for;
 use serde_json::json;
 
 use crate::support::{RECONCILE_TIMEOUT, World};
 
-async fn queue(world: &World, name: &str, said: &str) {
+async fn queue_message(world: &World, name: &str, text: &str) {
     let path = format!("/api/v1/conversations/{name}/pending-messages");
-    let body = json!({"content": text(said)});
+    let body = json!({"content": acceptance::client::text(text)});
     let reply = world.user.post(&path, &body).await;
     assert_eq!(reply.status, 201, "{reply:?}");
 }
 
-/// What the agent server was told, once it was told so much.
+/// Waits until the agent server has this many messages; returns their texts.
 async fn wait_for_messages(
     world: &World,
     conversation: &Conversation,
@@ -34,25 +34,25 @@ async fn wait_for_messages(
 }
 
 #[tokio::test]
-async fn a_waiting_message_is_said_once_and_in_its_turn_whenever_the_service_is_killed() {
+async fn pending_messages_are_delivered_once_and_in_order_across_kills() {
     let mut world = World::with("").await;
     let task = world.user.start_with("hello").await;
     let name = format!("task-{}", task.id);
-    for said in ["one", "two", "three"] {
-        queue(&world, &name, said).await;
+    for text in ["one", "two", "three"] {
+        queue_message(&world, &name, text).await;
     }
     world.service.kill9();
     world.service.restart().await;
     let conversation = world.user.ready(&task).await;
     wait_for_messages(&world, &conversation, 4).await;
-    // The next one arrives, and its answer does not.
+    // The next message arrives, but its response does not.
     world.stub.set("send-mute");
-    queue(&world, &conversation.id, "four").await;
+    queue_message(&world, &conversation.id, "four").await;
     wait_for_messages(&world, &conversation, 5).await;
     world.service.kill9();
     world.stub.set("");
     world.service.restart().await;
-    queue(&world, &conversation.id, "five").await;
+    queue_message(&world, &conversation.id, "five").await;
     let messages = wait_for_messages(&world, &conversation, 6).await;
     let expected = ["hello", "one", "two", "three", "four", "five"];
     assert_eq!(messages, expected.map(|text| format!("{text:?}")));

@@ -1,4 +1,4 @@
-//! Processes of this machine that listen on the ports of sandboxes, before their agent servers do and after these have ended.
+//! Other processes that listen on ports of sandboxes, before their agent servers start and after they have ended.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -12,63 +12,69 @@ use serde_json::Value;
 
 use crate::support::RECONCILE_TIMEOUT;
 
-const THIEF: &str = include_str!("port_thief.py");
+const PORT_THIEF: &str = include_str!("port_thief.py");
 /// The account `nobody`.
 const NOBODY_UID: u32 = 65534;
 const SANDBOXES: usize = 10;
 /// Each of these starts or resumes each sandbox once.
 const ROUNDS: usize = 10;
 
-struct Thief(Child);
+struct PortThief(Child);
 
-impl Thief {
+impl PortThief {
     fn start(stub: &Stub, account: u32, marker: &str) -> Self {
         let mark = stub.dir().display().to_string();
         let child = Command::new("python3")
-            .args(["-c", THIEF, &mark, &account.to_string()])
+            .args(["-c", PORT_THIEF, &mark, &account.to_string()])
             .env("AGENT_WORKSPACE_SANDBOX", marker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        Self(child.expect("there is a Python"))
+        Self(child.expect("cannot run python3"))
     }
 
-    fn ends(mut self) -> Value {
+    fn stop(mut self) -> Value {
         drop(self.0.stdin.take());
-        let mut told = String::new();
-        let mut out = self.0.stdout.take().expect("a pipe");
-        out.read_to_string(&mut told).expect("it tells");
-        self.0.wait().expect("it ends");
-        serde_json::from_str(&told).expect("what it was sent")
+        let mut report = String::new();
+        let mut out = self.0.stdout.take().expect("the thief has no pipe");
+        out.read_to_string(&mut report)
+            .expect("cannot read the thief's report");
+        self.0.wait().expect("cannot wait for the thief");
+        serde_json::from_str(&report).expect("the thief's report is not JSON")
     }
 }
 
-/// It runs, or it failed with a cause.
-async fn settled(user: &Client, id: &str) -> Sandbox {
+/// Waits until a sandbox runs, or has failed with a cause.
+async fn wait_for_settled(user: &Client, id: &str) -> Sandbox {
     let sandbox = wait_for("the end of a start", RECONCILE_TIMEOUT, || async {
-        let now = user.sandbox(id).await?;
-        (now.status != "STARTING").then_some(now)
+        let sandbox = user.sandbox(id).await?;
+        (sandbox.status != "STARTING").then_some(sandbox)
     })
     .await;
     match sandbox.status.as_str() {
         "RUNNING" => {}
         "ERROR" => {
             let cause = sandbox.status_detail.clone().unwrap_or_default();
-            assert!(!cause.is_empty(), "it has a cause");
+            assert!(!cause.is_empty(), "a failed sandbox must have a cause");
         }
         other => panic!("{other}: {:?}", sandbox.status_detail),
     }
     sandbox
 }
 
-/// Kills the agent servers of all sandboxes but `den`, and calls them while their rows still have the addresses.
-async fn kill_and_call(service: &Service, user: &Client, den: &str, up: &[&Sandbox]) {
-    // Its port is free before the row says so.
+/// Kills the agent servers of all sandboxes but `neighbour`, and calls them while their rows still hold the addresses.
+async fn kill_agent_servers_and_call(
+    service: &Service,
+    user: &Client,
+    neighbour: &str,
+    running_sandboxes: &[&Sandbox],
+) {
+    // A port is free before the row is updated.
     let servers = service.agent_servers().into_iter();
     servers
-        .filter(|server| server.sandbox != den)
+        .filter(|server| server.sandbox != neighbour)
         .for_each(|server| server.signal(Signal::KILL));
-    let calls = up.iter().map(|sandbox| async {
+    let calls = running_sandboxes.iter().map(|sandbox| async {
         let key = sandbox.session_api_key.clone().unwrap_or_default();
         let direct = Client::new(service.url(), &key);
         for _ in 0..20 {
@@ -77,16 +83,16 @@ async fn kill_and_call(service: &Service, user: &Client, den: &str, up: &[&Sandb
         }
     });
     join_all(calls).await;
-    let failed = up
+    let failed = running_sandboxes
         .iter()
         .map(|it| user.sandbox_becomes(&it.id, "ERROR", RECONCILE_TIMEOUT));
     join_all(failed).await;
 }
 
-/// A key goes to no other process than the one that the service has started: not at a start, not at a resume, not when an agent
-/// server has died and the row still has its address.
+/// The service sends session keys only to the process that it has started: at a start, at a resume, and after an agent server has
+/// died while the row still holds its address.
 #[tokio::test]
-async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
+async fn process_on_the_port_of_an_agent_server_receives_no_byte() {
     let stub = Stub::new();
     let service = Service::builder()
         .stub(&stub)
@@ -95,11 +101,13 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
         .start()
         .await;
     let user = service.admin();
-    let instance = service.instance().expect("it has started");
-    // One of another account where that can be had, and one that belongs to another sandbox, which goes on running.
+    let instance = service
+        .instance()
+        .expect("the service has no instance name");
+    // One thief runs as another account, if the suite may do that. The other one belongs to another sandbox, which keeps running.
     stub.set("");
-    let den = user.start_sandbox().await.id;
-    user.sandbox_becomes(&den, "RUNNING", RECONCILE_TIMEOUT)
+    let neighbour = user.start_sandbox().await.id;
+    user.sandbox_becomes(&neighbour, "RUNNING", RECONCILE_TIMEOUT)
         .await;
     stub.set("boots-slowly");
     let account = if rustix::process::geteuid().is_root() {
@@ -108,24 +116,27 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
         0
     };
     let thieves = [
-        Thief::start(&stub, account, ""),
-        Thief::start(&stub, 0, &format!("{instance}/{den}")),
+        PortThief::start(&stub, account, ""),
+        PortThief::start(&stub, 0, &format!("{instance}/{neighbour}")),
     ];
     let ids = join_all((0..SANDBOXES).map(|_| user.start_sandbox())).await;
     let ids: Vec<String> = ids.into_iter().map(|sandbox| sandbox.id).collect();
-    let mut running = 0;
+    let mut started = 0;
     for round in 0..ROUNDS {
-        let now = join_all(ids.iter().map(|id| settled(&user, id))).await;
-        let up: Vec<_> = now.iter().filter(|it| it.status == "RUNNING").collect();
-        running += up.len();
+        let sandboxes = join_all(ids.iter().map(|id| wait_for_settled(&user, id))).await;
+        let running_sandboxes: Vec<_> = sandboxes
+            .iter()
+            .filter(|it| it.status == "RUNNING")
+            .collect();
+        started += running_sandboxes.len();
         if round + 1 == ROUNDS {
             break;
         }
         if round % 2 == 0 {
-            kill_and_call(&service, &user, &den, &up).await;
+            kill_agent_servers_and_call(&service, &user, &neighbour, &running_sandboxes).await;
         } else {
-            join_all(up.iter().map(|it| user.pause(&it.id))).await;
-            let paused = up
+            join_all(running_sandboxes.iter().map(|it| user.pause(&it.id))).await;
+            let paused = running_sandboxes
                 .iter()
                 .map(|it| user.sandbox_becomes(&it.id, "PAUSED", RECONCILE_TIMEOUT));
             join_all(paused).await;
@@ -136,14 +147,20 @@ async fn who_takes_the_port_of_an_agent_server_is_sent_no_byte() {
             assert!(resumed.status < 300, "{}", resumed.text);
         }
     }
-    let told = thieves.map(Thief::ends);
-    for told in &told {
-        assert!(told["taken"].as_u64() > Some(0), "it tried: {told}");
-        assert_eq!(told["bytes"], 0, "{told}");
+    let reports = thieves.map(PortThief::stop);
+    for report in &reports {
+        assert!(
+            report["taken"].as_u64() > Some(0),
+            "the thief took no port: {report}"
+        );
+        assert_eq!(report["bytes"], 0, "the thief received bytes: {report}");
     }
-    assert!(running > 0, "some are not taken");
+    assert!(
+        started > 0,
+        "every port was taken, so the test proves nothing"
+    );
     acceptance::print_line(&format!(
-        "{running} starts of {} ran; {told:?}",
+        "{started} starts of {} ran; {reports:?}",
         SANDBOXES * ROUNDS
     ));
 }

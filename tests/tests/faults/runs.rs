@@ -1,13 +1,13 @@
-//! Runs that break off, and reports that do not arrive.
+//! Interrupted runs and lost webhook reports.
 
 use acceptance::Sandboxing;
 use acceptance::processes::resident;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
-use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, heard};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, wait_for_events};
 
-pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed(
+pub(crate) async fn agent_server_that_dies_in_a_run_is_reported_as_error_and_can_be_resumed(
     sandboxing: Sandboxing,
 ) {
     let world = World::on(&sandboxing, "", |builder| builder).await;
@@ -25,12 +25,12 @@ pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_
     user.executed(id, "error").await;
     user.say(id, "go on").await;
     user.executed(id, "finished").await;
-    // What it had reported of the first message may have died with it.
-    heard(user, id, 2, 1).await;
+    // Events of the first message may be lost with the agent server.
+    wait_for_events(user, id, 2, 1).await;
     world.service.assert_no_orphans(&[user]).await;
 }
 
-pub(crate) async fn what_happened_while_the_service_was_down_is_fetched(sandboxing: Sandboxing) {
+pub(crate) async fn events_of_a_downtime_are_fetched_after_the_restart(sandboxing: Sandboxing) {
     let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD STEPS=250").await;
     world.service.kill9();
@@ -44,35 +44,35 @@ pub(crate) async fn what_happened_while_the_service_was_down_is_fetched(sandboxi
     .await;
     world.service.restart().await;
     world.user.executed(&conversation.id, "finished").await;
-    // More than two pages of the agent server's log.
-    // (Message, running, 250 actions, finish, finished. Its last reports may come by themselves, before the others are fetched.)
+    // More than two pages of the agent server's log: message, running, 250 actions, finish, finished. Its last reports may arrive
+    // before the service has fetched the others.
     wait_for("all of its events", RECONCILE_TIMEOUT, || async {
         let events = world.user.events(&conversation.id).await;
         (events.len() >= 254).then_some(())
     })
     .await;
-    let events = heard(&world.user, &conversation.id, 1, 1).await;
+    let events = wait_for_events(&world.user, &conversation.id, 1, 1).await;
     assert_eq!(events.len(), 254);
     assert_eq!(world.user.count_events(&conversation.id).await, 254);
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 
 #[tokio::test]
-async fn a_sandbox_that_reports_nothing_is_asked() {
+async fn sandbox_without_webhooks_is_polled() {
     let world = World::with("no-webhooks").await;
     let conversation = world.user.converse("STEPS=3").await;
     world.user.executed(&conversation.id, "finished").await;
-    heard(&world.user, &conversation.id, 1, 1).await;
+    wait_for_events(&world.user, &conversation.id, 1, 1).await;
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense_or_never_end_harm_nobody() {
+async fn garbled_and_huge_responses_do_not_harm_the_service() {
     for fault in ["read-garbage", "read-huge"] {
         let world = World::with(fault).await;
         let conversation = world.user.converse("hello").await;
         world.user.executed(&conversation.id, "finished").await;
         assert_eq!(world.user.get("/ready").await.status, 200, "{fault}");
-        let memory = resident(world.service.pid()).expect("it runs");
+        let memory = resident(world.service.pid()).expect("the service does not run");
         assert!(memory < 300 << 20, "{fault}: {memory} bytes of memory");
         world.stub.set("");
         let second = world.user.converse("hello again").await;
@@ -80,7 +80,7 @@ async fn answers_that_make_no_sense_or_never_end_harm_nobody() {
     }
 }
 
-pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sandboxing) {
+pub(crate) async fn hanging_sandbox_does_not_delay_others(sandboxing: Sandboxing) {
     let world = World::on(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let hanging = user.converse("one").await;
@@ -92,7 +92,7 @@ pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sand
     let other = user.converse("two").await;
     user.executed(&other.id, "finished").await;
     assert_eq!(user.conversations().await.len(), 2);
-    // Ended although it does not listen.
+    // The sandbox must end although its agent server does not respond.
     user.delete_conversation(&hanging.id).await;
     wait_for(
         "the end of the hanging sandbox",
@@ -112,9 +112,7 @@ pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sand
     world.service.assert_no_orphans(&[user]).await;
 }
 
-pub(crate) async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back(
-    sandboxing: Sandboxing,
-) {
+pub(crate) async fn stopped_service_adopts_its_sandboxes_at_the_next_start(sandboxing: Sandboxing) {
     let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD").await;
     world.user.executed(&conversation.id, "running").await;
@@ -123,14 +121,18 @@ pub(crate) async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_i
     world.service.restart().await;
     world.stub.go();
     world.user.executed(&conversation.id, "finished").await;
-    assert_eq!(world.service.agent_servers(), before, "the same process");
+    assert_eq!(
+        world.service.agent_servers(),
+        before,
+        "the agent server must be the same process"
+    );
     world.user.say(&conversation.id, "more").await;
     world.user.executed(&conversation.id, "finished").await;
-    heard(&world.user, &conversation.id, 2, 2).await;
+    wait_for_events(&world.user, &conversation.id, 2, 2).await;
     assert_eq!(world.stub.starts(), 1);
 }
 
-pub(crate) async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error(
+pub(crate) async fn sandbox_that_ended_during_a_downtime_is_reported_as_error(
     sandboxing: Sandboxing,
 ) {
     let mut world = World::on(&sandboxing, "", |builder| builder).await;

@@ -1,4 +1,4 @@
-//! Secrets are planted everywhere, and looked for everywhere else.
+//! Plants secrets in every place for them, and searches all other places.
 
 use std::path::Path;
 
@@ -11,54 +11,59 @@ use crate::support::World;
 const LLM_KEY: &str = "sk-canary-llm-5e1f0c9a";
 const SEARCH_KEY: &str = "tvly-canary-search-77b2";
 const GIT_TOKEN: &str = "ghp_canary_git_token_19d4";
-const CUSTOM: &str = "canary-custom-secret-a83e";
+const CUSTOM_SECRET: &str = "canary-custom-secret-a83e";
 const MCP_KEY: &str = "canary-mcp-key-4c60";
-const KEPT: &str = "canary-kept-secret-e07b";
-/// What is sent to the agent server with a conversation.
-const LAUNCHED: [&str; 4] = [LLM_KEY, SEARCH_KEY, CUSTOM, MCP_KEY];
-/// What it has to ask for when a command wants it, and by which name.
-const LOOKED_UP: [(&str, &str); 2] = [("GITHUB_TOKEN", GIT_TOKEN), ("KEPT", KEPT)];
+const STORED_SECRET: &str = "canary-kept-secret-e07b";
+/// Sent to the agent server with a conversation.
+const SENT_SECRETS: [&str; 4] = [LLM_KEY, SEARCH_KEY, CUSTOM_SECRET, MCP_KEY];
+/// Looked up by the agent server when a command needs it: name and value.
+const LOOKED_UP_SECRETS: [(&str, &str); 2] = [("GITHUB_TOKEN", GIT_TOKEN), ("KEPT", STORED_SECRET)];
 
 #[tokio::test]
-async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
+async fn secrets_are_absent_from_logs_files_responses_and_command_lines() {
     let mut world =
         World::configured("", |builder| builder.env("WORKSPACE_LOG__LEVEL", "trace")).await;
     let user = world.user.clone();
-    store(&user).await;
+    store_secrets(&user).await;
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
-    let request = json!({"initial_message": message, "secrets": {"MY_SECRET": CUSTOM}});
+    let request = json!({"initial_message": message, "secrets": {"MY_SECRET": CUSTOM_SECRET}});
     let task = user.start(&request).await;
     let conversation = user.ready(&task).await;
     user.executed(&conversation.id, "finished").await;
     let created = world.stub.creates().join("\n");
-    for canary in LAUNCHED {
+    for canary in SENT_SECRETS {
         assert!(
             created.contains(canary),
-            "{canary} did not reach the agent server, so nothing is proved"
+            "{canary} did not reach the agent server, so the test proves nothing"
         );
     }
-    let session_key = conversation.session_api_key.expect("it is RUNNING");
-    look_up(&user, &conversation.sandbox_id, &session_key, &created).await;
-    let canaries = || LAUNCHED.into_iter().chain([GIT_TOKEN, KEPT]);
+    let session_key = conversation
+        .session_api_key
+        .expect("the conversation has no session key");
+    assert_lookups(&user, &conversation.sandbox_id, &session_key, &created).await;
+    let canaries = || SENT_SECRETS.into_iter().chain([GIT_TOKEN, STORED_SECRET]);
 
-    let mut answers = refusals(&user).await;
-    answers.extend(reads(&user, &task.id, &conversation.id).await);
+    let mut answers = refused_requests(&user).await;
+    answers.extend(read_documents(&user, &task.id, &conversation.id).await);
     for (path, text) in &answers {
         for canary in canaries().chain([user.key()]) {
             assert!(
                 !text.contains(canary),
-                "{canary} is in the answer of {path}"
+                "{canary} is in the response of {path}"
             );
         }
     }
 
-    // Its owner may see the sandbox's key; nobody else, and nothing at rest.
+    // Responses may show the sandbox's key to its owner. No other place may.
     let secrets: Vec<&str> = canaries()
         .chain([session_key.as_str(), user.key()])
         .collect();
     for line in command_lines() {
         for secret in &secrets {
-            assert!(!line.contains(secret), "{secret} is an argument: {line}");
+            assert!(
+                !line.contains(secret),
+                "{secret} is in a command line: {line}"
+            );
         }
     }
     world.service.kill9();
@@ -66,7 +71,7 @@ async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
     for secret in &secrets {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-    let searched = search(&world.service.data(), &secrets, &["bootstrap.key"]);
+    let searched = assert_no_secret_in_files(&world.service.data(), &secrets, &["bootstrap.key"]);
     assert!(searched > 3, "only {searched} files were searched");
     assert!(world.service.data().join("agent-workspace.db").exists());
     world.service.restart().await;
@@ -74,8 +79,8 @@ async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
     user.executed(&conversation.id, "finished").await;
 }
 
-/// Plants what is kept in settings.
-async fn store(user: &Client) {
+/// Plants the secrets of settings.
+async fn store_secrets(user: &Client) {
     let settings = json!({
         "agent_settings_diff": {"llm": {"model": "openai/m", "base_url": "http://127.0.0.1:9/v1", "api_key": LLM_KEY}},
         "search_api_key": SEARCH_KEY,
@@ -86,24 +91,30 @@ async fn store(user: &Client) {
         "mcp_config": {"sse_servers": [{"url": "http://127.0.0.1:9/sse", "api_key": MCP_KEY}]},
     });
     let _ = user.post("/api/add-git-providers", &providers).await.ok();
-    let kept = json!({"name": "KEPT", "value": KEPT, "description": "kept"});
+    let kept = json!({"name": "KEPT", "value": STORED_SECRET, "description": "kept"});
     let _ = user.post("/api/v1/secrets", &kept).await.ok();
 }
 
-/// The sandbox gets these values when it asks, and the agent server was told where; but not the values.
-async fn look_up(user: &Client, sandbox: &str, key: &str, created: &str) {
+/// The agent server received the look-up URLs of these secrets, not their values. The look-ups return the values.
+async fn assert_lookups(user: &Client, sandbox: &str, key: &str, created: &str) {
     let inside = user.with_key(key);
-    for (name, value) in LOOKED_UP {
+    for (name, value) in LOOKED_UP_SECRETS {
         let path = format!("/api/v1/sandboxes/{sandbox}/settings/secrets/{name}");
-        assert!(created.contains(&path), "{name} is not to be looked up");
-        assert!(!created.contains(value), "{value} was sent");
+        assert!(
+            created.contains(&path),
+            "the agent server has no look-up URL for {name}"
+        );
+        assert!(
+            !created.contains(value),
+            "the agent server received {value}"
+        );
         let reply = inside.get(&path).await;
         assert_eq!((reply.status, reply.text.as_str()), (200, value));
     }
 }
 
-/// Refusals quote what they refuse.
-async fn refusals(user: &Client) -> Vec<(String, String)> {
+/// Responses to invalid requests that contain secrets.
+async fn refused_requests(user: &Client) -> Vec<(String, String)> {
     let mut answers = Vec::new();
     for (path, body) in [
         (
@@ -124,20 +135,32 @@ async fn refusals(user: &Client) -> Vec<(String, String)> {
         ),
         (
             "/api/v1/app-conversations",
-            json!({"secrets": {"LLM_X": CUSTOM}}),
+            json!({"secrets": {"LLM_X": CUSTOM_SECRET}}),
         ),
         (
             "/api/v1/app-conversations",
-            json!({"secrets": {"X": [CUSTOM]}}),
+            json!({"secrets": {"X": [CUSTOM_SECRET]}}),
         ),
-        ("/api/v1/app-conversations", json!({"secrets": [CUSTOM]})),
-        ("/api/v1/secrets", json!({"name": KEPT, "value": KEPT})),
-        ("/api/v1/secrets", json!({"name": "A", "value": [KEPT]})),
+        (
+            "/api/v1/app-conversations",
+            json!({"secrets": [CUSTOM_SECRET]}),
+        ),
+        (
+            "/api/v1/secrets",
+            json!({"name": STORED_SECRET, "value": STORED_SECRET}),
+        ),
+        (
+            "/api/v1/secrets",
+            json!({"name": "A", "value": [STORED_SECRET]}),
+        ),
         (
             "/api/secrets",
-            json!({"name": "KEPT", "value": KEPT, "description": 5}),
+            json!({"name": "KEPT", "value": STORED_SECRET, "description": 5}),
         ),
-        ("/api/secrets", json!({"name": "KEPT", "value": KEPT})),
+        (
+            "/api/secrets",
+            json!({"name": "KEPT", "value": STORED_SECRET}),
+        ),
     ] {
         let reply = user.post(path, &body).await;
         assert!((400..500).contains(&reply.status), "{path}: {reply:?}");
@@ -146,7 +169,7 @@ async fn refusals(user: &Client) -> Vec<(String, String)> {
     answers
 }
 
-async fn reads(user: &Client, task: &str, id: &str) -> Vec<(String, String)> {
+async fn read_documents(user: &Client, task: &str, id: &str) -> Vec<(String, String)> {
     let mut answers = Vec::new();
     for path in [
         "/api/v1/settings".to_owned(),
@@ -172,11 +195,11 @@ async fn reads(user: &Client, task: &str, id: &str) -> Vec<(String, String)> {
     answers
 }
 
-/// Fails if a file below `dir` holds a secret; returns how many files there were.
-fn search(dir: &Path, secrets: &[&str], allowed: &[&str]) -> usize {
+/// Asserts that no file below `dir` contains a secret; returns the number of files.
+fn assert_no_secret_in_files(dir: &Path, secrets: &[&str], allowed: &[&str]) -> usize {
     let mut files = 0;
     for entry in std::fs::read_dir(dir)
-        .expect("the directory is there")
+        .expect("cannot read the directory")
         .flatten()
     {
         let path = entry.path();
@@ -184,7 +207,7 @@ fn search(dir: &Path, secrets: &[&str], allowed: &[&str]) -> usize {
             continue;
         }
         if path.is_dir() {
-            files += search(&path, secrets, allowed);
+            files += assert_no_secret_in_files(&path, secrets, allowed);
         } else if let Ok(bytes) = std::fs::read(&path) {
             files += 1;
             for secret in secrets {

@@ -1,4 +1,4 @@
-//! Starts that cannot succeed, or only at the second try: a cause that a person can act on, and capacity released.
+//! Starts that fail, or succeed at the second attempt: the cause names a remedy, and the capacity is released.
 
 use acceptance::Sandboxing;
 use acceptance::{Service, Stub};
@@ -6,19 +6,19 @@ use serde_json::json;
 
 use crate::support::{World, configure_model};
 
-/// Starts, expects an ERROR, and that nothing is left; returns the cause.
-async fn cause(world: &World) -> String {
+/// Starts a conversation that must fail and leave nothing behind; returns the cause.
+async fn failure_cause(world: &World) -> String {
     let task = world.user.start_with("hello").await;
     let ended = world.user.ended(&task).await;
     assert_eq!(ended.status, "ERROR", "{ended:?}");
     world.assert_nothing_left().await;
     let detail = ended.detail.unwrap_or_default();
-    assert!(!detail.is_empty(), "an ERROR without a cause");
+    assert!(!detail.is_empty(), "the failed start has no cause");
     detail
 }
 
 #[tokio::test]
-async fn without_a_model_the_cause_names_the_setting_and_no_sandbox_is_started() {
+async fn start_without_a_model_names_the_setting_and_starts_no_sandbox() {
     let stub = Stub::new();
     let service = Service::builder().stub(&stub).start().await;
     let user = service.admin();
@@ -27,29 +27,27 @@ async fn without_a_model_the_cause_names_the_setting_and_no_sandbox_is_started()
         service,
         user,
     };
-    let cause = cause(&world).await;
+    let cause = failure_cause(&world).await;
     assert!(
         cause.contains("llm_model") && cause.contains("llm_api_key"),
         "{cause}"
     );
     assert_eq!(world.stub.starts(), 0);
-    // Once it is set, it works.
+    // With a model, starts work.
     configure_model(&world.user).await;
     world.user.converse("hello").await;
 }
 
-pub(crate) async fn an_agent_server_that_never_answers_is_given_up_at_the_deadline(
-    sandboxing: Sandboxing,
-) {
+pub(crate) async fn silent_agent_server_fails_the_start_at_the_deadline(sandboxing: Sandboxing) {
     let world = World::on(&sandboxing, "silent", |builder| {
         builder.env("WORKSPACE_START__SANDBOX_DEADLINE", "2s")
     })
     .await;
-    let cause = cause(&world).await;
+    let cause = failure_cause(&world).await;
     assert!(cause.contains("did not answer within 2s"), "{cause}");
 }
 
-pub(crate) async fn an_agent_server_that_dies_at_its_first_start_is_started_again(
+pub(crate) async fn agent_server_that_dies_at_its_first_start_is_started_again(
     sandboxing: Sandboxing,
 ) {
     let world = World::on(&sandboxing, "exit-at-start-1", |builder| builder).await;
@@ -59,27 +57,27 @@ pub(crate) async fn an_agent_server_that_dies_at_its_first_start_is_started_agai
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 
-pub(crate) async fn an_agent_server_that_always_dies_fails_the_start_with_its_last_words(
+pub(crate) async fn agent_server_that_always_dies_fails_the_start_with_its_last_output(
     sandboxing: Sandboxing,
 ) {
     let world = World::on(&sandboxing, "exit-at-start", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1")
     })
     .await;
-    let cause = cause(&world).await;
+    let cause = failure_cause(&world).await;
     assert!(
         cause.contains("the stub was told to end at its start"),
         "{cause}"
     );
     assert_eq!(world.stub.starts(), 2);
-    // Its place is free again.
+    // The failed start has released its capacity.
     world.stub.set("");
     let conversation = world.user.converse("hello").await;
     world.user.executed(&conversation.id, "finished").await;
 }
 
 #[tokio::test]
-async fn an_agent_server_that_is_not_there_is_named() {
+async fn missing_agent_server_command_is_named() {
     let world = World::configured("", |builder| {
         builder.env(
             "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
@@ -87,7 +85,7 @@ async fn an_agent_server_that_is_not_there_is_named() {
         )
     })
     .await;
-    let cause = cause(&world).await;
+    let cause = failure_cause(&world).await;
     assert!(
         cause.contains("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND"),
         "{cause}"
@@ -95,14 +93,14 @@ async fn an_agent_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn an_agent_server_that_fails_to_make_the_conversation_fails_the_start() {
+async fn failed_creation_of_the_conversation_fails_the_start() {
     for (fault, expected) in [
         ("create-500", "told to fail"),
         ("create-garbage", "agent server"),
         ("create-huge", "agent server"),
     ] {
         let world = World::with(fault).await;
-        let cause = cause(&world).await;
+        let cause = failure_cause(&world).await;
         assert!(cause.to_lowercase().contains(expected), "{fault}: {cause}");
         assert_eq!(world.user.conversations().await.len(), 0, "{fault}");
         assert_eq!(world.user.get("/ready").await.status, 200, "{fault}");
@@ -129,19 +127,19 @@ async fn unknown_ids_are_refused_before_any_work() {
 }
 
 #[tokio::test]
-async fn a_service_whose_port_is_taken_ends_and_names_it() {
+async fn service_with_a_taken_port_or_directory_exits_and_names_it() {
     let first = Service::start().await;
-    let other = tempfile::tempdir().expect("a temporary directory can be made");
+    let other = tempfile::tempdir().expect("cannot create a temporary directory");
     let address = first.address().to_string();
     let second = Service::builder().env("WORKSPACE_HTTP__BIND", &address);
-    let said = second.fails_to_start(other.path()).await;
+    let output = second.fails_to_start(other.path()).await;
     assert!(
-        said.contains(&address) && said.contains("WORKSPACE_HTTP__BIND"),
-        "{said}"
+        output.contains(&address) && output.contains("WORKSPACE_HTTP__BIND"),
+        "{output}"
     );
-    // And one in the same directory names the other.
-    let twin = Service::builder().env("WORKSPACE_HTTP__BIND", "127.0.0.1:0");
-    let said = twin.fails_to_start(&first.data()).await;
-    assert!(said.contains(&first.pid().to_string()), "{said}");
+    // A service in the same directory names the process that uses it.
+    let third = Service::builder().env("WORKSPACE_HTTP__BIND", "127.0.0.1:0");
+    let output = third.fails_to_start(&first.data()).await;
+    assert!(output.contains(&first.pid().to_string()), "{output}");
     assert_eq!(first.admin().get("/ready").await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! What all modules use.
+//! Shared by the modules of this suite.
 
 use std::time::Duration;
 
@@ -7,19 +7,26 @@ use acceptance::wait::wait_for;
 use serde_json::Value;
 
 pub(crate) use acceptance::world::{
-    RECONCILE_TIMEOUT, World, configure_model, finishes, said_by_user,
+    RECONCILE_TIMEOUT, World, configure_model, count_finished_runs, count_user_messages,
 };
 
-/// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds.
+/// Until the service notices an event of its backend. Usually milliseconds. Less than the 30 s between two comparisons of rows
+/// and backend, so only an event is fast enough.
 pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The events of a conversation, once so much was said by its user and so many runs have finished: reports get lost
-/// with either side, and what was lost is fetched, which may be after the status of the last one was heard.
-pub(crate) async fn heard(user: &Client, id: &str, said: usize, ends: usize) -> Vec<Value> {
-    let what = format!("{said} messages and {ends} ends of runs in {id}");
+/// Waits until a conversation has exactly this many messages of its user and finished runs; returns its events. Reports are lost
+/// when either side dies. The service fetches lost events, perhaps after it has received the last status.
+pub(crate) async fn wait_for_events(
+    user: &Client,
+    id: &str,
+    messages: usize,
+    runs: usize,
+) -> Vec<Value> {
+    let what = format!("{messages} messages and {runs} finished runs in {id}");
     wait_for(&what, RECONCILE_TIMEOUT, || async {
         let events = user.events(id).await;
-        ((said_by_user(&events), finishes(&events)) == (said, ends)).then_some(events)
+        ((count_user_messages(&events), count_finished_runs(&events)) == (messages, runs))
+            .then_some(events)
     })
     .await
 }

@@ -1,11 +1,12 @@
-//! Two users see nothing of each other.
+//! Isolation of users from each other.
 
 use acceptance::Client;
 use acceptance::client::{Conversation, Task, text};
-use acceptance::proxy::relay::way_to;
+use acceptance::proxy::relay::client_builder_for;
+use acceptance::wait::{wait_for, within};
 use serde_json::json;
 
-use crate::support::{World, configure_model};
+use crate::support::{RECONCILE_TIMEOUT, World, configure_model};
 
 /// Alice and Bob, each with a finished conversation.
 struct TwoUsers {
@@ -13,45 +14,45 @@ struct TwoUsers {
     alice: Client,
     bob: Client,
     task: Task,
-    hers: Conversation,
-    his: Conversation,
+    alices: Conversation,
+    bobs: Conversation,
 }
 
-async fn two() -> TwoUsers {
+async fn two_users() -> TwoUsers {
     let world = World::with("").await;
     let alice = world.service.user("alice");
     let bob = world.service.user("bob");
     configure_model(&alice).await;
     configure_model(&bob).await;
     let task = alice.start_with("hello").await;
-    let hers = alice.ready(&task).await;
-    let hers = alice.executed(&hers.id, "finished").await;
-    let his = bob.converse("hello").await;
-    let his = bob.executed(&his.id, "finished").await;
+    let alices = alice.ready(&task).await;
+    let alices = alice.executed(&alices.id, "finished").await;
+    let bobs = bob.converse("hello").await;
+    let bobs = bob.executed(&bobs.id, "finished").await;
     TwoUsers {
         world,
         alice,
         bob,
         task,
-        hers,
-        his,
+        alices,
+        bobs,
     }
 }
 
 #[tokio::test]
-async fn a_user_sees_nothing_that_is_anothers() {
+async fn user_reads_nothing_of_another_user() {
     let TwoUsers {
         world,
         alice,
         bob,
         task,
-        hers,
-        his,
-    } = two().await;
-    let (id, sandbox) = (&hers.id, &hers.sandbox_id);
+        alices,
+        bobs,
+    } = two_users().await;
+    let (id, sandbox) = (&alices.id, &alices.sandbox_id);
     let ids = |list: Vec<Conversation>| -> Vec<String> { list.into_iter().map(|c| c.id).collect() };
     assert_eq!(ids(alice.conversations().await), [id.as_str()]);
-    assert_eq!(ids(bob.conversations().await), [his.id.as_str()]);
+    assert_eq!(ids(bob.conversations().await), [bobs.id.as_str()]);
     assert_eq!(ids(world.user.conversations().await), [""; 0]);
     assert_eq!(bob.sandboxes().await.len(), 1);
     assert!(bob.find_conversation(id).await.is_none());
@@ -70,15 +71,15 @@ async fn a_user_sees_nothing_that_is_anothers() {
 }
 
 #[tokio::test]
-async fn a_user_touches_nothing_that_is_anothers() {
+async fn user_changes_nothing_of_another_user() {
     let TwoUsers {
         world: _world,
         alice,
         bob,
-        hers,
+        alices,
         ..
-    } = two().await;
-    let (id, sandbox) = (&hers.id, &hers.sandbox_id);
+    } = two_users().await;
+    let (id, sandbox) = (&alices.id, &alices.sandbox_id);
     let conversation = format!("/api/v1/app-conversations/{id}");
     let message = json!({"content": text("hello")});
     assert_eq!(
@@ -107,7 +108,7 @@ async fn a_user_touches_nothing_that_is_anothers() {
         let reply = bob.post("/api/v1/app-conversations", &request).await;
         assert!(matches!(reply.status, 400 | 404), "{request}: {reply:?}");
     }
-    // Her conversation's id is taken, and he does not get it.
+    // The id of Alice's conversation is taken; Bob does not get the conversation.
     let request = json!({"conversation_id": id, "initial_message": {"content": text("hello")}});
     let reply = bob.post("/api/v1/app-conversations", &request).await;
     if reply.status == 200 {
@@ -118,47 +119,51 @@ async fn a_user_touches_nothing_that_is_anothers() {
     } else {
         assert_eq!(reply.status, 409, "{reply:?}");
     }
-    assert_untouched(&alice, &hers).await;
+    assert_untouched(&alice, &alices).await;
 }
 
 #[tokio::test]
-async fn a_sandbox_reports_nothing_about_the_conversation_of_another() {
+async fn sandbox_cannot_report_about_a_foreign_conversation() {
     let TwoUsers {
         world: _world,
         alice,
         bob,
-        hers,
-        his,
+        alices,
+        bobs,
         ..
-    } = two().await;
-    let id = &hers.id;
-    let sandbox_of_his = bob.with_key(his.session_api_key.as_deref().expect("it is RUNNING"));
+    } = two_users().await;
+    let id = &alices.id;
+    let bobs_sandbox = bob.with_key(
+        bobs.session_api_key
+            .as_deref()
+            .expect("the conversation has no session key"),
+    );
     let forged =
         json!([{"id": "forged", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"}]);
     let path = format!("/api/v1/webhooks/events/{id}");
-    // The answer is the one for a conversation that exists nowhere: it tells nothing about hers.
-    assert_eq!(sandbox_of_his.post(&path, &forged).await.status, 200);
+    // The same response as for an unknown conversation, so it does not reveal that this one exists.
+    assert_eq!(bobs_sandbox.post(&path, &forged).await.status, 200);
     let info = json!({"id": id, "execution_status": "error", "title": "forged", "agent": {"kind": "Agent"}});
-    let reply = sandbox_of_his
+    let reply = bobs_sandbox
         .post("/api/v1/webhooks/conversations", &info)
         .await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    assert_untouched(&alice, &hers).await;
+    assert_untouched(&alice, &alices).await;
 }
 
-async fn assert_untouched(alice: &Client, hers: &Conversation) {
-    let now = alice.conversation(&hers.id).await;
+async fn assert_untouched(alice: &Client, alices: &Conversation) {
+    let now = alice.conversation(&alices.id).await;
     assert_eq!(now.execution_status.as_deref(), Some("finished"));
-    assert_eq!(now.title, hers.title);
+    assert_eq!(now.title, alices.title);
     assert_eq!(now.sandbox_status, "RUNNING");
-    let events = alice.events(&hers.id).await;
+    let events = alice.events(&alices.id).await;
     assert!(events.iter().all(|event| event["id"] != "forged"));
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_or_was_revoked_opens_nothing() {
+async fn invalid_and_revoked_keys_are_refused() {
     let world = World::with("").await;
-    let nobody = world.user.with_key("aw_nothing");
+    let wrong_key = world.user.with_key("aw_nothing");
     for path in [
         "/api/v1/app-conversations/search",
         "/api/v1/sandboxes/search",
@@ -166,17 +171,20 @@ async fn a_key_that_is_none_or_was_revoked_opens_nothing() {
         "/api/settings",
         "/api/v1/users/me",
     ] {
-        assert_eq!(nobody.get(path).await.status, 401, "{path}");
+        assert_eq!(wrong_key.get(path).await.status, 401, "{path}");
     }
     let carol = world.service.user("carol");
     assert_eq!(carol.get("/api/v1/sandboxes/search").await.status, 200);
     configure_model(&carol).await;
     let conversation = carol.converse("hello").await;
-    let (http, way) = way_to(&world.service.url());
+    let (http, base_url) = client_builder_for(&world.service.url());
     let path = format!("/api/v1/conversation/{}/events/stream", conversation.id);
-    let followed = http.build().expect("a client").get(format!("{way}{path}"));
+    let followed = http
+        .build()
+        .expect("cannot build an HTTP client")
+        .get(format!("{base_url}{path}"));
     let followed = followed.header("X-Session-API-Key", carol.key()).send();
-    let followed = followed.await.expect("the stream begins");
+    let followed = followed.await.expect("the event stream does not begin");
     let listed = world.service.run(&["keys", "list", "--user", "carol"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let id = listed
@@ -185,11 +193,18 @@ async fn a_key_that_is_none_or_was_revoked_opens_nothing() {
     let id = id.unwrap_or_else(|| panic!("no key id in: {listed}"));
     assert!(!listed.contains(carol.key()), "a list shows a key");
     assert!(world.service.run(&["keys", "revoke", id]).status.success());
-    // Another process revoked it: the service may have looked it up less than a second ago.
-    tokio::time::sleep(std::time::Duration::from_millis(1_001)).await;
-    assert_eq!(carol.get("/api/v1/sandboxes/search").await.status, 401);
-    let rest = tokio::time::timeout(std::time::Duration::from_secs(60), followed.text()).await;
-    let rest = rest.expect("what it opened ends").expect("all of it");
+    // The command is another process, and the service caches a key's access for a moment.
+    wait_for("the end of carol's access", RECONCILE_TIMEOUT, || async {
+        (carol.get("/api/v1/sandboxes/search").await.status == 401).then_some(())
+    })
+    .await;
+    let stream_end = within(
+        "the end of the event stream",
+        RECONCILE_TIMEOUT,
+        followed.text(),
+    )
+    .await;
+    let stream_end = stream_end.expect("the event stream was cut off");
     let end = "event: end\ndata: {\"reason\":\"unauthorized\"}\n\n";
-    assert!(rest.ends_with(end), "{rest}");
+    assert!(stream_end.ends_with(end), "{stream_end}");
 }

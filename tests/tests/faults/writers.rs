@@ -1,4 +1,4 @@
-//! Many writers at once on the secrets and tokens of one user: nothing is lost, and nobody is refused for being in a crowd.
+//! Concurrent writers of one user's secrets and tokens: no update is lost, and no writer is refused because of the others.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::support::World;
 
 const WRITERS: usize = 50;
-/// Those whose tokens need no host.
+/// Providers whose tokens need no host.
 const PROVIDERS: [&str; 5] = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
 
-/// What a sandbox sees of a secret.
-async fn seen(inside: &Client, sandbox: &str, name: &str) -> Reply {
+/// Looks up a secret as a sandbox does.
+async fn look_up_secret(inside: &Client, sandbox: &str, name: &str) -> Reply {
     let path = format!("/api/v1/sandboxes/{sandbox}/settings/secrets/{name}");
     inside.get(&path).await
 }
@@ -24,8 +24,8 @@ async fn put(user: &Client, path: &str, body: &Value) -> Reply {
     user.call(Method::PUT, path, Some(body)).await
 }
 
-/// Creates, gives another value, renames; stores a token in between, and every fifth deletes at the end.
-async fn write(user: &Client, n: usize) {
+/// Creates a secret, stores a token, changes the secret's value and name. Every fifth writer deletes its secret.
+async fn change_secret_and_token(user: &Client, n: usize) {
     let (name, other) = (format!("S{n}"), format!("T{n}"));
     let path = if n.is_multiple_of(2) {
         "/api/v1/secrets"
@@ -50,21 +50,23 @@ async fn write(user: &Client, n: usize) {
 }
 
 #[tokio::test]
-async fn fifty_writers_at_once_lose_nothing_and_none_is_refused() {
+async fn fifty_concurrent_writers_lose_no_update_and_are_not_refused() {
     let world = World::with("").await;
     let user = &world.user;
     let task = user.start(&json!({})).await;
     let conversation = user.ready(&task).await;
-    let key = conversation.session_api_key.expect("it is RUNNING");
+    let key = conversation
+        .session_api_key
+        .expect("the conversation has no session key");
     let (inside, sandbox) = (user.with_key(&key), conversation.sandbox_id);
 
-    join_all((0..WRITERS).map(|n| write(user, n))).await;
+    join_all((0..WRITERS).map(|n| change_secret_and_token(user, n))).await;
 
     let listed = user.all("/api/v1/secrets/search").await;
     let names: BTreeSet<_> = listed.iter().map(|it| it["name"].to_string()).collect();
     assert_eq!((listed.len(), names.len()), (40, 40), "{listed:#?}");
     for n in 0..WRITERS {
-        let reply = seen(&inside, &sandbox, &format!("T{n}")).await;
+        let reply = look_up_secret(&inside, &sandbox, &format!("T{n}")).await;
         let expected = if n.is_multiple_of(5) {
             (404, r#"{"detail":"Secret not found"}"#.to_owned())
         } else {
@@ -72,25 +74,31 @@ async fn fifty_writers_at_once_lose_nothing_and_none_is_refused() {
         };
         assert_eq!((reply.status, reply.text), expected);
     }
-    for (at, provider) in PROVIDERS.iter().enumerate() {
-        let reply = seen(&inside, &sandbox, &format!("{provider}_token")).await;
-        let last = reply.text.strip_prefix("token-").map(str::parse::<usize>);
-        let last = last.expect("a token").expect("a number");
-        assert_eq!(last % PROVIDERS.len(), at, "{provider} has another's token");
+    for (index, provider) in PROVIDERS.iter().enumerate() {
+        let reply = look_up_secret(&inside, &sandbox, &format!("{provider}_token")).await;
+        let newest_writer = reply.text.strip_prefix("token-").map(str::parse::<usize>);
+        let newest_writer = newest_writer
+            .expect("the provider has no token")
+            .expect("the token has no number");
+        assert_eq!(
+            newest_writer % PROVIDERS.len(),
+            index,
+            "{provider} has the token of another provider"
+        );
     }
 }
 
 #[tokio::test]
-async fn of_a_crowd_that_wants_one_name_one_is_first() {
+async fn one_of_many_concurrent_writers_gets_a_contested_name() {
     let world = World::with("").await;
     let user = &world.user;
-    let wanted = json!({"name": "ONE", "value": "v"});
-    let replies = join_all((0..WRITERS).map(|_| user.post("/api/secrets", &wanted))).await;
+    let contested = json!({"name": "ONE", "value": "v"});
+    let replies = join_all((0..WRITERS).map(|_| user.post("/api/secrets", &contested))).await;
     let created = replies.iter().filter(|reply| reply.status == 201).count();
     let refused = replies.iter().filter(|reply| reply.status == 400).count();
     assert_eq!((created, refused), (1, WRITERS - 1), "{replies:#?}");
 
-    let replies = join_all((0..WRITERS).map(|_| user.post("/api/v1/secrets", &wanted))).await;
+    let replies = join_all((0..WRITERS).map(|_| user.post("/api/v1/secrets", &contested))).await;
     assert!(
         replies.iter().all(|reply| reply.status == 201),
         "{replies:#?}"
@@ -100,10 +108,10 @@ async fn of_a_crowd_that_wants_one_name_one_is_first() {
         let secret = json!({"name": name, "value": "v"});
         assert_eq!(user.post("/api/secrets", &secret).await.status, 201);
     }
-    let to = json!({"name": "WON"});
+    let new_name = json!({"name": "WON"});
     let replies = join_all(names.map(|name| {
-        let to = &to;
-        async move { put(user, &format!("/api/v1/secrets/{name}"), to).await }
+        let new_name = &new_name;
+        async move { put(user, &format!("/api/v1/secrets/{name}"), new_name).await }
     }))
     .await;
     let renamed = replies.iter().filter(|reply| reply.status == 200).count();

@@ -1,5 +1,4 @@
-//! `docs/how-to/back-up-and-restore.md`, followed to the letter: what it says is saved while the service runs, everything is lost, and what it says
-//! brings it back.
+//! Runs the commands of `docs/how-to/back-up-and-restore.md`: saves while the service runs, loses everything, and restores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +9,13 @@ use serde_json::json;
 
 use crate::root;
 
-/// Which is kept where the operator keeps it.
+/// The operator keeps it outside of the backup.
 const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-/// In the workspace of a sandbox.
-const FILE: &str = "kept.txt";
+/// A file in the workspace of a sandbox.
+const WORKSPACE_FILE: &str = "kept.txt";
 
-/// The commands of a chapter, block by block.
-fn blocks(chapter: &str) -> Vec<String> {
+/// The blocks of shell commands of a chapter.
+fn shell_blocks(chapter: &str) -> Vec<String> {
     let text = fs::read_to_string(root().join("docs/how-to/back-up-and-restore.md")).unwrap();
     let chapter = text.split(&format!("\n## {chapter}\n")).nth(1).unwrap();
     let chapter = chapter.split("\n## ").next().unwrap();
@@ -25,20 +24,23 @@ fn blocks(chapter: &str) -> Vec<String> {
     blocks.collect()
 }
 
-/// With what an operator has elsewhere.
-fn with(block: &str, places: &[(&str, &str)]) -> String {
+/// Replaces the paths and URLs of the documentation with those of this test.
+fn substitute(block: &str, substitutions: &[(&str, &str)]) -> String {
     let mut block = block.to_owned();
-    for (written, here) in places {
-        assert!(block.contains(written), "{written} is not in {block}");
-        block = block.replace(written, here);
+    for (placeholder, value) in substitutions {
+        assert!(
+            block.contains(placeholder),
+            "{placeholder} is not in {block}"
+        );
+        block = block.replace(placeholder, value);
     }
     block
 }
 
-/// The service of an operator, and where they keep what they save.
+/// An operator's service, and the directory for its backup.
 struct BackupInstallation {
     service: Service,
-    kept: tempfile::TempDir,
+    backup_dir: tempfile::TempDir,
     _stub: Stub,
 }
 
@@ -51,24 +53,24 @@ impl BackupInstallation {
         }
         Self {
             service: builder.start().await,
-            kept: tempfile::tempdir().unwrap(),
+            backup_dir: tempfile::tempdir().unwrap(),
             _stub: stub,
         }
     }
 
-    /// What the chapter for `SQLite` says at its beginning, and nobody else's has.
-    fn places(&self) -> [(&'static str, String); 3] {
+    /// The paths in the chapter about `SQLite`, and those of this test.
+    fn substitutions(&self) -> [(&'static str, String); 3] {
         let data = self.service.data().display().to_string();
-        let kept = self.kept.path().display();
+        let backup_dir = self.backup_dir.path().display();
         [
             ("~/.local/share/agent-workspace", data),
-            ("/backup/$(date +%F)", format!("{kept}/backup")),
-            ("/elsewhere", format!("{kept}/keys")),
+            ("/backup/$(date +%F)", format!("{backup_dir}/backup")),
+            ("/elsewhere", format!("{backup_dir}/keys")),
         ]
     }
 
-    /// Commands in a shell of the operator, whose variables are set by the `first` ones.
-    fn run(&self, first: &str, commands: &str) {
+    /// Runs commands in the operator's shell, after the lines of `setup`.
+    fn run(&self, setup: &str, commands: &str) {
         let program = self.service.program(&[]);
         let place = Path::new(program.get_program()).parent().unwrap();
         let mut path = std::ffi::OsString::from(place);
@@ -81,21 +83,21 @@ impl BackupInstallation {
             .get_envs()
             .filter_map(|(name, to)| Some((name, to?)));
         shell.env_clear().envs(set).env("PATH", path);
-        let script = format!("set -euo pipefail\n{first}\n{commands}");
+        let script = format!("set -euo pipefail\n{setup}\n{commands}");
         let output = shell.args(["-c", &script]).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(output.status.success(), "{script}\n{said}");
+        let output_text = [output.stdout, output.stderr].concat();
+        let output_text = String::from_utf8_lossy(&output_text);
+        assert!(output.status.success(), "{script}\n{output_text}");
     }
 
-    /// Everything but what is kept elsewhere.
+    /// Stops the service and removes its data directory.
     async fn lose_everything(&mut self) {
         self.service.stop().await;
         fs::remove_dir_all(self.service.data()).unwrap();
     }
 }
 
-/// What a user has, before and after.
+/// A user's work, which the backup must restore.
 struct BackupWork {
     user: Client,
     conversation: String,
@@ -104,7 +106,7 @@ struct BackupWork {
 }
 
 impl BackupWork {
-    async fn of_a_day(service: &Service) -> Self {
+    async fn create(service: &Service) -> Self {
         let user = service.admin();
         user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-kept")
             .await;
@@ -112,9 +114,9 @@ impl BackupWork {
         let _ = user.post("/api/v1/secrets", &secret).await.ok();
         let it = user.converse("remember this").await;
         user.executed(&it.id, "finished").await;
-        let file = workspace(service, &it.sandbox_id).join(FILE);
+        let file = sandbox_dir(service, &it.sandbox_id).join(WORKSPACE_FILE);
         fs::write(file, "kept").unwrap();
-        // Paused: nothing of it changes any more.
+        // A paused sandbox changes no more.
         user.pause(&it.sandbox_id).await;
         Self {
             events: user.count_events(&it.id).await,
@@ -124,52 +126,54 @@ impl BackupWork {
         }
     }
 
-    /// What comes after the backup. Its run has ended: it writes where everything is about to be removed.
-    async fn is_continued(&self) {
+    /// Starts a conversation after the backup. Waits for its end, because its sandbox's files are about to be removed.
+    async fn continue_after_backup(&self) {
         let lost = self.user.converse("after the backup: lost").await;
         self.user.executed(&lost.id, "finished").await;
     }
 
-    async fn is_there(&self, service: &Service) {
+    async fn assert_restored(&self, service: &Service) {
         let user = &self.user;
         assert_eq!(user.count_events(&self.conversation).await, self.events);
         let secrets = user.all("/api/v1/secrets/search").await;
         assert_eq!(secrets.len(), 1, "{secrets:?}");
         user.resume(&self.sandbox).await;
-        let file = workspace(service, &self.sandbox).join(FILE);
+        let file = sandbox_dir(service, &self.sandbox).join(WORKSPACE_FILE);
         assert_eq!(fs::read_to_string(file).unwrap(), "kept");
-        // Opens the settings, and what they are sealed with.
+        // A start decrypts the settings.
         user.converse("go on").await;
     }
 }
 
-fn workspace(service: &Service, sandbox: &str) -> PathBuf {
+fn sandbox_dir(service: &Service, sandbox: &str) -> PathBuf {
     service.data().join("sandboxes").join(sandbox)
 }
 
 #[tokio::test]
-async fn with_sqlite_everything_comes_back() {
-    let mut ours = BackupInstallation::new(&[]).await;
-    let work = BackupWork::of_a_day(&ours.service).await;
-    let blocks = blocks("SQLite");
+async fn sqlite_backup_restores_everything() {
+    let mut installation = BackupInstallation::new(&[]).await;
+    let work = BackupWork::create(&installation.service).await;
+    let blocks = shell_blocks("SQLite");
     let [save, restore] = blocks.as_slice() else {
         panic!("{blocks:?}")
     };
-    let places = ours.places();
-    let places = places.each_ref().map(|(it, here)| (*it, here.as_str()));
-    let save = with(save, &places);
+    let substitutions = installation.substitutions();
+    let substitutions = substitutions
+        .each_ref()
+        .map(|(it, value)| (*it, value.as_str()));
+    let save = substitute(save, &substitutions);
     let variables = save.lines().next().unwrap();
-    ours.run("", &save);
-    work.is_continued().await;
-    ours.lose_everything().await;
-    ours.run(variables, restore);
-    ours.service.restart().await;
-    work.is_there(&ours.service).await;
+    installation.run("", &save);
+    work.continue_after_backup().await;
+    installation.lose_everything().await;
+    installation.run(variables, restore);
+    installation.service.restart().await;
+    work.assert_restored(&installation.service).await;
     assert_eq!(work.user.conversations().await.len(), 2);
 }
 
 #[tokio::test]
-async fn with_postgres_everything_comes_back() {
+async fn postgres_backup_restores_everything() {
     let postgres = Postgres::start();
     for sql in [
         "CREATE ROLE workspace LOGIN",
@@ -183,19 +187,21 @@ async fn with_postgres_everything_comes_back() {
         ("WORKSPACE_STORAGE__URL", url.as_str()),
         ("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY),
     ];
-    let mut ours = BackupInstallation::new(&variables).await;
-    let work = BackupWork::of_a_day(&ours.service).await;
-    let blocks = blocks("Postgres");
+    let mut installation = BackupInstallation::new(&variables).await;
+    let work = BackupWork::create(&installation.service).await;
+    let blocks = shell_blocks("Postgres");
     let [save, restore] = blocks.as_slice() else {
         panic!("{blocks:?}")
     };
-    let save = with(save, &[("postgres://workspace@HOST/workspace", &url)]);
+    let save = substitute(save, &[("postgres://workspace@HOST/workspace", &url)]);
     let administration = ("postgres://postgres@HOST/postgres", postgres.url());
-    let restore = with(restore, &[(administration.0, &administration.1)]);
-    // "`host.id`, `backend` and the workspaces as above": the chapter before, without its database and key.
-    let before = self::blocks("SQLite");
-    let places = ours.places();
-    let places = places.each_ref().map(|(it, here)| (*it, here.as_str()));
+    let restore = substitute(restore, &[(administration.0, &administration.1)]);
+    // "`host.id`, `backend` and the workspaces as above": the commands of the SQLite chapter without its database and key.
+    let before = self::shell_blocks("SQLite");
+    let substitutions = installation.substitutions();
+    let substitutions = substitutions
+        .each_ref()
+        .map(|(it, value)| (*it, value.as_str()));
     let files = |block: &str| {
         let block = block.replace("\"$KEYS/master.key\" ", "");
         let lines = block
@@ -203,16 +209,16 @@ async fn with_postgres_everything_comes_back() {
             .filter(|it| !it.contains(".db") && !it.contains("master.key"));
         lines.collect::<Vec<_>>().join("\n")
     };
-    let files_saved = files(&with(&before[0], &places));
+    let files_saved = files(&substitute(&before[0], &substitutions));
     let variables = files_saved.lines().next().unwrap();
     let files_restored = files(&before[1]).replace("agent-workspace doctor", "");
-    ours.run("", &format!("{files_saved}\n{save}"));
-    work.is_continued().await;
-    ours.lose_everything().await;
+    installation.run("", &format!("{files_saved}\n{save}"));
+    work.continue_after_backup().await;
+    installation.lose_everything().await;
     let url_set = save.lines().next().unwrap();
-    let first = format!("{variables}\n{url_set}\nmkdir -p \"$DATA\"");
-    ours.run(&first, &format!("{files_restored}\n{restore}"));
-    ours.service.restart().await;
-    work.is_there(&ours.service).await;
+    let setup = format!("{variables}\n{url_set}\nmkdir -p \"$DATA\"");
+    installation.run(&setup, &format!("{files_restored}\n{restore}"));
+    installation.service.restart().await;
+    work.assert_restored(&installation.service).await;
     assert_eq!(work.user.conversations().await.len(), 2);
 }

@@ -1,9 +1,9 @@
-//! The image of the service and the compose file, used as an operator does. No registry can be asked: what would come from
-//! one is made here (`stand_ins`).
+//! The service's image and the compose file, used as an operator does. The suite needs no registry: `local_images` builds the
+//! images that would come from one.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod backup;
-mod stand_ins;
+mod local_images;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,15 +15,15 @@ use acceptance::agent_server::built;
 use acceptance::engine::stub_image;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Engine};
-use stand_ins::Images;
+use local_images::Images;
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
-/// How long a state is waited for. Generous: other suites use the same engine and disk.
+/// Until a state is reached. Generous, because other suites use the same engine and disk.
 const STATE_TIMEOUT: Duration = Duration::from_secs(300);
-/// What the image's user is.
+/// The user id of the image.
 const UID: &str = "10001";
-/// The service, as the compose file calls it.
+/// The service's name in the compose file.
 const SERVICE: &str = "agent-workspace";
 
 fn root() -> PathBuf {
@@ -31,39 +31,43 @@ fn root() -> PathBuf {
     tests.parent().unwrap().to_owned()
 }
 
-/// The unit is one that systemd takes as it is meant: what it does not know it would only warn of, and leave out.
+/// systemd only warns about unknown settings, and ignores them, so warnings fail the test.
 #[test]
-fn systemd_understands_the_unit() {
+fn systemd_accepts_the_unit() {
     let unit = fs::read_to_string(root().join("config/systemd/agent-workspace.service")).unwrap();
     let program = "/usr/local/bin/agent-workspace";
     assert!(unit.contains(program));
     let dir = tempfile::tempdir().unwrap();
     let verify = |text: &str| {
         let file = dir.path().join("agent-workspace.service");
-        // The program is not installed here.
+        // The service is not installed on this machine.
         let text = text.replace(program, "/bin/true");
         fs::write(&file, text).unwrap();
         let output = Command::new("systemd-analyze")
             .arg("verify")
             .arg(&file)
             .output()
-            .expect("systemd-analyze can be run: apt-get install systemd");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let of_ours = said.lines().filter(|it| it.contains("agent-workspace"));
-        of_ours.map(str::to_owned).collect::<Vec<_>>()
+            .expect("cannot run systemd-analyze: apt-get install systemd");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let about_unit = stderr.lines().filter(|it| it.contains("agent-workspace"));
+        about_unit.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(verify(&unit), Vec::<String>::new());
-    let wrong = unit.replace("KillMode=process", "KillMode=sandboxes");
-    assert_eq!(verify(&wrong).len(), 1, "it looks");
+    let invalid = unit.replace("KillMode=process", "KillMode=sandboxes");
+    assert_eq!(
+        verify(&invalid).len(),
+        1,
+        "systemd must warn about an invalid value"
+    );
 }
 
-/// The compose file with what an operator fills in.
+/// A compose project with the operator's variables. Dropping it removes its containers.
 struct Project {
     dir: TempDir,
     name: String,
     engine: Engine,
-    /// Whether there is something to take down.
-    is_up: bool,
+    /// Whether there are containers to remove.
+    has_containers: bool,
 }
 
 impl Project {
@@ -78,11 +82,11 @@ impl Project {
             dir,
             name: format!("aw-packaging-{}", std::process::id()),
             engine: Engine::shared(),
-            is_up: false,
+            has_containers: false,
         }
     }
 
-    /// Runs the compose program that is here.
+    /// Runs the compose program of this machine.
     fn compose(&self, arguments: &[&str]) -> Output {
         let has_plugin = Command::new("docker")
             .args(["compose", "version"])
@@ -109,10 +113,10 @@ impl Project {
             .env("DOCKER_BUILDKIT", "0")
             .env("COMPOSE_DOCKER_CLI_BUILD", "0")
             .output();
-        output.expect("docker compose or docker-compose can be run: `cargo xtask prepare` installs it on Debian")
+        output.expect("cannot run docker compose or docker-compose: `cargo xtask prepare` installs it on Debian")
     }
 
-    /// The container of a service.
+    /// The id of a service's container.
     fn container(&self, service: &str) -> String {
         let output = self.compose(&["ps", "--quiet", service]);
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -127,7 +131,7 @@ impl Project {
 
 impl Drop for Project {
     fn drop(&mut self) {
-        if !self.is_up {
+        if !self.has_containers {
             return;
         }
         let container = self.container(SERVICE);
@@ -144,8 +148,8 @@ impl Drop for Project {
     }
 }
 
-/// What `.env` holds, by the command in the compose file.
-fn secrets() -> [(&'static str, &'static str); 3] {
+/// The variables that an operator writes to `.env`.
+fn required_variables() -> [(&'static str, &'static str); 3] {
     [
         (
             "WORKSPACE_MASTER_KEY",
@@ -156,8 +160,8 @@ fn secrets() -> [(&'static str, &'static str); 3] {
     ]
 }
 
-/// A port that nobody else gets while this lives: bound, and not listening.
-fn port() -> (TcpSocket, u16) {
+/// A bound socket that does not listen, so that the system gives its port to no other program; and the port.
+fn reserve_port() -> (TcpSocket, u16) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -166,15 +170,15 @@ fn port() -> (TcpSocket, u16) {
 }
 
 #[tokio::test]
-async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
+async fn compose_starts_a_healthy_unprivileged_service() {
     let mut images = Images::new(&format!("agent-workspace-packaging-{}", std::process::id()));
     let engine = images.engine.clone();
     let socket = engine.socket().unwrap_or("unix:///var/run/docker.sock");
     let socket = socket.trim_start_matches("unix://").to_owned();
     let group = fs::metadata(&socket).unwrap().gid().to_string();
-    let ((_web, web), (_database, database)) = (port(), port());
+    let ((_web, web), (_database, database)) = (reserve_port(), reserve_port());
     let (bind, database) = (format!("127.0.0.1:{web}"), database.to_string());
-    let [master_key, password, _] = secrets();
+    let [master_key, password, _] = required_variables();
     let mut project = Project::new(&[
         master_key,
         password,
@@ -192,13 +196,13 @@ async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
         "services:\n  {SERVICE}:\n    environment:\n      WORKSPACE_DOCKER__IMAGE: {stub}\n"
     );
     fs::write(project.dir.path().join("more.yml"), more).unwrap();
-    project.is_up = true;
+    project.has_containers = true;
     let up = project.compose(&["up", "--detach", "--build"]);
-    let said = String::from_utf8_lossy(&up.stderr);
-    assert!(up.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&up.stderr);
+    assert!(up.status.success(), "{stderr}");
     let service = project.container(SERVICE);
     let inspect = |format: &str| engine.docker(&["inspect", "--format", format, &service]);
-    wait_for("the image to be healthy", STATE_TIMEOUT, || {
+    wait_for("a healthy service", STATE_TIMEOUT, || {
         let state = inspect("{{.State.Health.Status}}");
         async move { (state == "healthy").then_some(()) }
     })
@@ -207,13 +211,14 @@ async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
     let data = project.exec(&["stat", "-c", "%u %a", "/data"]);
     assert_eq!(data, format!("{UID} 700"));
 
-    // A sandbox, by the engine that the service reaches through the socket's group, and a key from the database.
+    // The service reaches the engine as a member of the socket's group, and the database for the key.
     let key = project.exec(&["agent-workspace", "keys", "create", "--user", "ada"]);
     let ada = Client::new(format!("http://{bind}"), &key);
     let sandbox = ada.start_sandbox().await;
     ada.sandbox_becomes(&sandbox.id, "RUNNING", STATE_TIMEOUT)
         .await;
-    sandboxes_reach_it(&engine, &format!("agent-workspace-{}", sandbox.id), web).await;
+    assert_sandboxes_reach_the_service(&engine, &format!("agent-workspace-{}", sandbox.id), web)
+        .await;
     let path = format!("/api/v1/sandboxes/{}", sandbox.id);
     let _ = ada.delete(&path).await.ok();
 
@@ -223,11 +228,15 @@ async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
         "{}",
         String::from_utf8_lossy(&stop.stderr)
     );
-    assert_eq!(inspect("{{.State.ExitCode}}"), "0", "it ends in order");
+    assert_eq!(
+        inspect("{{.State.ExitCode}}"),
+        "0",
+        "the service must exit in order"
+    );
 }
 
-/// By the gateway, but the service listens on loopback; and they find only what is for them.
-async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
+/// Sandboxes reach the service through the gateway, although it listens on loopback, and find only routes for sandboxes.
+async fn assert_sandboxes_reach_the_service(engine: &Engine, container: &str, port: u16) {
     let ask = |path: &str| {
         let url = format!("http://host.docker.internal:{port}{path}");
         engine.try_docker(&["exec", container, "wget", "-q", "-O", "-", &url])
@@ -238,11 +247,11 @@ async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
     })
     .await;
     wait_for(
-        "the refusal of what is not for sandboxes",
+        "the refusal of a route that is not for sandboxes",
         STATE_TIMEOUT,
         || {
             let answer = ask("/ready");
-            assert!(!answer.status.success(), "a sandbox reads /ready");
+            assert!(!answer.status.success(), "a sandbox can read /ready");
             let is_not_found = String::from_utf8_lossy(&answer.stderr).contains("404");
             async move { is_not_found.then_some(()) }
         },
@@ -251,11 +260,11 @@ async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
 }
 
 #[test]
-fn the_compose_file_sets_what_the_service_knows() {
-    let project = Project::new(&secrets());
+fn compose_file_sets_only_known_settings() {
+    let project = Project::new(&required_variables());
     let output = project.compose(&["config"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let text = String::from_utf8(output.stdout).unwrap();
     let lines = text.lines().filter_map(|line| line.trim().split_once(": "));
     let variables: Vec<(&str, &str)> = lines
@@ -270,28 +279,31 @@ fn the_compose_file_sets_what_the_service_knows() {
         .envs(variables)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&config.stderr);
-    assert!(config.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&config.stderr);
+    assert!(config.status.success(), "{stderr}");
     let shown = String::from_utf8_lossy(&config.stdout);
     let url = "url = \"postgres://***@127.0.0.1:5432/workspace\"";
     assert!(shown.contains(url), "{shown}");
 }
 
 #[test]
-fn the_compose_file_asks_for_what_only_the_operator_knows() {
-    let all = secrets();
+fn compose_file_requires_the_operators_secrets() {
+    let all = required_variables();
     for missing in 0..all.len() {
         let mut variables = all.to_vec();
         let (name, _) = variables.remove(missing);
         let output = Project::new(&variables).compose(&["config"]);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "without {name}");
-        assert!(said.contains("write .env first"), "without {name}: {said}");
+        assert!(
+            stderr.contains("write .env first"),
+            "without {name}: {stderr}"
+        );
     }
 }
 
 #[test]
-fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
+fn doctor_reports_the_engine_and_creates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::shared();
     let (stub, absent) = (stub_image(), "agent-workspace-test/absent:1");
@@ -312,7 +324,7 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
         doctor.env("DOCKER_HOST", socket);
     }
     let output = doctor.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let version = engine.docker(&["version", "--format", "{{.Server.Version}}"]);
     for part in [
         "ok       sandboxes: docker (auto: an engine answers",
@@ -323,7 +335,7 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
         "metadata address: ",
         "callbacks: ",
     ] {
-        assert!(said.contains(part), "{part} is missing in {said}");
+        assert!(stdout.contains(part), "{part} is missing in {stdout}");
     }
     assert!(!dir.path().join("data").exists());
 }

@@ -1,5 +1,5 @@
-//! The service behind real proxies, with the configurations that are given to operators (`config/proxies`): TLS, and no
-//! other port than the proxy's.
+//! The service behind real proxies with the configurations for operators (`config/proxies`): TLS, and only the proxy's port is
+//! reachable.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod transfer;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use acceptance::client::Conversation;
 use acceptance::proxy::ports::{listeners, listeners_of};
 use acceptance::proxy::wire::Connection;
-use acceptance::proxy::{Kind, Proxy};
+use acceptance::proxy::{Proxy, ProxyKind};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Sandboxing, Service, Stub};
 use serde_json::{Value, json};
 
-/// Until something is written, or a container runs.
+/// Until an audit entry is written, or a container runs.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
-/// What clients say of themselves, and nobody believes.
-const CLAIM: &str = "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.7\r\nX-Forwarded-Host: evil.example\r\n";
+/// Headers with which clients claim another address. The service must ignore them.
+const FORGED_HEADERS: &str = "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.7\r\nX-Forwarded-Host: evil.example\r\n";
 
-/// A conversation of the first user's, behind a proxy.
+/// A service behind a proxy, with a conversation of the first user.
 struct ProxyBench {
     service: Service,
     proxy: Proxy,
@@ -27,13 +27,13 @@ struct ProxyBench {
     path: &'static str,
     user: Client,
     conversation: Conversation,
-    /// The sandbox's.
+    /// The sandbox's session key.
     key: String,
     _stub: Stub,
 }
 
 impl ProxyBench {
-    async fn behind(kind: Kind, path: &'static str) -> Self {
+    async fn behind(kind: ProxyKind, path: &'static str) -> Self {
         let stub = Stub::new();
         let proxy = Proxy::reserve(kind);
         let service = Service::builder()
@@ -58,12 +58,12 @@ impl ProxyBench {
         }
     }
 
-    fn header(&self) -> String {
+    fn key_header(&self) -> String {
         format!("X-Session-API-Key: {}\r\n", self.key)
     }
 
-    /// One connection takes one request after another; other names get nothing.
-    async fn has_a_front(&self) {
+    /// A connection serves several requests, and another host name is refused.
+    async fn assert_routing(&self) {
         let mut connection = self.proxy.connect().await;
         for _ in 0..2 {
             let request = format!("GET {}/ready", self.path);
@@ -86,15 +86,15 @@ impl ProxyBench {
         assert_eq!(document["servers"], *servers);
     }
 
-    /// What clients are told leads to the agent server, through here.
-    async fn tells_its_own_addresses(&self) {
+    /// URLs in responses lead to the agent server through the proxy.
+    async fn assert_public_urls(&self) {
         let url = self.conversation.conversation_url.clone().unwrap();
         let public = self.proxy.url(self.path);
         let rest = url.strip_prefix(&public);
-        let rest = rest.unwrap_or_else(|| panic!("{url} is elsewhere"));
+        let rest = rest.unwrap_or_else(|| panic!("{url} does not lead through the proxy"));
         let request = format!("GET {}/{rest}/events/count", self.path);
         let mut connection = self.proxy.connect().await;
-        let (head, text) = connection.ask(&request, &self.header()).await;
+        let (head, text) = connection.ask(&request, &self.key_header()).await;
         assert_eq!(head.status, 200, "{text}");
         let (head, _) = connection
             .ask(&request, "X-Session-API-Key: wrong\r\n")
@@ -107,13 +107,13 @@ impl ProxyBench {
         }
     }
 
-    /// Nothing on the way collects what does not end.
-    async fn streams(&self) {
+    /// Neither the proxy nor the service buffers endless responses.
+    async fn assert_streaming(&self) {
         let slow = format!("GET {}/api/bash/slow", self.path);
         let id = &self.conversation.id;
         let events = format!("GET {}/api/v1/conversation/{id}/events/stream", self.path);
         let user = format!("X-Session-API-Key: {}\r\n", self.user.key());
-        for (request, header) in [(slow, self.header()), (events, user)] {
+        for (request, header) in [(slow, self.key_header()), (events, user)] {
             let mut connection = self.proxy.connect().await;
             connection.begin(&request, &header).await;
             let head = connection.head().await;
@@ -122,41 +122,41 @@ impl ProxyBench {
         }
     }
 
-    async fn socket(&self, key: &str) -> Connection {
+    async fn open_socket(&self, key: &str) -> Connection {
         let id = &self.conversation.id;
         let path = self.path;
         let mut connection = self.proxy.connect().await;
         let path = format!("{path}/sockets/events/{id}?resend_all=true&session_api_key={key}");
         connection.upgrade(&path).await;
-        connection.hears_itself("hello").await;
+        connection.assert_echo("hello").await;
         connection
     }
 
-    /// Open as long as their key is good and their sandbox runs.
-    async fn has_sockets(&self) {
-        let mut kept = self.socket(&self.key).await;
-        let made = self.user.post("/api/v1/keys", &json!({})).await.ok();
-        let mut lost = self.socket(made["key"].as_str().unwrap()).await;
-        let id = made["record"]["id"].as_str().unwrap();
+    /// Sockets stay open while their key is valid and their sandbox runs.
+    async fn assert_sockets(&self) {
+        let mut kept = self.open_socket(&self.key).await;
+        let created = self.user.post("/api/v1/keys", &json!({})).await.ok();
+        let mut lost = self.open_socket(created["key"].as_str().unwrap()).await;
+        let id = created["record"]["id"].as_str().unwrap();
         let revoked = self.user.delete(&format!("/api/v1/keys/{id}")).await;
         assert_eq!(revoked.status, 200, "{}", revoked.text);
-        // 1008: they may not have it any more.
+        // A close frame with 1008, a violation of policy.
         assert_eq!(
             lost.rest().await,
             [0x88, 2, 0x03, 0xf0],
-            "the key is revoked"
+            "the socket of a revoked key must be closed with 1008"
         );
-        kept.hears_itself("still there").await;
+        kept.assert_echo("still there").await;
         self.user.pause(&self.conversation.sandbox_id).await;
-        // Or its server is the first to be gone, and says nothing.
+        // The agent server may end first, without a close frame.
         kept.rest().await;
     }
 
-    /// Clients are known by what trusted proxies say, and by nothing that they say themselves.
-    async fn knows_who_asks(&self) {
+    /// Client addresses come from trusted proxies, never from headers of clients.
+    async fn assert_client_addresses(&self) {
         let request = format!("POST {}/api/v1/keys", self.path);
         let header = format!(
-            "X-Session-API-Key: {}\r\nContent-Length: 0\r\n{CLAIM}",
+            "X-Session-API-Key: {}\r\nContent-Length: 0\r\n{FORGED_HEADERS}",
             self.user.key()
         );
         let mut proxied = self.proxy.connect_from([127, 0, 0, 2]).await;
@@ -165,12 +165,12 @@ impl ProxyBench {
             let (head, text) = connection.ask(&request, &header).await;
             assert_eq!(head.status, 201, "{text}");
         }
-        let sources = wait_for("two lines of the audit log", WAIT_TIMEOUT, || async {
+        let sources = wait_for("two entries of the audit log", WAIT_TIMEOUT, || async {
             let lines = self.user.all("/api/v1/audit").await;
-            let made = lines
+            let created = lines
                 .iter()
                 .filter(|it| it["action"] == "POST /api/v1/keys");
-            let sources = made.map(|it| it["source"].clone());
+            let sources = created.map(|it| it["source"].clone());
             let sources: Vec<Value> = sources.filter(|it| it != "127.0.0.1").collect();
             (sources.len() >= 2).then_some(sources)
         })
@@ -180,71 +180,71 @@ impl ProxyBench {
         }
         assert!(
             !self.service.log().contains("198.51.100.7"),
-            "a claim is believed"
+            "the log contains a forged address"
         );
     }
 
-    /// Neither the service nor what runs in sandboxes is to be had but on this machine.
-    fn listens_on_loopback_only(&self) {
+    /// The service and its sandboxes listen on loopback addresses only.
+    fn assert_loopback_only(&self) {
         let sandboxes = self.service.processes();
         let sandboxes = sandboxes.iter().filter_map(|it| u32::try_from(it.pid).ok());
         let pids: Vec<u32> = sandboxes.chain([self.service.pid()]).collect();
         let found = listeners_of(&pids);
         assert!(
             found.len() >= 2,
-            "the service and an agent server: {found:?}"
+            "the service and an agent server must listen: {found:?}"
         );
         assert!(found.iter().all(|it| it.is_loopback), "{found:?}");
     }
 }
 
-/// What clients of a proxy see must not depend on which proxy it is.
-async fn serves(kind: Kind, path: &'static str) {
+/// The same assertions for every proxy.
+async fn assert_serves(kind: ProxyKind, path: &'static str) {
     let bench = ProxyBench::behind(kind, path).await;
-    bench.listens_on_loopback_only();
-    bench.has_a_front().await;
-    bench.tells_its_own_addresses().await;
-    bench.streams().await;
-    bench.knows_who_asks().await;
-    bench.has_sockets().await;
+    bench.assert_loopback_only();
+    bench.assert_routing().await;
+    bench.assert_public_urls().await;
+    bench.assert_streaming().await;
+    bench.assert_client_addresses().await;
+    bench.assert_sockets().await;
 }
 
 #[tokio::test]
 async fn nginx_serves() {
-    serves(Kind::Nginx, "").await;
+    assert_serves(ProxyKind::Nginx, "").await;
 }
 
 #[tokio::test]
 async fn nginx_serves_below_a_path() {
-    serves(Kind::Nginx, "/agents").await;
+    assert_serves(ProxyKind::Nginx, "/agents").await;
 }
 
 #[tokio::test]
 async fn haproxy_serves() {
-    serves(Kind::HaProxy, "").await;
+    assert_serves(ProxyKind::HaProxy, "").await;
 }
 
 #[tokio::test]
 async fn haproxy_serves_below_a_path() {
-    serves(Kind::HaProxy, "/agents").await;
+    assert_serves(ProxyKind::HaProxy, "/agents").await;
 }
 
 #[tokio::test]
-async fn nginx_hands_on_files_of_any_size() {
-    transfer::there_and_back(&ProxyBench::behind(Kind::Nginx, "").await).await;
+async fn nginx_forwards_large_files() {
+    transfer::upload_and_download(&ProxyBench::behind(ProxyKind::Nginx, "").await).await;
 }
 
 #[tokio::test]
-async fn haproxy_hands_on_files_of_any_size() {
-    transfer::there_and_back(&ProxyBench::behind(Kind::HaProxy, "").await).await;
+async fn haproxy_forwards_large_files() {
+    transfer::upload_and_download(&ProxyBench::behind(ProxyKind::HaProxy, "").await).await;
 }
 
 #[tokio::test]
-async fn ports_of_containers_are_on_loopback_only() {
+async fn container_ports_are_published_on_loopback_only() {
     let stub = Stub::new();
     let sandboxing = Sandboxing::docker();
     let Sandboxing::Docker(engine) = &sandboxing else {
-        unreachable!("it was asked for")
+        unreachable!("Sandboxing::docker is Docker")
     };
     let builder = Service::builder().sandboxing(&sandboxing).stub(&stub);
     let service = builder.start().await;
@@ -256,10 +256,12 @@ async fn ports_of_containers_are_on_loopback_only() {
     let container = service.container(&sandbox.id).unwrap();
     // `8000/tcp -> 127.0.0.1:32768`
     let published = engine.docker(&["port", &container]);
-    let places = published.lines().filter_map(|line| line.rsplit(' ').next());
-    let places: Vec<(&str, &str)> = places.filter_map(|it| it.rsplit_once(':')).collect();
-    assert!(!places.is_empty(), "{published}");
-    for (address, port) in places {
+    let published_addresses = published.lines().filter_map(|line| line.rsplit(' ').next());
+    let published_addresses: Vec<(&str, &str)> = published_addresses
+        .filter_map(|it| it.rsplit_once(':'))
+        .collect();
+    assert!(!published_addresses.is_empty(), "{published}");
+    for (address, port) in published_addresses {
         assert_eq!(address, "127.0.0.1", "{published}");
         let port: u16 = port.parse().unwrap();
         let mut others = listeners().into_iter().filter(|it| it.port == port);

@@ -1,4 +1,4 @@
-//! Large files, in both directions, through the proxy and the service: as they come, and without anybody keeping them.
+//! Large files in both directions through the proxy and the service, which must not hold them in memory.
 
 use std::fs;
 
@@ -8,31 +8,32 @@ use serde_json::{Value, json};
 
 use crate::ProxyBench;
 
-/// Bytes by which the service's memory may grow at most, however large a file is.
+/// Growth of the service's memory, whatever the size of the file.
 const MAX_GROWTH_BYTES: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 
-/// How large: what is promised to operators, or as `cargo xtask soak --transfer-mib` says.
-fn size() -> u64 {
-    let wished = acceptance::agent_server::variable_of("TRANSFER_MIB");
-    let wished = wished.map(|text| text.parse::<u64>().expect("TRANSFER_MIB is a number"));
-    wished.unwrap_or(1024) * MIB
+/// The size that the documentation promises, or that of `cargo xtask soak --transfer-mib`.
+fn transfer_size() -> u64 {
+    let configured = acceptance::agent_server::variable_of("TRANSFER_MIB");
+    let configured =
+        configured.map(|text| text.parse::<u64>().expect("TRANSFER_MIB is not a number"));
+    configured.unwrap_or(1024) * MIB
 }
 
-/// The most memory that a process ever had, in bytes.
-fn peak(pid: u32) -> u64 {
+/// The peak resident memory of a process, in bytes.
+fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap() * 1024
 }
 
-/// There and back.
-pub(crate) async fn there_and_back(bench: &ProxyBench) {
-    let size = size();
+/// Uploads a file and downloads it again.
+pub(crate) async fn upload_and_download(bench: &ProxyBench) {
+    let size = transfer_size();
     let service = bench.service.pid();
     let key = format!("X-Session-API-Key: {}\r\n", bench.key);
-    let before = peak(service);
+    let before = peak_memory(service);
     let started = std::time::Instant::now();
 
     let mut connection = bench.proxy.connect().await;
@@ -57,29 +58,29 @@ pub(crate) async fn there_and_back(bench: &ProxyBench) {
     );
     let uploaded = started.elapsed();
 
-    // On the same connection.
+    // The download uses the same connection.
     let request = format!("GET {}/api/file/download/bytes/{size}", bench.path);
     connection.begin(&request, &key).await;
     let head = connection.head().await;
     assert_eq!(head.status, 200, "{head:?}");
-    let (mut got, mut is_whole) = (0, true);
+    let (mut received, mut is_whole) = (0, true);
     connection
         .body(&head, |piece| {
-            is_whole &= is_intact(got, piece);
-            got += piece.len() as u64;
+            is_whole &= is_intact(received, piece);
+            received += piece.len() as u64;
         })
         .await;
-    assert_eq!((got, is_whole), (size, true));
+    assert_eq!((received, is_whole), (size, true));
 
-    let grown = peak(service).saturating_sub(before);
+    let growth = peak_memory(service).saturating_sub(before);
     print_line(&format!(
         "{} MiB up in {uploaded:?}, up and down in {:?}; the service grew by {} KiB at most",
         size / MIB,
         started.elapsed(),
-        grown / 1024
+        growth / 1024
     ));
     assert!(
-        grown < MAX_GROWTH_BYTES,
-        "the service grew by {grown} bytes"
+        growth < MAX_GROWTH_BYTES,
+        "the service grew by {growth} bytes"
     );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use acceptance::client::text;
 use acceptance::proxy::ports::{listeners_of, outer_address, scan};
 use acceptance::proxy::wire::Connection;
-use acceptance::proxy::{Kind, Proxy};
+use acceptance::proxy::{Proxy, ProxyKind as Kind};
 use acceptance::wait::wait_for;
 use acceptance::{Engine, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};

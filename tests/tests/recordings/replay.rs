@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use acceptance::proxy::relay::way_to;
+use acceptance::proxy::relay::client_builder_for;
 use acceptance::{Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ impl ReplaySession {
         let mut names = BTreeMap::from([("{KEY}", key.to_uppercase())]);
         names.insert("{key}", key);
         Self {
-            http: way_to(&service.url())
+            http: client_builder_for(&service.url())
                 .0
                 .redirect(reqwest::redirect::Policy::none())
                 .build()
@@ -128,7 +128,7 @@ impl ReplaySession {
     async fn send(&mut self, fact: &RecordedFact) -> RecordedAnswer {
         self.send_preceding(fact).await;
         let method: Method = fact.method.parse().expect("a method");
-        let (_, way) = way_to(&self.service.url());
+        let (_, way) = client_builder_for(&self.service.url());
         let url = format!("{way}{}", self.fill(&fact.path));
         let mut request = self.http.request(method, url);
         for (name, value) in &fact.headers {

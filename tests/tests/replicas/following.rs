@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use acceptance::proxy::relay::way_to;
+use acceptance::proxy::relay::client_builder_for;
 use acceptance::world::World;
 use acceptance::{Builder, Client, Sandboxing};
 use reqwest::Response;
@@ -35,7 +35,7 @@ impl Follower {
 
     /// Opens a stream at this service, after the last received event.
     async fn open(&self, service: &str) -> Response {
-        let (http, way) = way_to(service);
+        let (http, way) = client_builder_for(service);
         let http = http.build().expect("a client");
         let mut request = http.get(format!("{way}{}", self.path));
         request = request.header("X-Session-API-Key", &self.key);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use acceptance::client::is_of_a_proxy;
-use acceptance::proxy::relay::way_to;
+use acceptance::proxy::relay::client_builder_for;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ impl fmt::Display for SoakClient {
 
 impl SoakClient {
     pub(crate) fn new(url: &str) -> Self {
-        let (http, url) = way_to(url);
+        let (http, url) = client_builder_for(url);
         Self {
             http: http
                 .timeout(WAIT_TIMEOUT)

@@ -1,53 +1,35 @@
-//! What programs that measure share: times, and a table for `bench/results`.
+//! Times and a table for `bench/results`.
 
 use std::fmt::Write as _;
 use std::future::Future;
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use acceptance::figures::SortedTimes;
 use acceptance::{Client, print_line};
 
-/// Sorted times.
-pub(crate) struct Times(Vec<Duration>);
-
-impl Times {
-    /// Sorts them.
-    pub(crate) fn new(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        Self(times)
-    }
-
-    /// So many percent took at most so many milliseconds.
-    pub(crate) fn at(&self, percent: usize) -> f64 {
-        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
-        self.0
-            .get(index)
-            .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
-    }
-
-    /// As a cell of a table.
-    pub(crate) fn row(&self) -> String {
-        format!(
-            "median {:.1} ms, p95 {:.1} ms (n={})",
-            self.at(50),
-            self.at(95),
-            self.0.len()
-        )
-    }
+/// Times as a cell of a table.
+pub(crate) fn times_cell(times: &SortedTimes) -> String {
+    format!(
+        "median {:.1} ms, p95 {:.1} ms (n={})",
+        times.at(50),
+        times.at(95),
+        times.count()
+    )
 }
 
-/// What was found, in order.
+/// Rows, in order.
 #[derive(Default)]
 pub(crate) struct Table(String);
 
 impl Table {
-    /// One line, which is also told at once.
+    /// Adds a row and prints it at once.
     pub(crate) fn row(&mut self, what: &str, ours: &str, reference: &str) {
         print_line(&format!("{what}: {ours} | {reference}"));
         let _ = writeln!(self.0, "| {what} | {ours} | {reference} |");
     }
 
-    /// All of it.
+    /// Prints the table on standard output.
     pub(crate) fn print(&self) -> std::io::Result<()> {
         let head = "| what | ours | reference |\n|---|---|---|\n";
         write!(std::io::stdout(), "{head}{}", self.0)
@@ -60,18 +42,18 @@ pub(crate) fn mebibytes(bytes: Option<u64>) -> f64 {
     f64::from(kibibytes) / 1024.0
 }
 
-/// How long each of so many takes, one after the other.
+/// Times `count` calls, one after the other.
 pub(crate) async fn times<F: Future<Output = ()>>(
     count: usize,
     mut one: impl FnMut() -> F,
-) -> Times {
+) -> SortedTimes {
     let mut all = Vec::with_capacity(count);
     for _ in 0..count {
         let began = Instant::now();
         one().await;
         all.push(began.elapsed());
     }
-    Times::new(all)
+    SortedTimes::new(all)
 }
 
 /// A request that must succeed.

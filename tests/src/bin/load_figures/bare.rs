@@ -1,6 +1,6 @@
-//! What is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
-//! does the same query on a copy of the service's database and answers with the same bytes, and knows of no caller, limit,
-//! deadline, header or log. What the service keeps sealed, the copy has open.
+//! A bare actix handler in its own process, to compare with: an implementation of one route only. It runs the same query on a copy
+//! of the service's database and gives the same response, without authentication, limits, deadlines, headers or logs. The copy
+//! has decrypted values.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -19,26 +19,26 @@ use serde_json::Value;
 
 use super::typed::{Conversations, Rows, Sandboxes};
 
-/// What `main` is called with to be the handler instead.
-pub(crate) const ROLE: &str = "bare-handler";
-/// As many connections as the service reads with.
+/// The argument that makes `main` run the handler.
+pub(crate) const ROLE_ARGUMENT: &str = "bare-handler";
+/// As many connections as the service uses for reads.
 const CONNECTIONS: u32 = 4;
 
 /// One route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct BareRoute {
-    /// The copy.
+    /// The copied database.
     pub(crate) database: PathBuf,
     pub(crate) owner: String,
     pub(crate) what: BareEndpoint,
 }
 
-/// What it answers.
+/// The response of a route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum BareEndpoint {
-    /// These bytes: what is the same for everybody needs no query.
-    Given(String),
-    /// The document of the owner's row, which is stored as it is answered.
+    /// These bytes, for responses without a query.
+    Fixed(String),
+    /// The document of the owner's row.
     Settings,
     /// Rows of sandboxes.
     Sandboxes,
@@ -68,14 +68,15 @@ fn pool(database: &Path) -> anyhow::Result<Connections> {
         .build(manager)?)
 }
 
-/// Does it on a connection, on a thread where that may block.
-#[expect(clippy::disallowed_methods, reason = "what a bare handler does")]
-async fn on<T: Send + 'static>(
+/// Runs `job` with a connection, on a thread that may block.
+#[expect(clippy::disallowed_methods, reason = "a bare handler blocks so")]
+async fn run_blocking<T: Send + 'static>(
     pool: web::Data<Connections>,
     job: impl FnOnce(&mut SqliteConnection) -> QueryResult<T> + Send + 'static,
 ) -> T {
-    let done = web::block(move || job(&mut pool.get().expect("a connection"))).await;
-    let done = done.expect("the pool of threads is there");
+    let done =
+        web::block(move || job(&mut pool.get().expect("cannot get a database connection"))).await;
+    let done = done.expect("the thread pool has stopped");
     done.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -88,9 +89,9 @@ struct Settings {
 async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> HttpResponse {
     let owner = route.owner.clone();
     match &route.what {
-        BareEndpoint::Given(bytes) => json(bytes.clone()),
+        BareEndpoint::Fixed(bytes) => json(bytes.clone()),
         BareEndpoint::Settings => {
-            let stored = on(pool, move |conn| {
+            let stored = run_blocking(pool, move |conn| {
                 diesel::sql_query(
                     "SELECT document, revision, updated_at FROM settings WHERE owner = ?",
                 )
@@ -99,12 +100,10 @@ async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> Ht
             });
             json(stored.await.document)
         }
-        BareEndpoint::Sandboxes => {
-            HttpResponse::Ok().json(on(pool, move |conn| Sandboxes::load(conn, &owner)).await)
-        }
-        BareEndpoint::Conversations => {
-            HttpResponse::Ok().json(on(pool, move |conn| Conversations::load(conn, &owner)).await)
-        }
+        BareEndpoint::Sandboxes => HttpResponse::Ok()
+            .json(run_blocking(pool, move |conn| Sandboxes::load(conn, &owner)).await),
+        BareEndpoint::Conversations => HttpResponse::Ok()
+            .json(run_blocking(pool, move |conn| Conversations::load(conn, &owner)).await),
     }
 }
 
@@ -114,7 +113,7 @@ fn json(body: String) -> HttpResponse {
         .body(body)
 }
 
-/// Serves for ever: the route from standard input; tells its port.
+/// Serves the route on standard input until the process is killed; prints its address.
 pub(crate) async fn serve() -> anyhow::Result<()> {
     let route: BareRoute = serde_json::from_reader(std::io::stdin())?;
     let (pool, route) = (
@@ -133,7 +132,7 @@ pub(crate) async fn serve() -> anyhow::Result<()> {
     Ok(server.run().await?)
 }
 
-/// The handler in a process of its own, as the service is.
+/// The handler in its own process. Dropping it kills it.
 pub(crate) struct BareServer {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -142,15 +141,15 @@ pub(crate) struct BareServer {
 impl BareServer {
     pub(crate) fn start(route: &BareRoute) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg(ROLE)
+            .arg(ROLE_ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut input = child.stdin.take().context("a pipe")?;
+        let mut input = child.stdin.take().context("the handler has no pipe")?;
         serde_json::to_writer(&mut input, route)?;
         drop(input);
         let mut line = String::new();
-        let output = child.stdout.take().context("a pipe")?;
+        let output = child.stdout.take().context("the handler has no pipe")?;
         BufReader::new(output).read_line(&mut line)?;
         ensure!(!line.is_empty(), "the bare handler does not start");
         let address = line.trim().parse()?;
@@ -165,14 +164,14 @@ impl BareServer {
 
 impl Drop for BareServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Copies the service's database. `settings` is the owner's answer, `sandboxes` are theirs: what clients are told of keys and
-/// addresses is in the rows of the copy.
+/// Copies the service's database. Stores the owner's `settings`, and the keys and URLs of `sandboxes`, as in the service's
+/// responses.
 pub(crate) fn copy(
     from: &Path,
     to: &Path,

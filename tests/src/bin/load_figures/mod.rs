@@ -1,5 +1,5 @@
 //! Parts of `bench-load`.
 
 pub(crate) mod bare;
-pub(crate) mod taken;
+pub(crate) mod sample;
 mod typed;

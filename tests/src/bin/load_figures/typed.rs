@@ -1,4 +1,4 @@
-//! Rows as they are typed, and answers that serde writes.
+//! Typed rows of the bare handlers, and responses for serde.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -12,8 +12,8 @@ use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 use serde::{Deserialize, Serialize};
 
-/// Items of a page, when none is named, and one more.
-const PROBE: i64 = 101;
+/// The default page size, and one row more.
+const PAGE_ROWS: i64 = 101;
 
 const SANDBOX: &str = "sandboxes.id, sandboxes.owner, sandboxes.spec_id, sandboxes.host, sandboxes.desired, \
     sandboxes.status, sandboxes.status_detail, sandboxes.key_hash, sandboxes.session_key, sandboxes.secret_key, \
@@ -54,7 +54,7 @@ type SandboxColumns = (
     Nullable<BigInt>,
 );
 
-/// Of a list of them.
+/// Columns of a list of sandboxes.
 type ViewColumns = (
     Text,
     Text,
@@ -95,7 +95,7 @@ type ConversationColumns = (
     Text,
 );
 
-/// A statement of these columns about an owner's rows.
+/// A statement with these columns for an owner's rows.
 struct QueryStatement<'a, Columns>([&'static str; 3], &'a str, PhantomData<Columns>);
 
 impl<Columns> QueryFragment<Sqlite> for QueryStatement<'_, Columns> {
@@ -106,13 +106,13 @@ impl<Columns> QueryFragment<Sqlite> for QueryStatement<'_, Columns> {
         }
         out.push_bind_param::<Text, _>(self.1)?;
         out.push_sql(parts.next().unwrap_or_default());
-        out.push_bind_param::<BigInt, _>(&PROBE)
+        out.push_bind_param::<BigInt, _>(&PAGE_ROWS)
     }
 }
 
 impl<Columns: 'static> QueryId for QueryStatement<'_, Columns> {
     type QueryId = QueryStatement<'static, Columns>;
-    // As one written with diesel's own words is found.
+    // So that diesel caches it like a statement of its own query builder.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
@@ -140,7 +140,7 @@ impl Serialize for TimestampCol {
     }
 }
 
-/// A document, as its type.
+/// A JSON document.
 #[derive(Debug, FromSqlRow)]
 struct JsonCol<T>(T);
 
@@ -208,23 +208,23 @@ struct Sandbox {
 
 impl From<SandboxViewRow> for Sandbox {
     fn from(row: SandboxViewRow) -> Self {
-        let runs = row.status == "RUNNING";
+        let is_running = row.status == "RUNNING";
         Self {
             id: row.id,
             created_by_user_id: row.owner,
             sandbox_spec_id: row.spec_id,
             status: row.status,
-            session_api_key: runs.then_some(row.session_key),
-            exposed_urls: runs.then_some(row.exposed_urls.0),
+            session_api_key: is_running.then_some(row.session_key),
+            exposed_urls: is_running.then_some(row.exposed_urls.0),
             created_at: row.created_at,
             status_detail: row.status_detail,
         }
     }
 }
 
-/// What can be listed.
+/// Items of a list.
 pub(crate) trait Rows: Sized {
-    /// The page of this owner.
+    /// Loads the first page of this owner.
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>>;
 }
 
@@ -235,7 +235,6 @@ fn page<Row, T: From<Row>>(rows: Vec<Row>) -> Page<T> {
     }
 }
 
-/// A sandbox.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Sandboxes(Sandbox);
@@ -278,7 +277,6 @@ struct ConversationRow {
     updated_at: TimestampCol,
 }
 
-/// A conversation.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Conversations(Conversation<String, TimestampCol>);
@@ -295,16 +293,19 @@ impl Rows for Conversations {
 impl From<JoinedRow> for Conversations {
     fn from((it, sandbox, children): JoinedRow) -> Self {
         let status = sandbox.as_ref().map_or("MISSING", |it| it.status.as_str());
-        let (runs, known) = (status == "RUNNING", matches!(status, "RUNNING" | "PAUSED"));
+        let (is_running, has_status) =
+            (status == "RUNNING", matches!(status, "RUNNING" | "PAUSED"));
         let status = status.to_owned();
         let (urls, key) = sandbox.map_or_else(Default::default, |it| {
             (it.exposed_urls.0, Some(it.session_key))
         });
-        let url = urls.iter().find(|it| runs && it.name == "AGENT_SERVER");
+        let url = urls
+            .iter()
+            .find(|it| is_running && it.name == "AGENT_SERVER");
         let children = children.split(',').filter(|id| !id.is_empty());
         Self(Conversation {
             conversation_url: url.map(|at| format!("{}/api/conversations/{}", at.url, it.id)),
-            session_api_key: key.filter(|_| runs),
+            session_api_key: key.filter(|_| is_running),
             id: it.id,
             created_by_user_id: it.owner,
             sandbox_id: it.sandbox_id,
@@ -324,7 +325,7 @@ impl From<JoinedRow> for Conversations {
             created_at: it.created_at,
             updated_at: it.updated_at,
             sandbox_status: status,
-            execution_status: it.execution_status.filter(|_| known),
+            execution_status: it.execution_status.filter(|_| has_status),
             acp_server: None,
             launched_agent_profile: None,
         })

@@ -1,10 +1,9 @@
-//! What is compared with, each a bare actix handler that does the same query through the same kind of pool, and knows of no
-//! caller, limit or log:
+//! Bare actix handlers to compare with. Each runs the same query through the same kind of pool, without authentication, limits or
+//! logs:
 //!
-//! * the *bare handler* reads typed rows and has serde write the answer ([`super::typed`]), as somebody would who needed this
-//!   one route;
-//! * the *floor* looks at nothing that comes back and answers with bytes that it was given. Nobody could use it: it is what
-//!   the query, the pool and the server cost by themselves.
+//! * the *bare handler* reads typed rows and serializes the response with serde ([`super::typed`]): an implementation of one route
+//!   only;
+//! * the *floor* ignores the rows and responds with fixed bytes: the cost of the query, the pool and the server alone.
 
 use std::io::Write as _;
 use std::marker::PhantomData;
@@ -25,37 +24,36 @@ use serde::{Deserialize, Serialize};
 
 use super::typed::{ListColumns, ListRow, SettingsColumns, SettingsRow, page};
 
-/// What `main` is called with to be the handler instead.
-pub(crate) const ROLE: &str = "bare-handler";
+/// The argument that makes `main` run the handler.
+pub(crate) const ROLE_ARGUMENT: &str = "bare-handler";
 
 /// One route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct BareRoute {
-    /// With `$1`, `$2`, …, each of them once.
+    /// With `$1`, `$2`, …, each once.
     pub(crate) sql: String,
     pub(crate) binds: Vec<BoundValue>,
     pub(crate) answer: BareAnswer,
 }
 
-/// What becomes of the rows.
+/// The response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum BareAnswer {
-    /// Nothing: these bytes are the answer.
-    Given(String),
-    /// A list of conversations, this long.
+    /// These bytes, whatever the rows are.
+    Fixed(String),
+    /// A list of conversations of this length.
     List(usize),
     /// The document in the row.
     Settings,
 }
 
-/// A parameter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum BoundValue {
     Text(String),
     Number(i64),
 }
 
-/// The statement of the process's route, with these columns.
+/// The statement of a route, with these columns.
 struct QueryStatement<'a, Columns>(&'a BareRoute, PhantomData<Columns>);
 
 impl<Columns> QueryFragment<Pg> for QueryStatement<'_, Columns> {
@@ -75,7 +73,7 @@ impl<Columns> QueryFragment<Pg> for QueryStatement<'_, Columns> {
 
 impl<Columns: 'static> QueryId for QueryStatement<'_, Columns> {
     type QueryId = QueryStatement<'static, Columns>;
-    // The process has one route, so the statement is found as one written with diesel's own words would be.
+    // The process has one route, so diesel can cache the statement by its type.
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
@@ -87,37 +85,38 @@ impl<Columns> RunQueryDsl<PgConnection> for QueryStatement<'_, Columns> {}
 
 type Connections = Pool<ConnectionManager<PgConnection>>;
 
-/// Does it on a connection, on a thread where that may block.
-#[expect(clippy::disallowed_methods, reason = "what a bare handler does")]
-async fn on<T: Send + 'static>(
+/// Runs `job` with a connection, on a thread that may block.
+#[expect(clippy::disallowed_methods, reason = "a bare handler blocks so")]
+async fn run_blocking<T: Send + 'static>(
     pool: web::Data<Connections>,
     job: impl FnOnce(&mut PgConnection) -> QueryResult<T> + Send + 'static,
 ) -> T {
-    let done = web::block(move || job(&mut pool.get().expect("a connection"))).await;
-    let done = done.expect("the pool of threads is there");
+    let done =
+        web::block(move || job(&mut pool.get().expect("cannot get a database connection"))).await;
+    let done = done.expect("the thread pool has stopped");
     done.unwrap_or_else(|error| panic!("{error}"))
 }
 
 async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> HttpResponse {
-    let asked = route.clone().into_inner();
+    let bound_route = route.clone().into_inner();
     match &route.answer {
-        BareAnswer::Given(bytes) => {
-            on(pool, move |conn| {
-                QueryStatement::<Text>(&asked, PhantomData).execute(conn)
+        BareAnswer::Fixed(bytes) => {
+            run_blocking(pool, move |conn| {
+                QueryStatement::<Text>(&bound_route, PhantomData).execute(conn)
             })
             .await;
             json(bytes.clone())
         }
         BareAnswer::List(limit) => {
-            let rows: Vec<ListRow> = on(pool, move |conn| {
-                QueryStatement::<ListColumns>(&asked, PhantomData).load(conn)
+            let rows: Vec<ListRow> = run_blocking(pool, move |conn| {
+                QueryStatement::<ListColumns>(&bound_route, PhantomData).load(conn)
             })
             .await;
             HttpResponse::Ok().json(page(rows, *limit))
         }
         BareAnswer::Settings => {
-            let row: SettingsRow = on(pool, move |conn| {
-                QueryStatement::<SettingsColumns>(&asked, PhantomData).get_result(conn)
+            let row: SettingsRow = run_blocking(pool, move |conn| {
+                QueryStatement::<SettingsColumns>(&bound_route, PhantomData).get_result(conn)
             })
             .await;
             json(row.document)
@@ -131,10 +130,11 @@ fn json(body: String) -> HttpResponse {
         .body(body)
 }
 
-/// Serves for ever: database, connections, and the route from standard input; tells the port.
+/// Serves the route on standard input until the process is killed; prints its port. `arguments` are the database and the number
+/// of connections.
 pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let [database, connections] = arguments else {
-        anyhow::bail!("{ROLE} takes a database and a number of connections");
+        anyhow::bail!("{ROLE_ARGUMENT} takes a database and a number of connections");
     };
     let route: BareRoute = serde_json::from_reader(std::io::stdin())?;
     let pool: Connections = Pool::builder()
@@ -154,7 +154,7 @@ pub(crate) async fn serve(arguments: &[String]) -> anyhow::Result<()> {
     Ok(server.run().await?)
 }
 
-/// The handler in a process of its own, as the service is.
+/// The handler in its own process. Dropping it kills it.
 pub(crate) struct BareServer {
     child: Child,
     pub(crate) url: String,
@@ -168,15 +168,15 @@ impl BareServer {
     ) -> anyhow::Result<Self> {
         let own: &Path = &std::env::current_exe()?;
         let mut child = Command::new(own)
-            .args([ROLE, database, &connections.to_string()])
+            .args([ROLE_ARGUMENT, database, &connections.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut input = child.stdin.take().context("a pipe")?;
+        let mut input = child.stdin.take().context("the handler has no pipe")?;
         serde_json::to_writer(&mut input, route)?;
         drop(input);
         let mut line = String::new();
-        let output = child.stdout.take().context("a pipe")?;
+        let output = child.stdout.take().context("the handler has no pipe")?;
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)?;
         let port = line.trim();
         ensure!(!port.is_empty(), "the bare handler does not start");
@@ -194,7 +194,7 @@ impl BareServer {
 
 impl Drop for BareServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -206,7 +206,7 @@ struct ConnectionActivity {
     query: String,
 }
 
-/// The statement that the service made for a page, as the server saw it.
+/// The service's statement for a page, from the database server's activity.
 pub(crate) async fn statement_of(
     database: &str,
     table: &str,
@@ -227,11 +227,10 @@ pub(crate) async fn statement_of(
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    anyhow::bail!("the service's query of {table} is not to be seen");
+    anyhow::bail!("the database server shows no query of {table}");
 }
 
-/// Stores every user's settings a second time as the answer that the service gives, in a schema of its own: the same query
-/// finds them there, in a database whose URL is returned.
+/// Stores the response as every user's settings in another schema, where the same query reads it. Returns the URL with that schema.
 pub(crate) fn with_plain_settings(database: &str, answer: &str) -> anyhow::Result<String> {
     let mut conn = PgConnection::establish(database)?;
     conn.batch_execute(

@@ -1,45 +1,15 @@
-//! Load on a service: so many clients as fast as they can, or so many requests a second whatever comes of them.
+//! Load on a service: a closed loop of clients, or an open loop with a fixed rate of requests.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 use acceptance::Client;
+use acceptance::figures::SortedTimes;
+use acceptance::processes::processor_time;
 use actix_web::web::Bytes;
 use futures::future::join_all;
-use serde_json::{Value, json};
 
-/// Sorted times.
-pub(crate) struct LatencySummary(Vec<Duration>);
-
-impl LatencySummary {
-    fn new(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        Self(times)
-    }
-
-    /// So many percent took at most so many milliseconds.
-    pub(crate) fn at(&self, percent: usize) -> f64 {
-        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
-        self.0
-            .get(index)
-            .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
-    }
-}
-
-/// Of 1.2 KB, as an agent server reports it.
-pub(crate) fn event(number: u64) -> Value {
-    json!({
-        "kind": "ObservationEvent",
-        "id": format!("event-{number}"),
-        "timestamp": "2026-11-21T10:00:00.123456",
-        "source": "environment",
-        "tool_name": "terminal",
-        "tool_call_id": "call_1",
-        "observation": {"kind": "TerminalObservation", "content": [{"type": "text", "text": "x".repeat(1_000)}]},
-    })
-}
-
-/// A page that is read without being looked into.
+/// A request for a page whose content does not matter.
 #[derive(Clone)]
 pub(crate) struct PageQuery {
     http: reqwest::Client,
@@ -48,19 +18,19 @@ pub(crate) struct PageQuery {
 }
 
 impl PageQuery {
-    /// Of a service at `url`, for the user with this key.
+    /// A page of the service at `url`, for this user.
     pub(crate) fn new(url: &str, path: &str, user: &Client) -> Self {
         Self {
             http: reqwest::Client::builder()
                 .no_proxy()
                 .build()
-                .expect("a client without TLS can be built"),
+                .expect("cannot build an HTTP client"),
             url: format!("{url}{path}"),
             key: user.key().to_owned(),
         }
     }
 
-    /// Its bytes; anything but success is a failure of the benchmark.
+    /// The bytes of the page.
     pub(crate) async fn get(&self) -> Bytes {
         let request = self
             .http
@@ -84,30 +54,30 @@ impl PageQuery {
     }
 }
 
-/// How long two pages take, in turns, so that what else the machine does meets both.
-pub(crate) async fn in_turns(turns: usize, pages: [&PageQuery; 2]) -> [LatencySummary; 2] {
-    for _ in 0..turns / 10 + 5 {
+/// Measures two pages in turns, so that other load of the machine affects both.
+pub(crate) async fn measure_in_turns(rounds: usize, pages: [&PageQuery; 2]) -> [SortedTimes; 2] {
+    for _ in 0..rounds / 10 + 5 {
         let _ = (pages[0].get().await, pages[1].get().await);
     }
-    let (mut one, mut two) = (Vec::new(), Vec::new());
-    for _ in 0..turns {
-        one.push(pages[0].timed().await);
-        two.push(pages[1].timed().await);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        first.push(pages[0].timed().await);
+        second.push(pages[1].timed().await);
     }
-    [LatencySummary::new(one), LatencySummary::new(two)]
+    [SortedTimes::new(first), SortedTimes::new(second)]
 }
 
-/// What one of several pages took.
+/// Measurements of one page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     requests: u32,
     time: Duration,
-    /// Of the process that serves it.
+    /// Processor time of the process that serves the page.
     processor: Duration,
 }
 
 impl Sample {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) fn per_second(&self) -> f64 {
         f64::from(self.requests) / self.time.as_secs_f64()
     }
@@ -118,87 +88,65 @@ impl Sample {
     }
 }
 
-/// What a process has used of the processor so far.
-fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may have spaces in it; the first field there is the third.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split(' ')
-        .collect();
-    let ticks = |at: usize| {
-        fields
-            .get(at)
-            .and_then(|it| it.parse::<u64>().ok())
-            .unwrap_or_default()
-    };
-    // What user and kernel took (`utime`, `stime`), in hundredths of a second on every Linux.
-    Duration::from_millis(10 * (ticks(12) + ticks(13)))
-}
-
-/// What pages take from so many clients each, in turns; each with the process that serves it.
+/// Measures pages with `clients` clients each, in turns. Each page comes with its process.
 pub(crate) async fn throughput<const N: usize>(
     clients: usize,
-    turn: Duration,
+    round_time: Duration,
     pages: [(&PageQuery, u32); N],
 ) -> [Sample; N] {
-    const TURNS: usize = 5;
-    let mut taken = [Sample::default(); N];
-    for number in 0..=TURNS {
-        for ((page, pid), taken) in pages.iter().zip(&mut taken) {
-            let (began, before) = (Instant::now(), processor_time(*pid));
+    const ROUNDS: usize = 5;
+    let used = |pid| processor_time(pid).unwrap_or_default();
+    let mut samples = [Sample::default(); N];
+    for number in 0..=ROUNDS {
+        for ((page, pid), samples) in pages.iter().zip(&mut samples) {
+            let (began, before) = (Instant::now(), used(*pid));
             let loops = (0..clients).map(|_| async {
                 let mut count = 0_u32;
-                while began.elapsed() < turn {
+                while began.elapsed() < round_time {
                     drop(page.get().await);
                     count += 1;
                 }
                 count
             });
             let count: u32 = join_all(loops).await.into_iter().sum();
-            // The first turn fills caches.
+            // The first round fills caches.
             if number > 0 {
-                taken.requests += count;
-                taken.time += began.elapsed();
-                taken.processor += processor_time(*pid).saturating_sub(before);
+                samples.requests += count;
+                samples.time += began.elapsed();
+                samples.processor += used(*pid).saturating_sub(before);
             }
         }
     }
-    taken
+    samples
 }
 
-/// Does something so many times a second, each on time whether or not those before are done. A time counts from the moment
-/// at which it was due, so that one that holds up others does not hide them (coordinated omission).
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the loop waits for all that it starts"
-)]
+/// Open loop: starts requests at a fixed rate, whether or not earlier ones have ended. Times count from the due time, so that a
+/// slow request does not hide the delay of others (coordinated omission).
+#[expect(clippy::disallowed_methods, reason = "the loop awaits all tasks")]
 pub(crate) async fn open_loop<F: Future<Output = ()> + 'static>(
     per_second: f64,
-    lasting: Duration,
-    mut one: impl FnMut(u64) -> F,
-) -> LatencySummary {
+    duration: Duration,
+    mut start_request: impl FnMut(u64) -> F,
+) -> SortedTimes {
     let began = Instant::now();
-    let mut under_way = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0_u32.. {
         let due = began + Duration::from_secs_f64(f64::from(number) / per_second);
-        if due.duration_since(began) >= lasting {
+        if due.duration_since(began) >= duration {
             break;
         }
         tokio::time::sleep_until(due.into()).await;
-        let work = one(u64::from(number));
-        under_way.push(actix_web::rt::spawn(async move {
+        let work = start_request(u64::from(number));
+        tasks.push(actix_web::rt::spawn(async move {
             work.await;
             due.elapsed()
         }));
     }
-    let times = join_all(under_way).await;
-    LatencySummary::new(
+    let times = join_all(tasks).await;
+    SortedTimes::new(
         times
             .into_iter()
-            .map(|time| time.expect("it ended well"))
+            .map(|time| time.expect("a task panicked"))
             .collect(),
     )
 }

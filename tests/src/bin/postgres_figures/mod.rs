@@ -1,4 +1,4 @@
-//! Parts of the benchmark with Postgres.
+//! Parts of `bench-postgres`.
 
 pub(crate) mod bare;
 pub(crate) mod load;

@@ -1,16 +1,17 @@
-//! Requests a second and processor time per request, against bare handlers.
+//! Throughput and processor time per request, compared with bare handlers.
 
 use anyhow::ensure;
 
 use super::bare::{self, BareAnswer, BareRoute, BareServer, BoundValue};
 use super::load::{self, PageQuery, Sample};
 use super::seed::{READER, SeededDatabase};
-use crate::{BenchmarkRows, BenchmarkSize, LIST};
+use crate::{BenchmarkSize, LIST};
+use acceptance::figures::table::Table;
 
-/// Connections for users' reads that the service has by default.
+/// The service's default number of connections for users' reads.
 const CONNECTIONS: u32 = 4;
 
-/// A route, and how its rows are found.
+/// A route and its query.
 struct BenchmarkCase {
     what: &'static str,
     path: &'static str,
@@ -55,9 +56,9 @@ fn cases() -> [BenchmarkCase; 4] {
     ]
 }
 
-/// Rows of the table: each route against both.
+/// Compares each route with both handlers.
 pub(crate) async fn rows(
-    table: &mut BenchmarkRows,
+    table: &mut Table,
     size: &BenchmarkSize,
     large: &SeededDatabase,
 ) -> anyhow::Result<()> {
@@ -75,7 +76,7 @@ pub(crate) async fn rows(
         };
         let handlers = [
             start(&database, case.answer)?,
-            start(&large.url, BareAnswer::Given(answer))?,
+            start(&large.url, BareAnswer::Fixed(answer))?,
         ];
         let pages = handlers
             .each_ref()
@@ -83,25 +84,25 @@ pub(crate) async fn rows(
         for page in &pages {
             check_same(case.what, &ours, page).await?;
         }
-        let taken = load::throughput(
+        let samples = load::throughput(
             size.clients,
-            size.lasting / 15,
+            size.duration / 15,
             [
                 (&ours, large.service.pid()),
                 (&pages[0], handlers[0].pid()),
                 (&pages[1], handlers[1].pid()),
             ],
         );
-        print(
+        add_rows(
             table,
             &format!("{}, {} clients", case.what, size.clients),
-            taken.await,
+            samples.await,
         );
     }
     Ok(())
 }
 
-/// That both answer alike, but for the time: settings have the present one in them.
+/// Checks that both responses are the same except for digits: settings contain the current time.
 async fn check_same(what: &str, ours: &PageQuery, theirs: &PageQuery) -> anyhow::Result<()> {
     let summary = |page: &[u8]| -> Vec<u8> {
         let signs = page.iter();
@@ -117,15 +118,18 @@ async fn check_same(what: &str, ours: &PageQuery, theirs: &PageQuery) -> anyhow:
             let part = &it[at..it.len().min(at + 200)];
             String::from_utf8_lossy(part).into_owned()
         });
-        anyhow::bail!("{what}: not the same answers: {ours} and {theirs}");
+        anyhow::bail!("{what}: different responses: {ours} and {theirs}");
     }
-    ensure!(ours.len() == theirs.len(), "{what}: not equally long");
+    ensure!(
+        ours.len() == theirs.len(),
+        "{what}: responses of different length"
+    );
     Ok(())
 }
 
-fn print(table: &mut BenchmarkRows, what: &str, [ours, bare, floor]: [Sample; 3]) {
-    let summary = |taken: Sample| {
-        let (rate, micros) = (taken.per_second(), taken.micros());
+fn add_rows(table: &mut Table, what: &str, [ours, bare, floor]: [Sample; 3]) {
+    let summary = |samples: Sample| {
+        let (rate, micros) = (samples.per_second(), samples.micros());
         format!("{rate:.0} requests/s, {micros:.0} µs of processor time")
     };
     let rows = [

@@ -1,5 +1,5 @@
-//! What somebody would write instead of the service: rows as they are typed, and an answer that serde writes. It knows of no
-//! sandbox that runs (whose key the service opens and shows), as there is none in the lists that are measured.
+//! Typed rows of the bare handler, and a response for serde. It ignores running sandboxes, whose keys the service decrypts and
+//! shows, because the measured lists contain none.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub(crate) type ListColumns = (
 /// One row of the list.
 pub(crate) type ListRow = (ConversationRow, Option<SandboxRow>, String);
 
-/// Diesel has one only with a feature that nothing else here needs.
+/// Diesel's own type needs a feature that the workspace does not use.
 #[derive(Debug, Clone, Copy, FromSqlRow)]
 pub(crate) struct IdCol(Uuid);
 
@@ -73,13 +73,13 @@ impl FromSql<diesel::sql_types::Uuid, Pg> for IdCol {
     }
 }
 
-/// A document, as its type.
+/// A JSON document.
 #[derive(Debug, FromSqlRow)]
 pub(crate) struct JsonCol<T>(T);
 
 impl<T: for<'a> Deserialize<'a>> FromSql<Jsonb, Pg> for JsonCol<T> {
     fn from_sql(value: PgValue<'_>) -> Read<Self> {
-        // The first byte is the version of the form.
+        // The first byte is the version of the encoding.
         Ok(Self(serde_json::from_slice(&value.as_bytes()[1..])?))
     }
 }
@@ -142,12 +142,12 @@ pub(crate) struct SandboxRow {
 #[serde(transparent)]
 struct HexIdCol(#[serde(with = "uuid::serde::simple")] Uuid);
 
-/// A time of the wire.
+/// A time in a response.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct TimestampCol(#[serde(serialize_with = "micros")] DateTime<Utc>);
 
-/// One conversation of the answer.
+/// One conversation of the response.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct ListItem(Conversation<HexIdCol, TimestampCol>);
@@ -155,7 +155,7 @@ pub(crate) struct ListItem(Conversation<HexIdCol, TimestampCol>);
 impl From<ListRow> for ListItem {
     fn from((it, sandbox, children): ListRow) -> Self {
         let status = sandbox.map_or_else(|| "MISSING".to_owned(), |sandbox| sandbox.status);
-        let known = matches!(status.as_str(), "RUNNING" | "PAUSED");
+        let has_status = matches!(status.as_str(), "RUNNING" | "PAUSED");
         let children = children.split(',').filter(|id| !id.is_empty());
         Self(Conversation {
             id: HexIdCol(it.id.0),
@@ -177,7 +177,7 @@ impl From<ListRow> for ListItem {
             created_at: TimestampCol(it.created_at),
             updated_at: TimestampCol(it.updated_at),
             sandbox_status: status,
-            execution_status: it.execution_status.filter(|_| known),
+            execution_status: it.execution_status.filter(|_| has_status),
             conversation_url: None,
             session_api_key: None,
             acp_server: None,
@@ -186,7 +186,7 @@ impl From<ListRow> for ListItem {
     }
 }
 
-/// The page of so many rows; one more was asked for.
+/// The page of `limit` rows; the query reads one more.
 pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> Page<ListItem> {
     let has_more = rows.len() > limit;
     rows.truncate(limit);
@@ -203,7 +203,7 @@ pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> Page<ListItem> {
 /// Columns of settings.
 pub(crate) type SettingsColumns = (Text, BigInt, Timestamptz);
 
-/// Settings that are stored as they are answered.
+/// Settings, stored as in the response.
 #[derive(Debug, Queryable)]
 #[expect(dead_code, reason = "the columns that the service reads, too")]
 pub(crate) struct SettingsRow {

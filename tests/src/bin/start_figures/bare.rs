@@ -1,4 +1,4 @@
-//! The agent server alone, with the environment that it would have in a sandbox: what a cold start cannot be faster than.
+//! A bare boot of the agent server, with the environment of a sandbox: the lower bound of a cold start.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,7 +9,7 @@ use acceptance::engine::{Engine, agent_server_image};
 use acceptance::{Sandboxing, Version};
 use anyhow::{Context as _, ensure};
 
-/// What sandboxes have, so that it does the same work.
+/// Variables of every sandbox, so that the boot does the same work.
 const VARIABLES: [(&str, &str); 8] = [
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
@@ -20,17 +20,17 @@ const VARIABLES: [(&str, &str); 8] = [
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
 ];
-/// What only containers have: their template names a port for VS Code, which the agent server then looks for.
-const IN_CONTAINERS: [&str; 5] = [
+/// Variables of containers only: their template names a port for VS Code, which the agent server then searches for.
+const CONTAINER_VARIABLES: [&str; 5] = [
     "OH_ENABLE_VSCODE=1",
     "OH_VSCODE_PORT=8001",
     "OH_ENABLE_VNC=0",
     "OH_WORKSPACE_PATH=/workspace/project",
     "OH_CONVERSATIONS_PATH=/workspace/conversations",
 ];
-/// What the engine does for a sandbox of the built-in template, but for its network, which all share: ports, a fresh volume, limits,
-/// rights, a log with an end (`crates/sandbox-docker/src/container/mod.rs`).
-const AS_A_SANDBOX: [&str; 34] = [
+/// Options of a sandbox of the built-in template, as in `crates/sandbox-docker/src/container/mod.rs`: ports, a new volume,
+/// limits, capabilities, a bounded log. The network is the default one.
+const SANDBOX_OPTIONS: [&str; 34] = [
     "--publish",
     "127.0.0.1::8000",
     "--publish",
@@ -66,18 +66,16 @@ const AS_A_SANDBOX: [&str; 34] = [
     "--log-opt",
     "max-size=10m",
 ];
-/// Where the image has its Python (`crates/xtask/src/images/agent_server.rs`).
+/// The image's Python (`crates/xtask/src/images/agent_server.rs`).
 const PYTHON: &str = "/opt/agent-server/bin/python";
-/// As often as a start is looked at.
+/// The same as for a start.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A bare boot.
 pub(crate) struct BareBoot;
 
 impl BareBoot {
-    /// From the creation of the process (the `docker run` of the container) to the first 200 of `/health`. It is ended
-    /// afterwards.
+    /// Times a boot from the creation of the process or container to the first 200 of `/health`, then stops it.
     pub(crate) async fn boot(
         sandboxing: &Sandboxing,
         version: Version,
@@ -89,16 +87,16 @@ impl BareBoot {
     }
 
     async fn process(version: Version) -> anyhow::Result<Duration> {
-        let place = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let port = free_port()?;
         let command = version.command();
         let program = command.split_whitespace().next();
-        let program = program.context("a command has a program")?;
+        let program = program.context("the command has no program")?;
         let program = program.trim_matches('\'');
         let folder = Path::new(program).parent().unwrap_or(Path::new("/"));
         let began = Instant::now();
         let child = Command::new(program)
-            // As its maker starts it, without what the service does for the boot.
+            // Without the service's changes that make it boot faster.
             .args(["-m", "openhands.agent_server"])
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .env_clear()
@@ -106,18 +104,18 @@ impl BareBoot {
                 "PATH",
                 format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display()),
             )
-            .env("HOME", place.path())
-            .env("TMPDIR", place.path())
-            .env("TMUX_TMPDIR", place.path())
+            .env("HOME", dir.path())
+            .env("TMPDIR", dir.path())
+            .env("TMUX_TMPDIR", dir.path())
             .envs(VARIABLES)
             .env("OH_ENABLE_VSCODE", "0")
-            .current_dir(place.path())
+            .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let _child = ProcessEnd(child);
-        answers(&format!("http://127.0.0.1:{port}"), began).await?;
+        let _child = KilledProcess(child);
+        wait_until_healthy(&format!("http://127.0.0.1:{port}"), began).await?;
         Ok(began.elapsed())
     }
 
@@ -125,10 +123,13 @@ impl BareBoot {
         let image = agent_server_image(version);
         let variables = VARIABLES.map(|(name, value)| format!("{name}={value}"));
         let mut arguments = vec!["run", "--detach", "--init"];
-        arguments.extend(AS_A_SANDBOX);
-        let variables = variables.iter().map(String::as_str).chain(IN_CONTAINERS);
+        arguments.extend(SANDBOX_OPTIONS);
+        let variables = variables
+            .iter()
+            .map(String::as_str)
+            .chain(CONTAINER_VARIABLES);
         arguments.extend(variables.flat_map(|it| ["--env", it]));
-        // As its maker starts it, too.
+        // Also without those changes.
         arguments.extend([
             "--entrypoint",
             PYTHON,
@@ -140,24 +141,24 @@ impl BareBoot {
         let began = Instant::now();
         let id = engine.docker(&arguments);
         let container = BareContainer { engine, id: &id };
-        let place = engine.docker(&["port", container.id, "8000/tcp"]);
-        let place = place.lines().next().context("no port is published")?;
-        answers(&format!("http://{place}"), began).await?;
+        let dir = engine.docker(&["port", container.id, "8000/tcp"]);
+        let dir = dir.lines().next().context("no port is published")?;
+        wait_until_healthy(&format!("http://{dir}"), began).await?;
         Ok(began.elapsed())
     }
 }
 
-/// Killed and waited for when it is dropped.
-struct ProcessEnd(Child);
+/// Dropping it kills the process.
+struct KilledProcess(Child);
 
-impl Drop for ProcessEnd {
+impl Drop for KilledProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Removed when it is dropped.
+/// Dropping it removes the container.
 struct BareContainer<'a> {
     engine: &'a Engine,
     id: &'a str,
@@ -175,7 +176,7 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-async fn answers(url: &str, began: Instant) -> anyhow::Result<()> {
+async fn wait_until_healthy(url: &str, began: Instant) -> anyhow::Result<()> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .timeout(START_TIMEOUT)
@@ -189,7 +190,7 @@ async fn answers(url: &str, began: Instant) -> anyhow::Result<()> {
         }
         ensure!(
             began.elapsed() < START_TIMEOUT,
-            "a bare agent server does not answer"
+            "a bare agent server does not respond"
         );
         tokio::time::sleep(POLL_INTERVAL).await;
     }

@@ -1,4 +1,4 @@
-//! What `bench-start` counts with.
+//! Options and results of `bench-start`.
 
 pub(crate) mod bare;
 
@@ -10,23 +10,23 @@ use std::time::Duration;
 use acceptance::figures::median;
 use anyhow::{Context as _, bail};
 
-/// How often everything is done.
-pub(crate) struct StartFigures {
+/// Numbers of measurements.
+pub(crate) struct StartOptions {
     /// Warm starts of each kind.
     pub(crate) warm: usize,
     /// Pairs of cold starts and bare boots.
     pub(crate) cold: usize,
-    /// Starts at once: so many in each burst.
+    /// Concurrent starts of each burst.
     pub(crate) bursts: &'static [usize],
-    /// Nothing but the pairs.
+    /// Whether only cold starts are measured.
     pub(crate) is_cold_only: bool,
     /// Another server to compare with; its key in `BENCH_KEY`.
     pub(crate) url: Option<String>,
 }
 
-impl StartFigures {
-    /// What the program was called with.
-    pub(crate) fn of_arguments() -> anyhow::Result<Self> {
+impl StartOptions {
+    /// Parses the arguments of the program.
+    pub(crate) fn from_arguments() -> anyhow::Result<Self> {
         let (mut rounds, mut is_cold_only, mut url) = (20, false, None);
         let mut bursts: &'static [usize] = &[20, 50];
         let mut arguments = std::env::args().skip(1);
@@ -85,12 +85,12 @@ impl Percentiles {
     }
 }
 
-/// What starts say of their steps, by kind of start.
+/// Timings of steps, by kind of start.
 #[derive(Default)]
 pub(crate) struct StepTimings(BTreeMap<String, BTreeMap<String, Vec<f64>>>);
 
 impl StepTimings {
-    pub(crate) fn keep(&mut self, kind: &str, timings: &BTreeMap<String, u64>) {
+    pub(crate) fn record(&mut self, kind: &str, timings: &BTreeMap<String, u64>) {
         let steps = self.0.entry(kind.to_owned()).or_default();
         for (step, took) in timings {
             let took = u32::try_from(*took).unwrap_or(u32::MAX);
@@ -98,7 +98,7 @@ impl StepTimings {
         }
     }
 
-    /// Medians, those that count first.
+    /// Prints the medians, the longest first.
     pub(crate) fn print(self) -> std::io::Result<()> {
         let mut text = String::from("\n| start | steps, medians in ms |\n|---|---|\n");
         for (kind, steps) in self.0 {

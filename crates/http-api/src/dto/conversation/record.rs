@@ -1,6 +1,7 @@
 //! Conversations on the wire; see `docs/reference/wire/conversations.md`.
 
-mod json;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -24,11 +25,12 @@ use crate::dto::PageDto;
 use crate::dto::enums::{
     ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema,
 };
+use crate::dto::json_lists::WriteJson;
 use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 
 /// A conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = AppConversation)]
 pub struct ConversationDto {
     /// 32 hex digits.
@@ -56,6 +58,7 @@ pub struct ConversationDto {
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
+    #[write_json]
     metrics: MetricsDto,
     /// The conversation that this one is a part of.
     #[schema(value_type = Option<String>, required)]
@@ -90,7 +93,7 @@ pub struct ConversationDto {
 }
 
 /// Cost and tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = MetricsSnapshot)]
 pub struct MetricsDto {
     /// Always `default`: the totals are over all models.
@@ -100,11 +103,12 @@ pub struct MetricsDto {
     /// US dollars.
     #[schema(required)]
     max_budget_per_task: Option<f64>,
+    #[write_json]
     accumulated_token_usage: TokenUsageDto,
 }
 
 /// Tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = TokenUsage)]
 pub struct TokenUsageDto {
     /// Always empty: the totals are over all models.
@@ -170,7 +174,9 @@ impl ConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
-        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let url = sandbox
+            .as_ref()
+            .and_then(|sandbox| addresses.agent_server(sandbox));
         let url = url.map(|url| {
             [
                 url,
@@ -368,25 +374,5 @@ impl From<ConversationUpdateDto> for ConversationChange {
             selected_branch: update.selected_branch,
             git_provider: update.git_provider,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::decode::decode;
-
-    #[test]
-    fn long_titles_are_accepted_up_to_the_limit() {
-        for (chars, is_taken) in [(20_000, true), (20_001, false)] {
-            let body = json!({"title": "é".repeat(chars)});
-            let update = decode::<ConversationUpdateDto>(&body, &Path::body(false));
-            assert_eq!(update.is_ok(), is_taken, "{chars}");
-        }
-        let body = json!({"title": null});
-        let cleared = decode::<ConversationUpdateDto>(&body, &Path::body(false));
-        assert_eq!(cleared.unwrap().title, Patch::Clear);
     }
 }

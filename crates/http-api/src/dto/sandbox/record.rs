@@ -12,14 +12,14 @@ use utoipa::ToSchema;
 use crate::addresses::Addresses;
 use crate::decode::model;
 use crate::dto::enums::SandboxStatusSchema;
-use crate::dto::json_lists::{WriteJson, write_members};
+use crate::dto::json_lists::WriteJson;
 use crate::dto::secret_text::SecretText;
 
 /// Name of the editor's exposed URL.
 const VSCODE: &str = "VSCODE";
 
 /// A sandbox.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = SandboxInfo)]
 pub struct SandboxDto {
     #[schema(value_type = String)]
@@ -87,24 +87,6 @@ impl SandboxDto {
             created_at: sandbox.created_at,
             status_detail: sandbox.status_detail,
         }
-    }
-}
-
-impl WriteJson for SandboxDto {
-    fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        write_members!(
-            out,
-            "id": &self.id,
-            "created_by_user_id": &self.created_by_user_id,
-            "sandbox_spec_id": &self.sandbox_spec_id,
-            "status": &self.status,
-            "session_api_key": &self.session_api_key,
-            "exposed_urls": &self.exposed_urls,
-            "created_at": &self.created_at,
-            "status_detail": &self.status_detail,
-        );
-        out.push(b'}');
-        Ok(())
     }
 }
 

@@ -116,7 +116,9 @@ impl LegacyConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let status = LegacyStatus::of(sandbox_status);
-        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let url = sandbox
+            .as_ref()
+            .and_then(|sandbox| addresses.agent_server(sandbox));
         let id = conversation.id;
         Self {
             conversation_id: id,

@@ -58,10 +58,10 @@ impl DocumentPart {
         for rule in &field.rules {
             match rule {
                 FieldRule::Length(bounds) if field.is_list() => {
-                    push_bounds(&mut entries, bounds, "min_items", "max_items")
+                    push_bounds(&mut entries, bounds, "min_items", "max_items");
                 }
                 FieldRule::Length(bounds) => {
-                    push_bounds(&mut entries, bounds, "min_length", "max_length")
+                    push_bounds(&mut entries, bounds, "min_length", "max_length");
                 }
                 FieldRule::Range(bounds) => push_bounds(&mut entries, bounds, "minimum", "maximum"),
                 FieldRule::Custom(_) => {}

@@ -20,9 +20,9 @@ use syn::parse_macro_input;
 /// * `body` also derives `utoipa::ToSchema`, `query` also derives `utoipa::IntoParams`. The bounds and defaults below become
 ///   their attributes; `#[schema(…)]` and `#[param(…)]` add the rest.
 /// * `deny_unknown_fields` refuses members that the struct does not have. Otherwise they are ignored.
-/// * `sensitive` marks a model whose members are secret although their types are not. Other models are sensitive exactly if a
-///   member's type is.
 /// * `shorthand = "url"` accepts a text, which stands for an object with this member.
+///
+/// A model is sensitive exactly if the type of a member is.
 ///
 /// Members are read, and their errors listed, in the order of the fields. `Option<T>` may be absent or null. `Patch<T>`
 /// distinguishes both. Other members are required, except with `default`.
@@ -46,7 +46,7 @@ pub fn model(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as syn::Item);
     let expanded = model::expand(&arguments, item);
     expanded
-        .unwrap_or_else(|error| error.into_compile_error())
+        .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }
 
@@ -59,7 +59,7 @@ pub fn choice(item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as syn::DeriveInput);
     let expanded = choice::expand(&item);
     expanded
-        .unwrap_or_else(|error| error.into_compile_error())
+        .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }
 
@@ -71,6 +71,6 @@ pub fn write_json(item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as syn::DeriveInput);
     let expanded = write_json::expand(&item);
     expanded
-        .unwrap_or_else(|error| error.into_compile_error())
+        .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }

@@ -14,7 +14,6 @@ use crate::field::ModelField;
 pub(crate) struct ModelArguments {
     part: Option<DocumentPart>,
     denies_unknown: bool,
-    is_sensitive: bool,
     shorthand: Option<LitStr>,
 }
 
@@ -34,11 +33,9 @@ impl ModelArguments {
             Some("body") => self.part = Some(DocumentPart::Body),
             Some("query") => self.part = Some(DocumentPart::Query),
             Some("deny_unknown_fields") => self.denies_unknown = true,
-            Some("sensitive") => self.is_sensitive = true,
             Some("shorthand") => self.shorthand = Some(meta.value()?.parse()?),
             _ => {
-                let known =
-                    "expected `body`, `query`, `deny_unknown_fields`, `sensitive` or `shorthand`";
+                let known = "expected `body`, `query`, `deny_unknown_fields` or `shorthand`";
                 return Err(meta.error(known));
             }
         }
@@ -61,6 +58,10 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
     let mut fields = Vec::new();
     for field in &mut named.named {
         let read = ModelField::take(field)?;
+        if read.is_flat && arguments.part == Some(DocumentPart::Body) {
+            let refusal = "a body lists its members itself: the document would nest them";
+            return Err(Error::new_spanned(field, refusal));
+        }
         let description = arguments
             .part
             .and_then(|part| part.describe(&read, &field.attrs));
@@ -68,13 +69,36 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
         fields.push(read);
     }
     add_derives(arguments, &mut item.attrs);
+    let reader = decode_fields(&item, &fields);
+    let decoder = decoder(arguments, &item, &fields);
+    Ok(quote!(#item #reader #decoder))
+}
+
+/// The implementation of `DecodeFields`.
+fn decode_fields(item: &ItemStruct, fields: &[ModelField]) -> TokenStream {
     let name = &item.ident;
     let (impl_generics, type_generics, where_clause) = item.generics.split_for_impl();
-    let is_sensitive = arguments.is_sensitive;
-    let sensitivities = fields.iter().map(ModelField::sensitivity);
     let readers = fields.iter().map(ModelField::reader);
     let names = fields.iter().map(|field| &field.name);
     let variables = fields.iter().map(ModelField::variable);
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::http_api::decode::DecodeFields for #name #type_generics #where_clause {
+            fn decode_fields<Model: ::http_api::decode::Decode>(
+                object: &mut ::http_api::decode::Object<'_, Model>,
+            ) -> ::core::option::Option<Self> {
+                #(#readers)*
+                ::core::option::Option::Some(Self { #(#names: #variables?,)* })
+            }
+        }
+    }
+}
+
+/// The implementation of `Decode`.
+fn decoder(arguments: &ModelArguments, item: &ItemStruct, fields: &[ModelField]) -> TokenStream {
+    let name = &item.ident;
+    let (impl_generics, type_generics, where_clause) = item.generics.split_for_impl();
+    let sensitivities = fields.iter().map(ModelField::sensitivity);
     let shorthand = arguments.shorthand.as_ref().map(|key| {
         quote! {
             if value.is_string() {
@@ -86,22 +110,10 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
     let forbid_extra = arguments
         .denies_unknown
         .then(|| quote!(object.forbid_extra();));
-    Ok(quote! {
-        #item
-
-        #[automatically_derived]
-        impl #impl_generics ::http_api::decode::DecodeFields for #name #type_generics #where_clause {
-            fn decode_fields<Model: ::http_api::decode::Decode>(
-                object: &mut ::http_api::decode::Object<'_, Model>,
-            ) -> ::core::option::Option<Self> {
-                #(#readers)*
-                ::core::option::Option::Some(Self { #(#names: #variables?,)* })
-            }
-        }
-
+    quote! {
         #[automatically_derived]
         impl #impl_generics ::http_api::decode::Decode for #name #type_generics #where_clause {
-            const SENSITIVE: bool = #is_sensitive #(|| #sensitivities)*;
+            const SENSITIVE: bool = false #(|| #sensitivities)*;
 
             fn decode(
                 value: &::serde_json::Value,
@@ -115,10 +127,14 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
                 decoded
             }
         }
-    })
+    }
 }
 
 fn expand_union(arguments: &ModelArguments, mut item: ItemEnum) -> Result<TokenStream> {
+    if arguments.denies_unknown || arguments.shorthand.is_some() {
+        let refusal = "an enum only takes `body`: the models of its variants say the rest";
+        return Err(Error::new_spanned(item, refusal));
+    }
     add_derives(arguments, &mut item.attrs);
     let types = item
         .variants
@@ -126,7 +142,6 @@ fn expand_union(arguments: &ModelArguments, mut item: ItemEnum) -> Result<TokenS
         .map(alternative)
         .collect::<Result<Vec<_>>>()?;
     let name = &item.ident;
-    let is_sensitive = arguments.is_sensitive;
     let variants: Vec<_> = item.variants.iter().map(|variant| &variant.ident).collect();
     let labels = variants.iter().map(ToString::to_string);
     Ok(quote! {
@@ -134,7 +149,7 @@ fn expand_union(arguments: &ModelArguments, mut item: ItemEnum) -> Result<TokenS
 
         #[automatically_derived]
         impl ::http_api::decode::Decode for #name {
-            const SENSITIVE: bool = #is_sensitive #(|| <#types as ::http_api::decode::Decode>::SENSITIVE)*;
+            const SENSITIVE: bool = false #(|| <#types as ::http_api::decode::Decode>::SENSITIVE)*;
 
             fn decode(
                 value: &::serde_json::Value,

@@ -104,7 +104,7 @@ impl Addresses {
         let rests = self
             .prefixes
             .iter()
-            .filter_map(|it| path.strip_prefix(it.as_str()));
+            .filter_map(|prefix| path.strip_prefix(prefix.as_str()));
         let mut rests = rests.filter(|rest| rest.is_empty() || rest.starts_with('/'));
         rests
             .next()

@@ -128,14 +128,18 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     let pattern = req.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no route)");
     let kept = req.extensions();
-    let id = kept.get::<AuditContext>().and_then(|it| it.id.as_ref());
-    let id = id.and_then(|it| it.to_str().map(str::to_owned).ok());
+    let id = kept
+        .get::<AuditContext>()
+        .and_then(|context| context.id.as_ref());
+    let id = id.and_then(|value| value.to_str().map(str::to_owned).ok());
     drop(kept);
     administration::Origin {
         actor,
         key,
         action: sanitize_text(&format!("{} {pattern}", req.method())),
-        source: ClientAddress::of(req).address.map(|it| it.to_string()),
+        source: ClientAddress::of(req)
+            .address
+            .map(|address| address.to_string()),
         request_id: id,
         status: None,
     }
@@ -146,7 +150,7 @@ pub(crate) fn actor_of(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     let found = req
         .extensions()
         .get::<AuditContext>()
-        .and_then(|it| it.who.clone());
+        .and_then(|context| context.who.clone());
     found.unwrap_or((AuditActor::Unknown, None))
 }
 
@@ -168,7 +172,7 @@ fn is_audited(
     match actor {
         None | Some(AuditActor::Unknown) => status == StatusCode::UNAUTHORIZED,
         Some(AuditActor::Sandbox(_)) => {
-            pattern().is_some_and(|it| AUDITED_SANDBOX_ROUTES.contains(&it.as_str()))
+            pattern().is_some_and(|route| AUDITED_SANDBOX_ROUTES.contains(&route.as_str()))
         }
         Some(_) => !method.is_safe() || status == StatusCode::FORBIDDEN,
     }
@@ -177,7 +181,9 @@ fn is_audited(
 /// Whether this request is audited if its response has this status.
 fn is_audit_required(req: &HttpRequest, status: StatusCode) -> bool {
     let known = req.extensions();
-    let who = known.get::<AuditContext>().and_then(|it| it.who.as_ref());
+    let who = known
+        .get::<AuditContext>()
+        .and_then(|context| context.who.as_ref());
     let actor = who.map(|(actor, _)| actor);
     is_audited(req.method(), || req.match_pattern(), actor, status)
 }
@@ -252,7 +258,7 @@ pub(crate) fn record<B>(response: &ServiceResponse<B>) {
         .get::<CreatedResource>()
         .cloned();
     let (object, detail) = audit_objects(req);
-    let object = object.or_else(|| made.map(|it| sanitize_text(&it.0)));
+    let object = object.or_else(|| made.map(|created| sanitize_text(&created.0)));
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());
     app.audit.record(origin, object, detail);

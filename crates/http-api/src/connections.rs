@@ -219,7 +219,7 @@ impl ConnectionTable {
                 .limits
                 .trusted_proxies
                 .iter()
-                .any(|it| it.contains(address));
+                .any(|network| network.contains(address));
         (self.limits.max_per_address > 0 && !is_shared).then(|| client_network(address))
     }
 }
@@ -232,8 +232,8 @@ impl OpenConnections {
         limits: &ConnectionLimits,
         address: Option<IpAddr>,
     ) -> (u64, Option<&'static str>) {
-        let per_address = address.and_then(|it| self.per_address.get(&it));
-        if per_address.is_some_and(|it| *it >= limits.max_per_address) {
+        let per_address = address.and_then(|address| self.per_address.get(&address));
+        if per_address.is_some_and(|count| *count >= limits.max_per_address) {
             let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
             return (CLOSED, Some(why));
         }

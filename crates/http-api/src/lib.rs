@@ -5,35 +5,35 @@
 //!
 //! # Adding an endpoint
 //!
-//! 1. Add the input type in `dto/<subject>/<resource>.rs` (or beside the handler when it is small). Implement
-//!    [`decode::Decode`] with [`decode::Object`]. Read members in the order in which errors should be listed, and unwrap them
-//!    at the end.
+//! 1. Add the request type in `dto/<subject>/<resource>.rs` (or beside the handler when it is small). [`decode::model`] makes
+//!    its decoder and its part of the document. Declare the fields in the order in which errors should be listed.
 //!
 //! ```
-//! use http_api::decode::{Decode, FieldErrors, Object, Path, characters};
-//! # use serde_json::{Value, json};
+//! use http_api::decode::{Patch, Path, decode, model};
+//! # use serde_json::json;
 //!
-//! struct Rename { title: String, public: Option<bool> }
-//!
-//! impl Decode for Rename {
-//!     // const SENSITIVE: bool = true;   // required as soon as a member is a secret; it does not compile without
-//!     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-//!         let mut object = Object::<Self>::open(value, at, errors)?;
-//!         let title = object.required::<String>("title");
-//!         object.rule("title", title.as_ref(), characters(1..=200));
-//!         let public = object.optional::<bool>("public");
-//!         Some(Self { title: title?, public: public? })
-//!     }
+//! /// A change of a conversation.
+//! #[model]                 // #[model(body)] for the document, #[model(query)] for query parameters
+//! struct Rename {
+//!     #[validate(length(min = 1, max = 200))]
+//!     title: String,
+//!     public: Option<bool>,                   // may be absent or null
+//!     branch: Patch<String>,                  // absent keeps, null clears
+//!     #[decode(default = 100)]
+//!     #[validate(range(min = 1, max = 1000))]
+//!     limit: i64,
 //! }
-//! # let errors = http_api::decode::decode::<Rename>(&json!({"public": 7}), &Path::body(false)).err().unwrap();
-//! # assert_eq!(errors.len(), 2);
+//! # let body = json!({"public": 7, "limit": 0});
+//! # let errors = decode::<Rename>(&body, &Path::body(false)).err().unwrap();
+//! # assert_eq!(errors.len(), 3);
+//! # let Rename { title, public, branch, limit } = decode(&json!({"title": "a"}), &Path::body(false)).ok().unwrap();
+//! # assert_eq!((title.as_str(), public, branch, limit), ("a", None, Patch::Keep, 100));
 //! ```
 //!
-//!    Also available: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
-//!    (domain newtypes; the error's text becomes a `value_error`) and `forbid_extra()`. Rules are `items(1..)`,
-//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<FieldError>`. [`decode::Choice`] reads closed sets of
-//!    words, [`decode::union`] alternatives, [`decode::Sensitive`] and `SecretString` secrets, [`decode::JsonObject`] documents
-//!    that are passed on unread. `object.page(PageLimit::MAX)` reads `page_id` and `limit`.
+//!    A model with a `SecretString`, a [`decode::Sensitive`] or a [`decode::JsonObject`] is sensitive by itself: no error
+//!    quotes its members. The derive [`Choice`](derive@decode::Choice) declares a closed set of words, a `model` of an enum
+//!    alternatives. `#[decode(flatten)]` with [`dto::page::PageQuery`] reads `page_id` and `limit`. The rest is in
+//!    [`decode::model`]. Only what no attribute can say implements [`decode::Decode`] by hand, and says why.
 //!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
 //! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::ApiCall`], one call of the
 //!    application, one conversion.
@@ -43,7 +43,7 @@
 //! #[utoipa::path(
 //!     tag = "Conversations",
 //!     params(("conversation_id" = Uuid, Path)),
-//!     request_body = RenameBody,          // a ToSchema type; bounds repeated with #[schema(min_length = 1, …)]
+//!     request_body = Rename,
 //!     responses((status = 200, body = ConversationDto), (status = 409, body = Detail)),
 //! )]
 //! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
@@ -68,6 +68,9 @@
 //!    body are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error shape,
 //!    `security(("ApiKey" = []))` a route for sandbox keys.
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
+
+// The macros of `decode` name this crate, so that they also work in its examples.
+extern crate self as http_api;
 
 mod access_recheck;
 mod addresses;

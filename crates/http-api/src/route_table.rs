@@ -47,7 +47,9 @@ impl RouteRegistry for RouteList {
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
     {
-        let methods = F::methods().into_iter().map(|it| name_of(&it).to_owned());
+        let methods = F::methods()
+            .into_iter()
+            .map(|method| name_of(&method).to_owned());
         self.0.entry(F::path()).or_default().extend(methods);
         self
     }

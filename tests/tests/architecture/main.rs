@@ -32,6 +32,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Knows the service only by HTTP.
     ("client", &[]),
     ("telemetry", &[]),
+    // It knows the syntax of Rust.
+    ("http-api-derive", &[]),
     (
         "http-api",
         &[
@@ -39,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "application",
             "endpoint-guard",
             "gateway",
+            "http-api-derive",
             "web-console",
         ],
     ),

@@ -13,12 +13,23 @@ pub enum ChoiceKind {
     Literal,
 }
 
-/// A type whose values are a closed set of words, in the order in which the error lists them.
+/// A type whose values are a closed set of words (the derive of this name declares one), in the order in which the error lists them.
 pub trait Choice: Copy + 'static {
     /// Enumeration or literal.
     const KIND: ChoiceKind = ChoiceKind::Enum;
     /// The words, case-sensitive, and their values.
     const CHOICES: &'static [(&'static str, Self)];
+
+    /// The word of this value.
+    fn word(self) -> &'static str
+    where
+        Self: PartialEq,
+    {
+        let mut choices = Self::CHOICES.iter();
+        choices
+            .find(|(_, choice)| *choice == self)
+            .map_or("", |(word, _)| word)
+    }
 }
 
 impl<T: Choice> Decode for T {

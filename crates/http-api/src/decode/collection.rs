@@ -111,6 +111,17 @@ impl Decode for Value {
     }
 }
 
+/// An object that is passed on unread. Errors may quote it; see [`JsonObject`].
+impl Decode for Map<String, Value> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        if let Value::Object(map) = value {
+            return Some(map.clone());
+        }
+        errors.push(at, FieldError::dict_type(), value);
+        None
+    }
+}
+
 /// An object that is passed on unread (settings, agent documents). It may contain secrets, so errors never quote it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JsonObject(pub Map<String, Value>);

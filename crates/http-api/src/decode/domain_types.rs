@@ -3,16 +3,17 @@
 use std::ops::Bound;
 
 use chrono::{DateTime, Utc};
+use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::conversation::{GitProvider, Trigger};
-use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId};
-use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId, UserId};
+use domain::page::{PageLimit, PageToken};
 use domain::start_task::AgentType;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::scalar::SaturatedInt;
-use super::{Choice, Decode, FieldError, FieldErrors, Object, Path, bounds};
+use super::{Choice, Decode, FieldError, FieldErrors, Path, Rule as _, bounds};
 
 macro_rules! uuid_ids {
     ($($id:ident),*) => {$(
@@ -38,7 +39,7 @@ macro_rules! text_ids {
     )*};
 }
 
-text_ids!(EventId, SandboxId, SpecId);
+text_ids!(EventId, SandboxId, SpecId, UserId);
 
 macro_rules! words {
     ($($words:ident),*) => {$(
@@ -56,29 +57,30 @@ impl Decode for Timestamp {
     }
 }
 
-impl<Model: Decode> Object<'_, Model> {
-    /// Any integer; beyond 64 bits, the nearest one. Legacy routes use it for page lengths and numbers.
-    pub fn integer(&mut self, key: &'static str, usual: i64) -> Option<i64> {
-        let integer = self.default(key, || SaturatedInt(usual));
-        integer.map(|SaturatedInt(integer)| integer)
+impl Decode for AuditActor {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let text = String::decode(value, at, errors)?;
+        let parsed = text.parse::<Self>();
+        let parsed = parsed.map_err(|error| errors.push(at, FieldError::value_error(error), value));
+        parsed.ok()
     }
+}
 
-    /// `page_id` and `limit` (1 to 100) of a search; `usual` is the default limit.
-    pub fn page(&mut self, usual: PageLimit) -> Option<PageRequest> {
-        let after = self.optional::<String>("page_id");
-        let limit = self.default("limit", || {
-            SaturatedInt(i64::try_from(usual.get()).unwrap_or(100))
-        });
-        let limit = limit.map(|SaturatedInt(limit)| limit);
-        self.rule(
-            "limit",
-            limit.as_ref(),
-            bounds((Bound::Excluded(0), Bound::Included(100))),
-        );
-        let limit = limit.and_then(PageLimit::new);
-        Some(PageRequest {
-            after: after?.map(PageToken),
-            limit: limit?,
-        })
+impl Decode for PageToken {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        String::decode(value, at, errors).map(Self)
+    }
+}
+
+/// 1 to 100.
+impl Decode for PageLimit {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let SaturatedInt(limit) = SaturatedInt::decode(value, at, errors)?;
+        // `gt` and `le`, as in the reference.
+        let range = (Bound::Excluded(0), Bound::Included(100));
+        if let Some(fault) = bounds(range).check(&limit) {
+            errors.push(at, fault, value);
+        }
+        Self::new(limit)
     }
 }

@@ -1,12 +1,12 @@
 //! Decodes JSON, query and path parameters into input types. Reports **all** errors at once, with `FastAPI`'s texts.
 //!
-//! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`Object`] reads a model member by member,
-//! [`Choice`] a closed set of words, [`union()`] alternatives. `serde` is not used for input because it stops at the first
-//! error.
+//! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`model`] generates the decoder of a
+//! struct or of alternatives, and the derive [`Choice`](derive@Choice) that of a closed set of words. `serde` is not used for
+//! input because it stops at the first error.
 //!
-//! **Secrets.** A type that is or contains a secret declares `const SENSITIVE: bool = true`. A model without it that reads a
-//! sensitive member does not compile. No error quotes a sensitive value, the object around it, or an unknown member of that
-//! object.
+//! **Secrets.** A type that is or contains a secret has `SENSITIVE = true`. [`model`] derives it from the members. A
+//! hand-written model without it that reads a sensitive member does not compile. No error quotes a sensitive value, the object
+//! around it, or an unknown member of that object.
 //!
 //! Knows the wire's error vocabulary. Knows nothing of HTTP, routes or the meaning of values.
 
@@ -32,11 +32,14 @@ use serde_json::Value;
 
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
+pub use domain::patch::Patch;
 pub use errors::{FieldError, FieldErrors, Flavour};
+pub use http_api_derive::{Choice, model};
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;
-pub use rules::{Rule, bounds, characters, items, pattern};
+pub use rules::{Rule, bounds, characters, items, pattern, refusal};
+pub use scalar::SaturatedInt;
 pub use secret::Sensitive;
 pub use union::{UnionArm, union};
 
@@ -54,6 +57,12 @@ pub trait Decode: Sized {
     fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Self::decode(&value, at, errors)
     }
+}
+
+/// The members of a model, which another model can contain (`#[decode(flatten)]`). [`model`] implements it.
+pub trait DecodeFields: Decode {
+    /// Reads the members of an object that is part of `Model`.
+    fn decode_fields<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self>;
 }
 
 /// Decodes a whole value. `Err` contains at least one error.

@@ -3,10 +3,9 @@
 use std::fmt::Display;
 use std::marker::PhantomData;
 
-use domain::patch::Patch;
 use serde_json::{Map, Value};
 
-use super::{Decode, FieldError, FieldErrors, Path, Rule};
+use super::{Decode, FieldError, FieldErrors, Patch, Path, Rule};
 
 /// A model that is being read. `Model` is the type that it becomes: if a member is sensitive, so must be the model,
 /// or it does not compile.
@@ -39,26 +38,8 @@ pub struct Object<'a, Model> {
 impl<'a, Model: Decode> Object<'a, Model> {
     /// Opens an object; adds `model_attributes_type` if the value is not one.
     pub fn open(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
-        Self::open_or(value, at, errors, FieldError::model_attributes_type)
-    }
-
-    /// Opens an object that the reference declares as a free map; adds `dict_type` if the value is not one.
-    pub fn open_dict(
-        value: &'a Value,
-        at: &'a Path<'a>,
-        errors: &'a mut FieldErrors,
-    ) -> Option<Self> {
-        Self::open_or(value, at, errors, FieldError::dict_type)
-    }
-
-    fn open_or(
-        value: &'a Value,
-        at: &'a Path<'a>,
-        errors: &'a mut FieldErrors,
-        fault: fn() -> FieldError,
-    ) -> Option<Self> {
         let Value::Object(map) = value else {
-            errors.push(at, fault(), value);
+            errors.push(at, FieldError::model_attributes_type(), value);
             return None;
         };
         Some(Self {
@@ -110,6 +91,18 @@ impl<'a, Model: Decode> Object<'a, Model> {
     pub fn optional<T: Decode>(&mut self, key: &'static str) -> Option<Option<T>> {
         match self.find::<T>(key) {
             Some(value) => self.read(key, value),
+            None => Some(None),
+        }
+    }
+
+    /// A member that may be absent, but not `null`.
+    #[expect(
+        clippy::option_option,
+        reason = "the readers' convention: `None` is an error"
+    )]
+    pub fn not_null<T: Decode>(&mut self, key: &'static str) -> Option<Option<T>> {
+        match self.find::<T>(key) {
+            Some(value) => self.read(key, value).map(Some),
             None => Some(None),
         }
     }
@@ -186,11 +179,6 @@ impl<'a, Model: Decode> Object<'a, Model> {
     /// Adds an error of the member `key`, for rules over several members.
     pub fn add_error(&mut self, key: &'static str, fault: FieldError) {
         self.push_error(key, fault);
-    }
-
-    /// Whether the member is present (`null` counts).
-    pub fn has(&self, key: &str) -> bool {
-        self.map.contains_key(key)
     }
 
     /// Refuses all members that were not read. Without this call they are ignored.

@@ -21,6 +21,11 @@ impl<T: ?Sized, F: Fn(&T) -> Option<FieldError>> Rule<T> for F {
     }
 }
 
+/// The error of a failed check, whose text must not quote a secret.
+pub fn refusal<E: std::fmt::Display>(checked: Result<(), E>) -> Option<FieldError> {
+    checked.err().map(FieldError::value_error)
+}
+
 /// Inclusive bounds of a length.
 #[derive(Debug, Clone, Copy)]
 struct LengthRange {

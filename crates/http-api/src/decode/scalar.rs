@@ -71,8 +71,9 @@ impl Decode for i64 {
     }
 }
 
-/// An integer for fields with bounds: beyond 64 bits it saturates, and the bounds refuse it.
-pub(super) struct SaturatedInt(pub i64);
+/// An integer for members with bounds: beyond 64 bits it is the nearest one, which the bounds refuse or cut.
+#[derive(Debug, Clone, Copy)]
+pub struct SaturatedInt(pub i64);
 
 impl Decode for SaturatedInt {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {

@@ -5,17 +5,14 @@ use domain::git::{
     GitBranch, GitPage, GitPageRequest, GitRepository, GitUser, OwnerType, RepositoryQuery,
     RepositorySort, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
-use domain::page::{PageLimit, PageRequest};
+use domain::page::PageRequest;
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::PageDto;
 use super::enums::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
-use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
-
-/// Default number of branches or tasks on a page.
-const DEFAULT_PAGE_SIZE: i64 = 30;
+use super::page::{PageQuery, ShortPageQuery};
+use crate::decode::{Choice, model};
 
 /// A repository.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -172,92 +169,46 @@ const fn sort(by: RepositorySortKey, descending: bool) -> RepositorySort {
     RepositorySort { by, descending }
 }
 
-fn git_page(page: PageRequest) -> GitPageRequest {
+/// The page at a provider.
+pub fn git_page(page: impl Into<PageRequest>) -> GitPageRequest {
+    let page = page.into();
     GitPageRequest {
         after: page.after.map(|token| token.0),
         limit: page.limit.get(),
     }
 }
 
-fn default_limit() -> PageLimit {
-    PageLimit::new(DEFAULT_PAGE_SIZE).unwrap_or_default()
-}
-
-/// The page, for the document.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "only described; what is read are the models below"
-)]
-pub struct GitPageParams {
-    /// `next_page_id` of the previous page.
-    #[param(required = false)]
-    page_id: String,
-    /// Maximum number of items on the page.
-    #[param(required = false, minimum = 1, maximum = 100, default = 100)]
-    limit: i64,
-}
-
-/// The page of a list that is usually short, for the document.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "only described; what is read are the models below"
-)]
-pub struct GitShortPageParams {
-    /// `next_page_id` of the previous page.
-    #[param(required = false)]
-    page_id: String,
-    /// Maximum number of items on the page.
-    #[param(required = false, minimum = 1, maximum = 100, default = 30)]
-    limit: i64,
-}
-
 /// `provider` and a page.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct InstallationsQuery {
     /// The git provider.
     #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// The page.
-    #[param(ignore)]
-    pub page: GitPageRequest,
-}
-
-impl Decode for InstallationsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let provider = object.required("provider");
-        let page = object.page(PageLimit::MAX).map(git_page);
-        Some(Self {
-            provider: provider?,
-            page: page?,
-        })
-    }
+    #[decode(flatten)]
+    pub page: PageQuery,
 }
 
 /// The query for repositories.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct RepositoriesQuery {
     /// The git provider.
     #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// Words, `owner/words` or the URL of a repository. Without it, repositories that the token can read.
-    #[param(rename = "query", value_type = String, required = false)]
+    #[decode(rename = "query")]
     text: Option<String>,
     /// Only repositories of this installation, workspace, project or organization.
-    #[param(rename = "installation_id", value_type = String, required = false)]
+    #[decode(rename = "installation_id")]
     installation: Option<String>,
     /// The page.
-    #[param(ignore)]
-    pub page: GitPageRequest,
+    #[decode(flatten)]
+    pub page: PageQuery,
     /// Order; only for searches.
+    #[decode(rename = "sort_order")]
     #[param(
-        rename = "sort_order",
         value_type = String,
         required = false,
         pattern = "^(stars-desc|stars-asc|forks-desc|forks-asc|updated-desc|updated-asc)$"
@@ -276,27 +227,9 @@ impl RepositoriesQuery {
     }
 }
 
-impl Decode for RepositoriesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let provider = object.required("provider");
-        let text = object.optional("query");
-        let installation = object.optional("installation_id");
-        let page = object.page(PageLimit::MAX).map(git_page);
-        let sort = object.optional("sort_order");
-        Some(Self {
-            provider: provider?,
-            text: text?,
-            installation: installation?,
-            page: page?,
-            sort: sort?,
-        })
-    }
-}
-
 /// The query for branches.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct BranchesQuery {
     /// The git provider.
     #[param(value_type = GitProviderSchema)]
@@ -304,38 +237,9 @@ pub struct BranchesQuery {
     /// `owner/name`.
     pub repository: String,
     /// A part of the branch name; empty for all branches.
-    #[param(rename = "query")]
+    #[decode(rename = "query")]
     pub text: String,
     /// The page.
-    #[param(ignore)]
-    pub page: GitPageRequest,
-}
-
-impl Decode for BranchesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let provider = object.required("provider");
-        let repository = object.required("repository");
-        let text = object.required("query");
-        let page = object.page(default_limit()).map(git_page);
-        Some(Self {
-            provider: provider?,
-            repository: repository?,
-            text: text?,
-            page: page?,
-        })
-    }
-}
-
-/// A page of tasks.
-#[derive(Debug, Clone)]
-pub struct SuggestedTasksQuery(pub GitPageRequest);
-
-impl Decode for SuggestedTasksQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object
-            .page(default_limit())
-            .map(|page| Self(git_page(page)))
-    }
+    #[decode(flatten)]
+    pub page: ShortPageQuery,
 }

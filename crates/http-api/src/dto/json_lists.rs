@@ -1,10 +1,12 @@
 //! Serializes long lists directly into one buffer, item by item.
 //!
 //! serde checks every character of every member name for escapes. For items with forty members this costs as much as the
-//! values. Types of long lists therefore write their own names (`write_members!`).
+//! values. The derive [`WriteJson`](derive@WriteJson) therefore writes
+//! them as they are.
 
 use actix_web::{HttpResponse, ResponseError as _};
 use domain::page::Page;
+pub use http_api_derive::WriteJson;
 use serde::Serialize;
 
 use crate::dto::timestamped;
@@ -18,21 +20,6 @@ pub trait WriteJson: Serialize {
     /// Appends the value to a document.
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
 }
-
-/// Writes an object without its closing brace: names literally, values by serde. `to out` adds members to an object that has
-/// some.
-macro_rules! write_members {
-    ($out:ident, $first:literal: $value:expr, $($name:literal: $next:expr),* $(,)?) => {{
-        $out.extend_from_slice(concat!("{\"", $first, "\":").as_bytes());
-        serde_json::to_writer(&mut *$out, $value)?;
-        write_members!(to $out, $($name: $next),*);
-    }};
-    (to $out:ident, $($name:literal: $value:expr),* $(,)?) => {{$(
-        $out.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
-        serde_json::to_writer(&mut *$out, $value)?;
-    )*}};
-}
-pub(crate) use write_members;
 
 /// The response with a page of items ([`PageDto`](crate::dto::PageDto)).
 pub fn page_response<D, T: WriteJson>(page: Page<D>, convert: impl Fn(D) -> T) -> HttpResponse {
@@ -82,18 +69,10 @@ mod tests {
     use super::*;
     use crate::dto::PageDto;
 
-    #[derive(Serialize)]
+    #[derive(Serialize, WriteJson)]
     struct Pair {
         one: u8,
         two: Option<String>,
-    }
-
-    impl WriteJson for Pair {
-        fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-            write_members!(out, "one": &self.one, "two": &self.two);
-            out.push(b'}');
-            Ok(())
-        }
     }
 
     #[test]

@@ -69,10 +69,6 @@ impl Message {
     }
 }
 
-/// Longest title of a conversation. Clients of the reference are known to send long ones; lists must stay short.
-pub const MAX_TITLE_CHARS: u64 = 20_000;
-/// Longest name of a model, or of an agent profile.
-pub const MAX_NAME_CHARS: u64 = 1_000;
 /// Largest sum of documents in the response to a batch read, in bytes.
 pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
 /// Documents that a batch read loads at a time: this many of the largest ones fit into memory.

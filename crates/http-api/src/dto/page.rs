@@ -1,43 +1,40 @@
-//! The query of searches with only a page.
+//! The page of a search, as query parameters.
 
 use domain::page::{PageLimit, PageRequest, PageToken};
-use utoipa::IntoParams;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::model;
 
-/// `page_id` and `limit`.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct PageQuery {
-    /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
-    pub page_id: Option<PageToken>,
-    /// Maximum number of items on the page.
-    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
-    pub limit: PageLimit,
-}
-
-impl Decode for PageQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object.page(PageLimit::MAX).map(Self::from)
-    }
-}
-
-impl From<PageRequest> for PageQuery {
-    fn from(page: PageRequest) -> Self {
-        Self {
-            page_id: page.after,
-            limit: page.limit,
+macro_rules! page_queries {
+    ($($(#[$doc:meta])* $name:ident: $limit:literal;)*) => {$(
+        $(#[$doc])*
+        #[model(query)]
+        #[derive(Debug, Clone)]
+        pub struct $name {
+            /// `next_page_id` of the previous page.
+            #[param(value_type = String, required = false)]
+            pub page_id: Option<PageToken>,
+            /// Maximum number of items on the page.
+            #[decode(default = PageLimit::new($limit).unwrap_or_default())]
+            #[param(value_type = i64, minimum = 1, maximum = 100, default = $limit)]
+            pub limit: PageLimit,
         }
-    }
+
+        impl From<$name> for PageRequest {
+            fn from(query: $name) -> Self {
+                Self {
+                    after: query.page_id,
+                    limit: query.limit,
+                }
+            }
+        }
+    )*};
 }
 
-impl From<PageQuery> for PageRequest {
-    fn from(query: PageQuery) -> Self {
-        Self {
-            after: query.page_id,
-            limit: query.limit,
-        }
-    }
+page_queries! {
+    /// `page_id` and `limit`, usually the maximum.
+    PageQuery: 100;
+    /// The page of names of models and providers.
+    CataloguePageQuery: 50;
+    /// The page of a list that is usually short.
+    ShortPageQuery: 30;
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::body::{decode_body, is_json, read};
 use super::parse_budget::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path};
+use crate::decode::{FieldError, FieldErrors, Flavour, Path, Sensitive};
 use crate::problem::Problem;
 
 /// Events taken from one batch; agent servers send at most a few hundred.
@@ -25,16 +25,8 @@ const MAX_EXPLAINED_BATCH_BYTES: usize = 64 * 1024;
 /// Memory of the events in one chunk, unless a single event takes more.
 const MAX_CHUNK_WEIGHT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Decodes a batch only to report its errors. The content may be secret: tools print anything.
-struct UnquotedBatch;
-
-impl Decode for UnquotedBatch {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        Vec::<Value>::decode(value, at, errors).map(|_| Self)
-    }
-}
+/// A batch that is decoded only to report its errors. The content may be secret: tools print anything.
+type UnquotedBatch = Sensitive<Vec<Value>>;
 
 /// A received batch of events that is not parsed yet.
 #[derive(Debug)]

@@ -87,8 +87,8 @@ fn address_of(req: &HttpRequest, attempt: KeyPurpose) -> Option<IpAddr> {
     let client = extensions.get::<ClientAddress>()?;
     // Sandboxes that are processes on this machine share its address: one with a wrong key must not block the first report of
     // another.
-    let is_here =
-        client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
+    let is_here = client.address.is_some_and(|address| address.is_loopback())
+        && !client.has_untrusted_headers;
     client
         .address
         .filter(|_| !(is_here && attempt == KeyPurpose::Report))

@@ -27,7 +27,7 @@ pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderVa
             "x-forwarded-for",
             client
                 .address
-                .map(|it| HeaderValue::try_from(it.to_string())),
+                .map(|value| HeaderValue::try_from(value.to_string())),
         ),
         (
             "x-forwarded-proto",

@@ -171,12 +171,12 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     }
     let values = headers
         .get_all(CACHE_CONTROL)
-        .filter_map(|it| it.to_str().ok());
-    let words = values.flat_map(|it| it.split(',')).map(str::trim);
+        .filter_map(|value| value.to_str().ok());
+    let words = values.flat_map(|value| value.split(',')).map(str::trim);
     let is_for_others = |word: &&str| {
         let name = word.split('=').next().unwrap_or_default().trim();
         let others = ["public", "private", "s-maxage", "proxy-revalidate"];
-        others.iter().any(|it| name.eq_ignore_ascii_case(it))
+        others.iter().any(|other| name.eq_ignore_ascii_case(other))
     };
     let mut words: Vec<&str> = words
         .filter(|word| !word.is_empty() && !is_for_others(word))
@@ -377,7 +377,7 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     for (key, is_of_header) in sent {
         let Some(key) = key else { continue };
         let text = key.expose_secret();
-        let is_known = keys.iter().any(|it| it.expose_secret() == text);
+        let is_known = keys.iter().any(|key| key.expose_secret() == text);
         if !is_known && !text.is_empty() && text.len() <= MAX_KEY_BYTES {
             keys.push(key);
             of_headers += usize::from(is_of_header);

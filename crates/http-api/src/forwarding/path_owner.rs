@@ -98,7 +98,9 @@ impl PathOwner {
         if path.starts_with(API_PREFIX) || is_ambiguous(path) {
             return Self::Service;
         }
-        if SHARED_EXACT_PATHS.contains(&path) || SHARED_PATHS.iter().any(|it| is_below(path, it)) {
+        if SHARED_EXACT_PATHS.contains(&path)
+            || SHARED_PATHS.iter().any(|shared| is_below(path, shared))
+        {
             return Self::Shared;
         }
         if let Some(rest) = path.strip_prefix("/api/conversations/") {
@@ -111,7 +113,7 @@ impl PathOwner {
             }
         }
         // Not `/api/init`: it takes the key of the process that booted the agent server, which is this service.
-        if AGENT_SERVER_PATHS.iter().any(|it| is_below(path, it)) {
+        if AGENT_SERVER_PATHS.iter().any(|known| is_below(path, known)) {
             return Self::AgentServer;
         }
         Self::Service

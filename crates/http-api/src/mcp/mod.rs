@@ -103,10 +103,12 @@ async fn answer(
     let outcome: RpcResult = match method {
         "initialize" => Ok(initialize(&params)),
         "ping" => Ok(json!({})),
-        "tools/list" if params.get("cursor").is_some_and(|it| !it.is_null()) => Err(RpcError(
-            RpcErrorCode::Params,
-            "tools/list has only one page; send no cursor",
-        )),
+        "tools/list" if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) => {
+            Err(RpcError(
+                RpcErrorCode::Params,
+                "tools/list has only one page; send no cursor",
+            ))
+        }
         "tools/list" => Ok(json!({"tools": tools::list()})),
         "tools/call" => tools::call(app, opener, &params).await,
         _ => Err(RpcError(RpcErrorCode::Method, "Method not found")),

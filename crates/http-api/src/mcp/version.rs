@@ -21,7 +21,9 @@ impl ProtocolVersion {
     }
 
     pub(crate) fn read(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.as_str() == text)
+        Self::ALL
+            .into_iter()
+            .find(|version| version.as_str() == text)
     }
 
     /// The version in a request's `MCP-Protocol-Version`. Clients without the header use the version before it was introduced.

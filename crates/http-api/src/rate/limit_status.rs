@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(headers.get(&name).unwrap(), value, "{name}");
             let is_exposed = EXPOSED_HEADERS
                 .split(", ")
-                .any(|it| it.eq_ignore_ascii_case(name.as_str()));
+                .any(|known| known.eq_ignore_ascii_case(name.as_str()));
             assert!(is_exposed, "{name}");
         }
     }

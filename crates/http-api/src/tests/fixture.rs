@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use store_memory::MemoryStore;
 use uuid::Uuid;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::model;
+use crate::dto::page::PageQuery;
 use crate::extract::{
     Actor, ApiCall, Application, Authenticator, Body, IdempotencyKey, LegacyActor, PathParam,
     Query, SandboxCaller, WebhookBody,
@@ -126,39 +127,14 @@ pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpS
     HttpState::new(config, ports)
 }
 
+#[model]
 #[derive(Debug)]
 struct Rename {
     title: String,
     token: Option<SecretString>,
 }
 
-impl Decode for Rename {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let title = object.required("title");
-        let token = object.optional("token");
-        Some(Self {
-            title: title?,
-            token: token?,
-        })
-    }
-}
-
-#[derive(Debug)]
-struct Page(usize);
-
-impl Decode for Page {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object
-            .page(domain::page::PageLimit::MAX)
-            .map(|page| Self(page.limit.get()))
-    }
-}
-
-type Whole = (PathParam<ConversationId>, Query<Page>, Body<Rename>);
+type Whole = (PathParam<ConversationId>, Query<PageQuery>, Body<Rename>);
 
 #[utoipa::path(params(("conversation_id" = Uuid, Path)), request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/things/{conversation_id}")]
@@ -167,14 +143,16 @@ async fn rename(
 ) -> web::Json<Value> {
     let token = input.token.is_some();
     web::Json(
-        json!({"user": actor.user, "id": id, "limit": page.0, "title": input.title, "token": token}),
+        json!({"user": actor.user, "id": id, "limit": page.limit.get(), "title": input.title, "token": token}),
     )
 }
 
 #[utoipa::path(responses((status = 200, body = Value)))]
 #[get("/api/v1/things/search")]
-async fn search(ApiCall(_caller, Query(page)): ApiCall<Actor, Query<Page>>) -> web::Json<Value> {
-    web::Json(json!(page.0))
+async fn search(
+    ApiCall(_caller, Query(page)): ApiCall<Actor, Query<PageQuery>>,
+) -> web::Json<Value> {
+    web::Json(json!(page.limit.get()))
 }
 
 #[utoipa::path(tag = "Legacy", request_body = Value, responses((status = 200, body = Value)))]

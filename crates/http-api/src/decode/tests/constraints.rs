@@ -1,42 +1,25 @@
 //! Constraints, query parameters, partial updates and bounds.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::LazyLock;
 
-use domain::patch::Patch;
+use domain::page::PageLimit;
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::super::{
-    Decode, FieldErrors, Flavour, Object, Path, bounds, characters, decode, pattern,
+    Decode, FieldErrors, Flavour, Object, Patch, Path, characters, decode, model, pattern,
 };
 use super::refused;
 
+#[model]
 #[derive(Debug, PartialEq)]
 struct Search {
-    limit: i64,
     ids: Vec<String>,
+    #[decode(default = PageLimit::MAX)]
+    limit: PageLimit,
+    #[decode(default = false)]
     flag: bool,
-}
-
-impl Decode for Search {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let ids = object.required("ids");
-        let limit = object.default("limit", || 100);
-        object.rule(
-            "limit",
-            limit.as_ref(),
-            bounds((Bound::Excluded(0), Bound::Included(100))),
-        );
-        let flag = object.default("flag", || false);
-        Some(Self {
-            ids: ids?,
-            limit: limit?,
-            flag: flag?,
-        })
-    }
 }
 
 #[test]
@@ -47,7 +30,7 @@ fn lists_take_all_repeated_query_parameters_and_others_the_last() {
     assert_eq!(
         search,
         Search {
-            limit: 5,
+            limit: PageLimit::new(5).unwrap(),
             ids: vec!["a".into(), "b".into()],
             flag: true
         }
@@ -141,17 +124,14 @@ fn constraint_errors_have_pydantics_texts() {
 
 #[test]
 fn a_patch_tells_absent_from_null() {
-    struct Change(Patch<String>);
-    impl Decode for Change {
-        fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-            let mut object = Object::<Self>::open(value, at, errors)?;
-            object.patch("title").map(Self)
-        }
+    #[model]
+    struct Change {
+        title: Patch<String>,
     }
     let read = |body: Value| {
         decode::<Change>(&body, &Path::body(false))
             .ok()
-            .map(|change| change.0)
+            .map(|change| change.title)
     };
     assert_eq!(read(json!({})), Some(Patch::Keep));
     assert_eq!(read(json!({"title": null})), Some(Patch::Clear));

@@ -5,76 +5,57 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::super::{
-    Choice, Decode, FieldErrors, Flavour, Object, Path, Sensitive, characters, decode, items, union,
-};
+use super::super::{Choice, Decode, Flavour, Path, Sensitive, decode, model};
 use super::refused;
 
+#[model]
 #[derive(Debug)]
 enum Content {
-    Text,
-    Image,
+    TextContent(Text),
+    ImageContent(Image),
 }
 
-fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
-    let mut object = Object::<Content>::open(value, at, errors)?;
-    let kind = object.required::<TextKind>("type");
-    let text = object.required::<String>("text");
-    object.forbid_extra();
-    kind.zip(text).map(|_| Content::Text)
+#[model(deny_unknown_fields)]
+#[derive(Debug)]
+#[expect(dead_code, reason = "only decoded")]
+struct Text {
+    r#type: TextKind,
+    text: String,
 }
 
-fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
-    let mut object = Object::<Content>::open(value, at, errors)?;
-    let kind = object.required::<ImageKind>("type");
-    let urls = object.required::<Vec<String>>("image_urls");
-    object.forbid_extra();
-    kind.zip(urls).map(|_| Content::Image)
-}
-
-impl Decode for Content {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        union(
-            value,
-            at,
-            errors,
-            &[("TextContent", text), ("ImageContent", image)],
-        )
-    }
+#[model(deny_unknown_fields)]
+#[derive(Debug)]
+#[expect(dead_code, reason = "only decoded")]
+struct Image {
+    r#type: ImageKind,
+    image_urls: Vec<String>,
 }
 
 macro_rules! literal {
-    ($name:ident, $word:literal) => {
-        #[derive(Clone, Copy)]
-        struct $name;
-        impl Choice for $name {
-            const KIND: super::super::ChoiceKind = super::super::ChoiceKind::Literal;
-            const CHOICES: &'static [(&'static str, Self)] = &[($word, Self)];
+    ($name:ident, $word:ident) => {
+        #[derive(Clone, Copy, Debug, Choice)]
+        #[choice(literal)]
+        #[serde(rename_all = "lowercase")]
+        enum $name {
+            $word,
         }
     };
 }
 
-literal!(TextKind, "text");
-literal!(ImageKind, "image");
-literal!(User, "user");
+literal!(TextKind, Text);
+literal!(ImageKind, Image);
+literal!(UserRole, User);
 
+#[model]
 #[derive(Debug)]
 struct Message {
+    #[decode(default = UserRole::User)]
+    #[expect(dead_code, reason = "only decoded")]
+    role: UserRole,
+    #[validate(length(min = 1))]
     content: Vec<Content>,
+    #[decode(default = true)]
     run: bool,
-}
-
-impl Decode for Message {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let role = object.default("role", || User);
-        let content = object.required::<Vec<Content>>("content");
-        object.rule("content", content.as_ref(), items(1..));
-        let run = object.default("run", || true);
-        role.zip(content)
-            .zip(run)
-            .map(|((_, content), run)| Self { content, run })
-    }
 }
 
 #[test]
@@ -121,7 +102,13 @@ fn extra_members_are_refused_in_content_and_ignored_in_messages() {
     assert_eq!(detail.as_array().unwrap().len(), 6);
     let fine = json!({"content": [{"type": "text", "text": "x"}, {"type": "image", "image_urls": []}], "other": 1});
     let message = decode::<Message>(&fine, &Path::body(false)).unwrap();
-    assert!(message.run && matches!(message.content[..], [Content::Text, Content::Image]));
+    assert!(
+        message.run
+            && matches!(
+                message.content[..],
+                [Content::TextContent(_), Content::ImageContent(_)]
+            )
+    );
 }
 
 #[test]
@@ -143,38 +130,21 @@ fn values_that_are_not_objects_or_lists() {
     );
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Choice)]
+#[serde(rename_all = "lowercase")]
 enum Provider {
     Github,
     Gitlab,
 }
 
-impl Choice for Provider {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("github", Self::Github), ("gitlab", Self::Gitlab)];
-}
-
+#[model(deny_unknown_fields)]
 #[derive(Debug)]
 struct Token {
     token: Option<SecretString>,
+    #[validate(length(max = 5))]
     host: Option<String>,
-}
-
-impl Decode for Token {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let token = object.optional("token");
-        let host = object.optional::<String>("host");
-        object.rule("host", host.as_ref(), characters(..=5));
-        object.required::<String>("name");
-        object.forbid_extra();
-        Some(Self {
-            token: token?,
-            host: host?,
-        })
-    }
+    #[expect(dead_code, reason = "only decoded")]
+    name: String,
 }
 
 type Tokens = BTreeMap<Provider, Token>;
@@ -237,4 +207,59 @@ fn the_legacy_flavour_has_three_members_and_only_strings_in_loc() {
         errors.detail(Flavour::Legacy),
         json!([{"loc": ["body", "1"], "msg": "Input should be a valid string", "type": "string_type"}])
     );
+}
+
+#[test]
+fn a_model_is_sensitive_exactly_if_a_member_is() {
+    let found = [Token::SENSITIVE, Tokens::SENSITIVE, Message::SENSITIVE];
+    assert_eq!(found, [true, true, false]);
+}
+
+#[model(shorthand = "url")]
+#[derive(Debug, PartialEq)]
+struct Remote {
+    #[decode(with = trimmed)]
+    url: String,
+    #[decode(flatten)]
+    options: RemoteOptions,
+}
+
+#[model]
+#[derive(Debug, PartialEq)]
+struct RemoteOptions {
+    #[decode(not_null)]
+    verify: Option<bool>,
+    #[decode(rename = "timeout", default = Some(60))]
+    #[validate(range(min = 1))]
+    seconds: Option<i64>,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what `with` takes")]
+fn trimmed(text: String) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("empty"),
+        text => Ok(text.to_owned()),
+    }
+}
+
+#[test]
+fn members_may_be_absent_null_or_elsewhere() {
+    let read = |body: Value| decode::<Remote>(&body, &Path::body(false)).unwrap();
+    let remote = |verify, seconds| Remote {
+        url: "a".to_owned(),
+        options: RemoteOptions { verify, seconds },
+    };
+    assert_eq!(read(json!(" a ")), remote(None, Some(60)));
+    let body = json!({"url": "a", "verify": true, "timeout": null});
+    assert_eq!(read(body), remote(Some(true), None));
+    let detail = refused::<Remote>(&json!({"url": " ", "verify": null, "timeout": 0}));
+    let items = detail.as_array().unwrap().iter();
+    let found: Vec<_> = items.map(|item| (&item["loc"][1], &item["type"])).collect();
+    let expected = [
+        (json!("url"), json!("value_error")),
+        (json!("verify"), json!("bool_type")),
+        (json!("timeout"), json!("greater_than_equal")),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(loc, kind)| (loc, kind)).collect();
+    assert_eq!(found, expected);
 }

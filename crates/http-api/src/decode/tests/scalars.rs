@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{Choice, ChoiceKind, Decode, Path, decode};
+use super::super::{Choice, Decode, Path, decode};
 use super::fault;
 
 fn accepted<T: Decode>(value: &Value) -> T {
@@ -327,24 +327,19 @@ fn invalid_timestamps() {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Choice)]
+#[serde(rename_all = "lowercase")]
 enum Letter {
     A,
     B,
     C,
 }
 
-impl Choice for Letter {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("a", Self::A), ("b", Self::B), ("c", Self::C)];
-}
-
-#[derive(Clone, Copy)]
-struct Only;
-
-impl Choice for Only {
-    const KIND: ChoiceKind = ChoiceKind::Literal;
-    const CHOICES: &'static [(&'static str, Self)] = &[("user", Self)];
+#[derive(Clone, Copy, Choice)]
+#[choice(literal)]
+#[serde(rename_all = "lowercase")]
+enum Only {
+    User,
 }
 
 #[test]

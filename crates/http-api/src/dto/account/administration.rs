@@ -7,29 +7,26 @@ use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{ApiKey, MAX_KEY_NAME_CHARS, Role, User};
-use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::page::PageRequest;
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, bounds};
+use crate::decode::{Choice, model};
+use crate::dto::page::PageQuery;
 use crate::extract::NamedParam;
 
-/// Longest lifetime of a key that expires: ten years.
-const MAX_KEY_LIFETIME_SECONDS: i64 = 10 * 365 * 24 * 60 * 60;
-/// Longest grace period of a replaced key: 30 days.
-const MAX_ROTATION_GRACE_SECONDS: i64 = 30 * 24 * 60 * 60;
 /// Default grace period of a replaced key: a day.
 const DEFAULT_ROTATION_GRACE_SECONDS: i64 = 24 * 60 * 60;
 
 /// A role.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema, Choice)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = UserRole)]
 pub enum RoleDto {
     /// May use their own resources.
+    #[default]
     User,
     /// May also administer users and keys, and read the audit log.
     Admin,
@@ -44,9 +41,13 @@ impl From<Role> for RoleDto {
     }
 }
 
-impl Choice for Role {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("user", Self::User), ("admin", Self::Admin)];
+impl From<RoleDto> for Role {
+    fn from(role: RoleDto) -> Self {
+        match role {
+            RoleDto::User => Self::User,
+            RoleDto::Admin => Self::Admin,
+        }
+    }
 }
 
 /// A user.
@@ -143,51 +144,61 @@ impl From<IssuedKey> for CreatedKeyDto {
 }
 
 /// The options of a new key.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug, Default)]
 #[schema(as = ApiKeyCreate)]
 pub struct CreateKeyDto {
     /// The name of the key.
+    #[validate(custom(function = check_key_name))]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
     /// Lifetime in seconds; unlimited if absent.
-    #[schema(minimum = 1, maximum = 315_360_000)]
+    #[validate(range(min = 1, max = 315_360_000))]
     expires_in: Option<i64>,
+}
+
+impl From<CreateKeyDto> for KeyOptions {
+    fn from(key: CreateKeyDto) -> Self {
+        Self {
+            name: key.name,
+            expires_in: key.expires_in.map(seconds),
+        }
+    }
 }
 
 /// The options of a key rotation.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = ApiKeyRotate)]
 pub struct RotationDto {
     /// The name of the new key; the old key's if absent.
+    #[validate(custom(function = check_key_name))]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
     /// Lifetime of the new key in seconds; the old key's if absent.
-    #[schema(minimum = 1, maximum = 315_360_000)]
+    #[validate(range(min = 1, max = 315_360_000))]
     expires_in: Option<i64>,
     /// Grace period in seconds, after which the old key expires at the latest.
-    #[schema(minimum = 0, maximum = 2_592_000, default = 86_400)]
+    #[decode(default = 86_400)]
+    #[validate(range(min = 0, max = 2_592_000))]
+    #[schema(required)]
     grace_period: i64,
 }
 
-/// The decoded body of a creation.
-#[derive(Debug, Clone, Default)]
-pub struct CreateKeyInput(pub KeyOptions);
-
-/// The decoded body of a rotation.
-#[derive(Debug, Clone)]
-pub struct RotationInput {
-    /// The options of the new key.
-    pub options: KeyOptions,
-    /// The grace period of the old key.
-    pub grace: Duration,
-}
-
-impl Default for RotationInput {
-    fn default() -> Self {
-        Self {
-            options: KeyOptions::default(),
-            grace: seconds(DEFAULT_ROTATION_GRACE_SECONDS),
-        }
+impl RotationDto {
+    /// The options of the new key, and the grace period of the old one. A missing body has the defaults.
+    pub fn into_parts(body: Option<Self>) -> (KeyOptions, Duration) {
+        let Some(body) = body else {
+            return (
+                KeyOptions::default(),
+                seconds(DEFAULT_ROTATION_GRACE_SECONDS),
+            );
+        };
+        let options = KeyOptions {
+            name: body.name,
+            expires_in: body.expires_in.map(seconds),
+        };
+        (options, seconds(body.grace_period))
     }
 }
 
@@ -195,116 +206,41 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.unsigned_abs())
 }
 
-fn is_name(name: &str) -> Option<FieldError> {
+fn check_key_name(name: &str) -> Result<(), String> {
     let is_name = (1..=MAX_KEY_NAME_CHARS).contains(&name.chars().count())
         && !name.chars().any(char::is_control);
-    let refusal = format!("a name has 1 to {MAX_KEY_NAME_CHARS} characters in one line");
-    (!is_name).then(|| FieldError::value_error(refusal))
-}
-
-fn key_options<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
-    let name = object.optional::<String>("name");
-    if let Some(fault) = name.as_ref().and_then(Option::as_deref).and_then(is_name) {
-        object.add_error("name", fault);
+    if is_name {
+        return Ok(());
     }
-    let life = object.optional::<i64>("expires_in");
-    let given = life.as_ref().and_then(Option::as_ref);
-    object.rule("expires_in", given, bounds(1..=MAX_KEY_LIFETIME_SECONDS));
-    Some(KeyOptions {
-        name: name?,
-        expires_in: life?.map(seconds),
-    })
-}
-
-impl Decode for CreateKeyInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        key_options(&mut object).map(Self)
-    }
-}
-
-impl Decode for RotationInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let options = key_options(&mut object);
-        let grace = object.default("grace_period", || DEFAULT_ROTATION_GRACE_SECONDS);
-        object.rule(
-            "grace_period",
-            grace.as_ref(),
-            bounds(0..=MAX_ROTATION_GRACE_SECONDS),
-        );
-        Some(Self {
-            options: options?,
-            grace: seconds(grace?),
-        })
-    }
+    Err(format!(
+        "a name has 1 to {MAX_KEY_NAME_CHARS} characters in one line"
+    ))
 }
 
 /// A user to create.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = UserCreate)]
 pub struct NewUserDto {
     /// The name: 1 to 128 visible characters.
-    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\s\x00-\x1f\x7f]+$")]
-    id: String,
+    #[schema(value_type = String, min_length = 1, max_length = 128, pattern = r"^[^\s\x00-\x1f\x7f]+$")]
+    pub id: UserId,
     /// The user's role.
-    #[schema(default = "user")]
-    role: RoleDto,
-}
-
-/// The decoded body.
-#[derive(Debug, Clone)]
-pub struct NewUserInput {
-    /// The name.
-    pub user: UserId,
-    /// The user's role.
-    pub role: Role,
-}
-
-impl Decode for NewUserInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let id = object.required::<String>("id");
-        let user = object.convert("id", id, UserId::parse);
-        let role = object.default("role", Role::default);
-        Some(Self {
-            user: user?,
-            role: role?,
-        })
-    }
+    #[decode(default)]
+    #[schema(required, default = "user")]
+    pub role: RoleDto,
 }
 
 /// A change of a user's role.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = UserUpdate)]
 pub struct UserUpdateDto {
     /// The role.
-    role: RoleDto,
+    pub role: RoleDto,
 }
 
-/// The decoded body.
-#[derive(Debug, Clone, Copy)]
-pub struct UserUpdateInput(pub Role);
-
-impl Decode for UserUpdateInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object.required::<Role>("role").map(Self)
-    }
-}
-
-/// The name of a user in a path; an invalid one answers 404.
-#[derive(Debug, Clone)]
-pub struct UserIdParam(pub UserId);
-
-impl Decode for UserIdParam {
-    fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
-        let text = value.as_str()?;
-        UserId::parse(text).ok().map(Self)
-    }
-}
-
-impl NamedParam for UserIdParam {
+impl NamedParam for UserId {
     const NAME: &'static str = "user_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }
@@ -314,27 +250,19 @@ impl NamedParam for ApiKeyId {
 }
 
 /// User and key in a path.
+#[model]
 #[derive(Debug, Clone)]
 pub struct UserKeyParams {
-    /// The user.
+    /// The user; an invalid name answers 404, after the key was decoded.
+    #[decode(rename = "user_id")]
     pub user: String,
     /// The key.
+    #[decode(rename = "key_id")]
     pub id: ApiKeyId,
 }
 
-impl Decode for UserKeyParams {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let (user, id) = (object.required("user_id"), object.required("key_id"));
-        Some(Self {
-            user: user?,
-            id: id?,
-        })
-    }
-}
-
 /// The outcome of an audited action.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, ToSchema, Choice)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = AuditOutcome)]
 pub enum AuditOutcomeDto {
@@ -356,12 +284,14 @@ impl From<AuditOutcome> for AuditOutcomeDto {
     }
 }
 
-impl Choice for AuditOutcome {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("ok", Self::Ok),
-        ("refused", Self::Refused),
-        ("failed", Self::Failed),
-    ];
+impl From<AuditOutcomeDto> for AuditOutcome {
+    fn from(outcome: AuditOutcomeDto) -> Self {
+        match outcome {
+            AuditOutcomeDto::Ok => Self::Ok,
+            AuditOutcomeDto::Refused => Self::Refused,
+            AuditOutcomeDto::Failed => Self::Failed,
+        }
+    }
 }
 
 /// An entry of the audit log.
@@ -421,55 +351,26 @@ impl From<AuditEntry> for AuditEntryDto {
 }
 
 /// The query for entries.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct AuditQuery {
     /// Only entries of this actor: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
     #[param(value_type = String, required = false)]
     actor: Option<AuditActor>,
     /// Only entries with exactly this action.
-    #[param(value_type = String, required = false)]
     action: Option<String>,
     /// Only entries about exactly this object.
-    #[param(value_type = String, required = false)]
     object: Option<String>,
     /// Only entries with this outcome.
-    #[param(value_type = AuditOutcomeDto, required = false)]
-    outcome: Option<AuditOutcome>,
+    outcome: Option<AuditOutcomeDto>,
     /// Only entries at or after this time.
     #[param(value_type = String, format = DateTime, required = false)]
     since: Option<Timestamp>,
     /// Only entries before this time.
     #[param(value_type = String, format = DateTime, required = false)]
     until: Option<Timestamp>,
-    /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
-    page_id: Option<PageToken>,
-    /// Maximum number of items on the page.
-    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
-    limit: PageLimit,
-}
-
-impl Decode for AuditQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let actor = object.optional::<String>("actor");
-        let actor = object.convert_optional("actor", actor, |text| text.parse::<AuditActor>());
-        let (action, on) = (object.optional("action"), object.optional("object"));
-        let outcome = object.optional("outcome");
-        let (since, until) = (object.optional("since"), object.optional("until"));
-        let page = object.page(PageLimit::MAX)?;
-        Some(Self {
-            actor: actor?,
-            action: action?,
-            object: on?,
-            outcome: outcome?,
-            since: since?,
-            until: until?,
-            page_id: page.after,
-            limit: page.limit,
-        })
-    }
+    #[decode(flatten)]
+    page: PageQuery,
 }
 
 impl AuditQuery {
@@ -479,14 +380,10 @@ impl AuditQuery {
             actor: self.actor,
             action: self.action,
             object: self.object,
-            outcome: self.outcome,
+            outcome: self.outcome.map(AuditOutcome::from),
             since: self.since,
             until: self.until,
         };
-        let page = PageRequest {
-            after: self.page_id,
-            limit: self.limit,
-        };
-        (filter, page)
+        (filter, self.page.into())
     }
 }

@@ -1,15 +1,12 @@
 //! Names of models and their providers on the wire; see `docs/reference/wire/settings.md`.
 
 use application::catalogue::{CatalogueFilter, CatalogueModel, ModelProvider};
-use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::page::PageRequest;
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
-
-/// Default number of items on a page.
-const DEFAULT_PAGE_SIZE: i64 = 50;
+use crate::decode::model;
+use crate::dto::page::CataloguePageQuery;
 
 /// A model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -60,49 +57,30 @@ impl From<ModelProvider> for ProviderDto {
 }
 
 /// The query for providers.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct ProviderQuery {
-    /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
-    page_id: Option<PageToken>,
-    /// Maximum number of items on the page.
-    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 50)]
-    limit: PageLimit,
+    #[decode(flatten)]
+    page: CataloguePageQuery,
     /// Only names that contain this, case-insensitive.
-    #[param(required = false)]
     query: Option<String>,
     /// Only verified, or only unverified ones.
-    #[param(rename = "verified__eq", required = false)]
+    #[decode(rename = "verified__eq")]
     is_verified: Option<bool>,
 }
 
 /// The query for models, in addition to [`ProviderQuery`].
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct ModelQuery {
-    #[param(ignore)]
-    what: ProviderQuery,
+    #[decode(flatten)]
+    names: ProviderQuery,
     /// Only models of this provider.
-    #[param(rename = "provider__eq", required = false)]
+    #[decode(rename = "provider__eq")]
     provider: Option<String>,
 }
 
 impl ProviderQuery {
-    fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
-        let default_limit = PageLimit::new(DEFAULT_PAGE_SIZE).unwrap_or_default();
-        let page = object.page(default_limit);
-        let query = object.optional("query");
-        let verified = object.optional("verified__eq");
-        let PageRequest { after, limit } = page?;
-        Some(Self {
-            page_id: after,
-            limit,
-            query: query?,
-            is_verified: verified?,
-        })
-    }
-
     /// Filter and page.
     pub fn into_parts(self) -> (CatalogueFilter, PageRequest) {
         let filter = CatalogueFilter {
@@ -110,38 +88,15 @@ impl ProviderQuery {
             is_verified: self.is_verified,
             provider: None,
         };
-        let page = PageRequest {
-            after: self.page_id,
-            limit: self.limit,
-        };
-        (filter, page)
-    }
-}
-
-impl Decode for ProviderQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Self::read(&mut object)
+        (filter, self.page.into())
     }
 }
 
 impl ModelQuery {
     /// Filter and page.
     pub fn into_parts(self) -> (CatalogueFilter, PageRequest) {
-        let (mut filter, page) = self.what.into_parts();
+        let (mut filter, page) = self.names.into_parts();
         filter.provider = self.provider;
         (filter, page)
-    }
-}
-
-impl Decode for ModelQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let what = ProviderQuery::read(&mut object);
-        let provider = object.optional("provider__eq");
-        Some(Self {
-            what: what?,
-            provider: provider?,
-        })
     }
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
-use application::settings::{GitProvidersInput, Issue, TokenInput, TokenRefusal, UpdateError};
+use application::settings::{
+    GitProvidersInput, Issue, McpConfig, TokenInput, TokenRefusal, UpdateError,
+};
 use domain::conversation::GitProvider;
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::decode::{Choice, Decode, FieldError, FieldErrors, Flavour, Object, Path};
-use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
+use crate::decode::{Choice, FieldError, FieldErrors, Flavour, Path, model};
+use crate::dto::configuration::mcp::McpConfigDto;
 use crate::problem::Problem;
 
 /// The providers that the legacy operation names.
@@ -30,68 +32,48 @@ impl Choice for LegacyProviderKey {
 }
 
 /// A provider's token.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug, Clone)]
 #[schema(as = ProviderToken)]
 pub struct ProviderTokenDto {
     /// The token. If blank or absent, the stored one stays.
-    #[schema(format = Password)]
-    token: Option<String>,
+    token: Option<SecretString>,
     /// The user's id at the provider.
     user_id: Option<String>,
     /// Host, or http(s) URL. Changing the stored host requires the token again.
     host: Option<String>,
 }
 
+impl From<ProviderTokenDto> for TokenInput {
+    fn from(token: ProviderTokenDto) -> Self {
+        Self {
+            token: token.token,
+            user_id: token.user_id,
+            host: token.host,
+        }
+    }
+}
+
 /// Git tokens, and MCP servers.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug, Clone)]
 #[schema(as = POSTProviderModel)]
 pub struct AddGitProvidersDto {
     /// Replaces the stored configuration; null or absent keeps it.
     mcp_config: Option<McpConfigDto>,
     /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Other tokens stay.
-    #[schema(required = false)]
-    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+    #[decode(default)]
+    #[schema(value_type = BTreeMap<String, ProviderTokenDto>)]
+    provider_tokens: BTreeMap<LegacyProviderKey, ProviderTokenDto>,
 }
 
-struct GitTokenInput(TokenInput);
-
-impl Decode for GitTokenInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let token = object.optional::<SecretString>("token");
-        let user_id = object.optional("user_id");
-        let host = object.optional("host");
-        Some(Self(TokenInput {
-            token: token?,
-            user_id: user_id?,
-            host: host?,
-        }))
-    }
-}
-
-/// Body of `POST /api/add-git-providers`.
-#[derive(Debug, Clone)]
-pub struct AddGitProviders(pub GitProvidersInput);
-
-impl Decode for AddGitProviders {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let mcp = object.optional::<McpConfigInput>("mcp_config");
-        let tokens = object.default::<BTreeMap<LegacyProviderKey, GitTokenInput>>(
-            "provider_tokens",
-            BTreeMap::new,
-        );
-        let tokens = tokens?
-            .into_iter()
-            .map(|(provider, token)| (provider.0, token.0));
-        Some(Self(GitProvidersInput {
-            provider_tokens: tokens.collect(),
-            mcp_config: mcp?.map(|mcp| mcp.0),
-        }))
+impl From<AddGitProvidersDto> for GitProvidersInput {
+    fn from(update: AddGitProvidersDto) -> Self {
+        let tokens = update.provider_tokens.into_iter();
+        Self {
+            provider_tokens: tokens.map(|(key, token)| (key.0, token.into())).collect(),
+            mcp_config: update.mcp_config.map(McpConfig::from),
+        }
     }
 }
 
@@ -170,32 +152,23 @@ impl Choice for ProviderKey {
     ];
 }
 
-/// Git tokens.
-#[derive(Debug, Serialize, ToSchema)]
+/// Git tokens. An `mcp_config` in the body is ignored: V1 has another operation for it.
+#[model(body)]
+#[derive(Debug, Clone)]
 #[schema(as = GitProvidersUpdate)]
 pub struct GitProvidersDto {
     /// Tokens by provider (those of the legacy operation, and `bitbucket_data_center`). Other tokens stay.
-    #[schema(required = false)]
-    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+    #[decode(default)]
+    #[schema(value_type = BTreeMap<String, ProviderTokenDto>)]
+    provider_tokens: BTreeMap<ProviderKey, ProviderTokenDto>,
 }
 
-/// Body of `POST /api/v1/secrets/git-providers`. An `mcp_config` in it is ignored: V1 has another operation for it.
-#[derive(Debug, Clone)]
-pub struct GitProviders(pub GitProvidersInput);
-
-impl Decode for GitProviders {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let tokens = object
-            .default::<BTreeMap<ProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
-        let tokens = tokens?
-            .into_iter()
-            .map(|(provider, token)| (provider.0, token.0));
-        Some(Self(GitProvidersInput {
-            provider_tokens: tokens.collect(),
+impl From<GitProvidersDto> for GitProvidersInput {
+    fn from(update: GitProvidersDto) -> Self {
+        let tokens = update.provider_tokens.into_iter();
+        Self {
+            provider_tokens: tokens.map(|(key, token)| (key.0, token.into())).collect(),
             mcp_config: None,
-        }))
+        }
     }
 }

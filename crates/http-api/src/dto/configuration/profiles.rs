@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::decode::{
-    Decode, FieldError, FieldErrors, Flavour, Object, Path, Rule, characters, pattern,
+    Decode, FieldError, FieldErrors, Flavour, Object, Path, Rule, characters, model, pattern,
 };
 use crate::dto::configuration::git_providers::errors_of;
 use crate::extract::NamedParam;
@@ -28,7 +28,7 @@ pub struct ProfileName(pub String);
 
 impl Decode for ProfileName {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        // Not decoded as `String`: the pattern's error also covers a name with NUL.
+        // By hand: only the first error counts, and the pattern's error also covers a name with NUL.
         let name = value.as_str().map(str::to_owned);
         let fault = name.as_ref().map_or_else(
             || Some(FieldError::string_type()),
@@ -152,25 +152,11 @@ pub struct ProfileActivatedDto {
     pub model: Option<String>,
 }
 
-/// A configuration to save as a profile.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SaveProfileRequest)]
-pub struct SaveProfileDto {
-    /// Whether to store keys with the profile.
-    #[schema(required = false, default = true)]
-    include_secrets: bool,
-    /// Fields of `agent_settings.llm`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
-    /// their value in the profile of this name; blank clears. If absent, the active configuration is saved.
-    #[schema(value_type = Option<Object>)]
-    llm: Option<Value>,
-    /// Whether to keep the key of the profile with this name, or its absence.
-    #[schema(required = false, default = false)]
-    preserve_existing_api_key: bool,
-}
-
 /// The fields of a model; the settings validate them.
-struct LlmFields(Map<String, Value>);
+#[derive(Clone)]
+pub struct LlmFields(Map<String, Value>);
 
+/// By hand: an object with any members, whose error is that of a model.
 impl Decode for LlmFields {
     const SENSITIVE: bool = true;
 
@@ -185,41 +171,41 @@ impl Decode for LlmFields {
     }
 }
 
-/// The decoded body of a save, which is optional.
-#[derive(Debug, Clone, Default)]
-pub struct SaveProfileInput(pub SaveProfile);
+/// A configuration to save as a profile.
+#[model(body)]
+#[derive(Clone)]
+#[schema(as = SaveProfileRequest)]
+pub struct SaveProfileDto {
+    /// Whether to store keys with the profile.
+    #[decode(default = true)]
+    include_secrets: bool,
+    /// Fields of `agent_settings.llm`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
+    /// their value in the profile of this name; blank clears. If absent, the active configuration is saved.
+    #[schema(value_type = Option<Object>)]
+    llm: Option<LlmFields>,
+    /// Whether to keep the key of the profile with this name, or its absence.
+    #[decode(default = false)]
+    preserve_existing_api_key: bool,
+}
 
-impl Decode for SaveProfileInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let include_secrets = object.default("include_secrets", || true);
-        let llm = object.optional::<LlmFields>("llm");
-        let preserve = object.default("preserve_existing_api_key", || false);
-        Some(Self(SaveProfile {
-            llm: llm?.map(|llm| llm.0),
-            include_secrets: include_secrets?,
-            preserve_existing_api_key: preserve?,
-        }))
+impl From<SaveProfileDto> for SaveProfile {
+    fn from(profile: SaveProfileDto) -> Self {
+        Self {
+            llm: profile.llm.map(|llm| llm.0),
+            include_secrets: profile.include_secrets,
+            preserve_existing_api_key: profile.preserve_existing_api_key,
+        }
     }
 }
 
 /// A new name.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = RenameProfileRequest)]
 pub struct RenameProfileDto {
     /// The new name.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
-    pub new_name: String,
-}
-
-impl Decode for RenameProfileDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let new_name = object.required::<ProfileName>("new_name")?.0;
-        Some(Self { new_name })
-    }
+    #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
+    pub new_name: ProfileName,
 }
 
 /// The error response when a profile was not changed.

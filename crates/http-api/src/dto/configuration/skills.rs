@@ -8,10 +8,9 @@ use application::skills::{
 };
 use domain::skill::ListedSkill;
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
+use crate::decode::{Choice, model};
 
 /// A skill.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -86,61 +85,51 @@ impl From<MarketplaceOffers> for MarketplaceOffersDto {
     }
 }
 
-/// The audience of a marketplace. Decoded, without effect.
-#[derive(Debug, Clone, Copy)]
-struct RegistrationScope;
-
-impl Choice for RegistrationScope {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("instance", Self), ("org", Self), ("personal", Self)];
+/// The audience of a marketplace. Without effect.
+#[derive(Debug, Clone, Copy, Choice)]
+#[serde(rename_all = "lowercase")]
+pub enum RegistrationScope {
+    /// All users.
+    Instance,
+    /// An organization.
+    Org,
+    /// One user.
+    Personal,
 }
 
 /// A marketplace to read.
+#[model(body)]
 #[derive(Debug, Clone)]
-pub struct RegistrationInput(pub RegisteredMarketplace);
-
-impl Decode for RegistrationInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let name = object.required("name");
-        let name = object.convert("name", name, check_name);
-        let source = object.required("source");
-        let source = object.convert("source", source, check_source);
-        let reference = object.optional("ref");
-        let repo_path = object.optional("repo_path");
-        let repo_path = object.convert_optional("repo_path", repo_path, check_repo_path);
-        let auto_load = object.default("auto_load", || false);
-        let scope = object.optional::<RegistrationScope>("scope");
-        auto_load?;
-        scope?;
-        Some(Self(RegisteredMarketplace {
-            name: name?,
-            source: source?,
-            reference: reference?,
-            repo_path: repo_path?,
-        }))
-    }
-}
-
-/// A marketplace to read.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `RegistrationInput`")]
 pub struct MarketplaceRegistration {
+    #[decode(with = check_name)]
     #[schema(pattern = "^[A-Za-z][A-Za-z0-9_-]*$", max_length = 128)]
     name: String,
     /// `github:owner/repo`, or the URL of a git repository. Local paths are read where conversations run, not here.
+    #[decode(with = check_source)]
     #[schema(max_length = 2048)]
     source: String,
     /// Branch, tag or commit.
-    #[schema(rename = "ref")]
+    #[decode(rename = "ref")]
     reference: Option<String>,
     /// Directory inside the repository.
+    #[decode(with = check_repo_path)]
     #[schema(max_length = 2048)]
     repo_path: Option<String>,
     /// Without effect.
-    #[schema(required = false, default = false)]
-    auto_load: bool,
+    #[decode(default = false)]
+    pub auto_load: bool,
     /// Without effect.
-    #[schema(pattern = "^(instance|org|personal)$")]
-    scope: Option<String>,
+    #[schema(value_type = Option<String>, pattern = "^(instance|org|personal)$")]
+    pub scope: Option<RegistrationScope>,
+}
+
+impl From<MarketplaceRegistration> for RegisteredMarketplace {
+    fn from(registration: MarketplaceRegistration) -> Self {
+        Self {
+            name: registration.name,
+            source: registration.source,
+            reference: registration.reference,
+            repo_path: registration.repo_path,
+        }
+    }
 }

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
-use crate::dto::conversation::message::{ContentItem, MessageContent, content_values};
+use crate::dto::conversation::message::{MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
@@ -19,6 +19,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone)]
 pub struct PendingTargetParam(pub String);
 
+/// By hand: the text is parsed by the handler, whose errors are 404.
 impl Decode for PendingTargetParam {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         String::decode(value, at, errors).map(Self)
@@ -74,9 +75,9 @@ pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> 
 
 fn items(content: &Value) -> Result<Vec<Value>, Problem> {
     let mut errors = FieldErrors::new();
-    let decoded = Vec::<ContentItem>::decode(content, &Path::body(false), &mut errors);
+    let decoded = Vec::<MessageContent>::decode(content, &Path::body(false), &mut errors);
     if let (Some(content), true) = (decoded, errors.is_empty()) {
-        return Ok(content_values(content));
+        return Ok(content_values(&content));
     }
     let count = errors.len();
     let mut text = format!("Invalid content format: {count} validation errors");

@@ -1,6 +1,7 @@
 //! Conversations on the wire; see `docs/reference/wire/conversations.md`.
 
-mod json;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -11,24 +12,25 @@ use domain::conversation::{
     Metrics, Trigger,
 };
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::page::{PageLimit, PageRequest};
-use domain::patch::Patch;
+use domain::page::PageRequest;
 use domain::sandbox::SandboxStatus;
 use serde::Serialize;
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::addresses::Addresses;
-use crate::decode::{Decode, FieldErrors, Object, Path, characters};
+use crate::decode::{Decode, FieldErrors, Patch, Path, model};
+use crate::dto::PageDto;
 use crate::dto::enums::{
     ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema,
 };
+use crate::dto::json_lists::WriteJson;
+use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
-use crate::dto::{MAX_TITLE_CHARS, PageDto};
 
 /// A conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = AppConversation)]
 pub struct ConversationDto {
     /// 32 hex digits.
@@ -56,6 +58,7 @@ pub struct ConversationDto {
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
+    #[write_json]
     metrics: MetricsDto,
     /// The conversation that this one is a part of.
     #[schema(value_type = Option<String>, required)]
@@ -90,7 +93,7 @@ pub struct ConversationDto {
 }
 
 /// Cost and tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = MetricsSnapshot)]
 pub struct MetricsDto {
     /// Always `default`: the totals are over all models.
@@ -100,11 +103,12 @@ pub struct MetricsDto {
     /// US dollars.
     #[schema(required)]
     max_budget_per_task: Option<f64>,
+    #[write_json]
     accumulated_token_usage: TokenUsageDto,
 }
 
 /// Tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = TokenUsage)]
 pub struct TokenUsageDto {
     /// Always empty: the totals are over all models.
@@ -170,7 +174,9 @@ impl ConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
-        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let url = sandbox
+            .as_ref()
+            .and_then(|sandbox| addresses.agent_server(sandbox));
         let url = url.map(|url| {
             [
                 url,
@@ -221,201 +227,152 @@ pub enum ListedConversations {
     Page(PageDto<ConversationDto>),
 }
 
-/// The query for counting conversations.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct ConversationCountQuery {
+/// The filter of a search.
+#[model(query)]
+#[derive(Debug, Clone)]
+pub struct ConversationFilterQuery {
     /// A part of the title, case-insensitive.
-    #[param(rename = "title__contains", nullable = false)]
+    #[decode(rename = "title__contains")]
     title_contains: Option<String>,
     /// Created at or after this time.
-    #[param(rename = "created_at__gte", value_type = String, format = DateTime, required = false)]
+    #[decode(rename = "created_at__gte")]
+    #[param(value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
     /// Created before this time.
-    #[param(rename = "created_at__lt", value_type = String, format = DateTime, required = false)]
+    #[decode(rename = "created_at__lt")]
+    #[param(value_type = String, format = DateTime, required = false)]
     created_before: Option<Timestamp>,
     /// Changed at or after this time.
-    #[param(rename = "updated_at__gte", value_type = String, format = DateTime, required = false)]
+    #[decode(rename = "updated_at__gte")]
+    #[param(value_type = String, format = DateTime, required = false)]
     updated_from: Option<Timestamp>,
     /// Changed before this time.
-    #[param(rename = "updated_at__lt", value_type = String, format = DateTime, required = false)]
+    #[decode(rename = "updated_at__lt")]
+    #[param(value_type = String, format = DateTime, required = false)]
     updated_before: Option<Timestamp>,
     /// Only conversations in this sandbox.
-    #[param(rename = "sandbox_id__eq", nullable = false)]
+    #[decode(rename = "sandbox_id__eq")]
     sandbox: Option<String>,
+}
+
+/// Which conversations a list includes.
+#[model(query)]
+#[derive(Debug, Clone, Copy)]
+pub struct IncludedPartsQuery {
     /// Whether to include parts of other conversations.
-    #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]
-    include_parts: bool,
+    #[decode(default = false)]
+    include_sub_conversations: bool,
+}
+
+/// The query for counting conversations.
+#[model]
+#[derive(Debug, Clone)]
+pub struct ConversationCountQuery {
+    #[decode(flatten)]
+    filter: ConversationFilterQuery,
+    #[decode(flatten)]
+    parts: IncludedPartsQuery,
+}
+
+/// The query for searching conversations.
+#[model]
+#[derive(Debug, Clone)]
+pub struct ConversationSearchQuery {
+    #[decode(flatten)]
+    filter: ConversationFilterQuery,
+    #[decode(flatten)]
+    page: PageQuery,
+    #[decode(flatten)]
+    parts: IncludedPartsQuery,
 }
 
 impl ConversationCountQuery {
-    /// Reads all members except `include_sub_conversations`, whose errors come after those of the page.
-    fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
-        let title_contains = object.optional("title__contains");
-        let created_from = object.optional("created_at__gte");
-        let created_before = object.optional("created_at__lt");
-        let updated_from = object.optional("updated_at__gte");
-        let updated_before = object.optional("updated_at__lt");
-        let sandbox = object.optional("sandbox_id__eq");
-        Some(Self {
-            title_contains: title_contains?,
-            created_from: created_from?,
-            created_before: created_before?,
-            updated_from: updated_from?,
-            updated_before: updated_before?,
-            sandbox: sandbox?,
-            include_parts: false,
-        })
-    }
-
     /// The filter; `None` if nothing can match, because the sandbox id is invalid.
     pub fn into_filter(self) -> Option<ConversationFilter> {
-        let sandbox_id = self.sandbox.map(SandboxId::parse).transpose().ok()?;
+        let Self { filter, parts } = self;
+        let sandbox_id = filter.sandbox.map(SandboxId::parse).transpose().ok()?;
         Some(ConversationFilter {
-            title_contains: self.title_contains,
-            created_from: self.created_from,
-            created_before: self.created_before,
-            updated_from: self.updated_from,
-            updated_before: self.updated_before,
+            title_contains: filter.title_contains,
+            created_from: filter.created_from,
+            created_before: filter.created_before,
+            updated_from: filter.updated_from,
+            updated_before: filter.updated_before,
             sandbox_id,
-            include_sub_conversations: self.include_parts,
+            include_sub_conversations: parts.include_sub_conversations,
             ..ConversationFilter::default()
         })
     }
 }
 
-impl Decode for ConversationCountQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let what = Self::read(&mut object);
-        let include_parts = include_parts(&mut object);
-        Some(Self {
-            include_parts: include_parts?,
-            ..what?
-        })
+impl ConversationSearchQuery {
+    /// Filter and page; the filter is as that of [`ConversationCountQuery`].
+    pub fn into_parts(self) -> (Option<ConversationFilter>, PageRequest) {
+        let Self {
+            filter,
+            page,
+            parts,
+        } = self;
+        let filter = ConversationCountQuery { filter, parts }.into_filter();
+        (filter, page.into())
     }
 }
 
-fn include_parts<Model: Decode>(object: &mut Object<'_, Model>) -> Option<bool> {
-    object.default("include_sub_conversations", || false)
-}
-
-/// The query for searching conversations.
+/// The parameter that turns the list into a batch read.
+#[model(query)]
 #[derive(Debug, Clone)]
-pub struct ConversationSearchQuery {
-    /// The filter.
-    pub what: ConversationCountQuery,
-    /// The page.
-    pub page: PageRequest,
-}
-
-impl Decode for ConversationSearchQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let what = ConversationCountQuery::read(&mut object);
-        let page = object.page(PageLimit::MAX);
-        let include_parts = include_parts(&mut object);
-        Some(Self {
-            what: ConversationCountQuery {
-                include_parts: include_parts?,
-                ..what?
-            },
-            page: page?,
-        })
-    }
+pub struct BatchQuery {
+    /// Load these conversations (at most 99) and ignore all other parameters.
+    #[param(required = false)]
+    pub ids: Vec<String>,
 }
 
 /// The query of the route that is both list and batch read.
 #[derive(Debug, Clone)]
 pub enum ConversationListQuery {
     /// Load the conversations with these ids, unparsed.
-    Batch(Vec<String>),
+    Batch(BatchQuery),
     /// A search.
     Search(ConversationSearchQuery),
 }
 
+/// By hand: the alternative depends on a parameter.
 impl Decode for ConversationListQuery {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        if object.has("ids") {
-            return object.required("ids").map(Self::Batch);
+        if value.get("ids").is_some() {
+            BatchQuery::decode(value, at, errors).map(Self::Batch)
+        } else {
+            ConversationSearchQuery::decode(value, at, errors).map(Self::Search)
         }
-        ConversationSearchQuery::decode(value, at, errors).map(Self::Search)
-    }
-}
-
-/// The parameter that turns the list into a batch read.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "for the document only; see `ConversationListQuery`"
-)]
-pub struct BatchParams {
-    /// Load these conversations (at most 99) and ignore all other parameters.
-    #[param(required = false)]
-    ids: Vec<String>,
-}
-
-/// The decoded body of a change.
-#[derive(Debug, Clone)]
-pub struct ConversationPatch(pub ConversationChange);
-
-impl Decode for ConversationPatch {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let title = object.patch::<String>("title");
-        if let Some(Patch::Set(title)) = &title {
-            object.rule("title", Some(title), characters(..=MAX_TITLE_CHARS));
-        }
-        let public = object.patch("public");
-        let selected_repository = object.patch("selected_repository");
-        let selected_branch = object.patch("selected_branch");
-        let git_provider = object.patch("git_provider");
-        Some(Self(ConversationChange {
-            title: title?,
-            public: public?,
-            selected_repository: selected_repository?,
-            selected_branch: selected_branch?,
-            git_provider: git_provider?,
-        }))
     }
 }
 
 /// A change by the owner. Absent members keep their value; `null` clears.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `ConversationPatch`")]
-pub struct AppConversationUpdateRequest {
-    #[schema(max_length = 20_000)]
-    title: Option<String>,
-    public: Option<bool>,
+#[model(body)]
+#[derive(Debug, Clone)]
+#[schema(as = AppConversationUpdateRequest)]
+pub struct ConversationUpdateDto {
+    #[validate(length(max = 20_000))]
+    title: Patch<String>,
+    public: Patch<bool>,
     /// `owner/repo`, with groups in between where the provider has them.
     #[schema(
         pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
     )]
-    selected_repository: Option<String>,
+    selected_repository: Patch<String>,
     /// A valid git branch name.
-    selected_branch: Option<String>,
+    selected_branch: Patch<String>,
     #[schema(value_type = Option<GitProviderSchema>)]
-    git_provider: Option<String>,
+    git_provider: Patch<GitProvider>,
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::decode::decode;
-
-    #[test]
-    fn long_titles_are_accepted_up_to_the_limit() {
-        let most = usize::try_from(MAX_TITLE_CHARS).unwrap();
-        for (chars, is_taken) in [(most, true), (most + 1, false)] {
-            let body = json!({"title": "é".repeat(chars)});
-            let patch = decode::<ConversationPatch>(&body, &Path::body(false));
-            assert_eq!(patch.is_ok(), is_taken, "{chars}");
+impl From<ConversationUpdateDto> for ConversationChange {
+    fn from(update: ConversationUpdateDto) -> Self {
+        Self {
+            title: update.title,
+            public: update.public,
+            selected_repository: update.selected_repository,
+            selected_branch: update.selected_branch,
+            git_provider: update.git_provider,
         }
-        let cleared = decode::<ConversationPatch>(&json!({"title": null}), &Path::body(false));
-        assert_eq!(cleared.unwrap().0.title, Patch::Clear);
     }
 }

@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use domain::clock::Timestamp;
 use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::id::{ConversationId, SandboxId, StartTaskId, UserId};
-use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::page::PageRequest;
 use domain::start_task::{
     AgentType, StartRequest, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
 };
 use serde::Serialize;
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
-use crate::dto::conversation::message::SendMessageRequest;
-use crate::dto::conversation::start_request::{PluginSchema, ProcessorSchema, SuggestedTaskSchema};
+use crate::decode::{Choice, model};
+use crate::dto::conversation::message::FirstMessageDto;
+use crate::dto::conversation::start_request::{PluginInput, ProcessorDto, SuggestedTaskInput};
 use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, StartStatusSchema, TriggerSchema};
+use crate::dto::page::PageQuery;
 use crate::dto::secret_text::MASK;
 
 /// A start task.
@@ -64,11 +65,11 @@ pub struct StartRequestDto {
     /// With dashes.
     #[schema(required)]
     conversation_id: Option<Uuid>,
-    #[schema(value_type = Option<SendMessageRequest>, required)]
+    #[schema(value_type = Option<FirstMessageDto>, required)]
     initial_message: Option<MessageInput>,
     #[schema(required)]
     system_message_suffix: Option<String>,
-    #[schema(value_type = Option<Vec<ProcessorSchema>>, required)]
+    #[schema(value_type = Option<Vec<ProcessorDto>>, required)]
     processors: Option<Vec<Value>>,
     #[schema(required)]
     llm_model: Option<String>,
@@ -80,7 +81,7 @@ pub struct StartRequestDto {
     selected_branch: Option<String>,
     #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(value_type = Option<SuggestedTaskSchema>, required)]
+    #[schema(value_type = Option<SuggestedTaskInput>, required)]
     suggested_task: Option<Value>,
     #[schema(required)]
     title: Option<String>,
@@ -94,7 +95,7 @@ pub struct StartRequestDto {
     agent_type: AgentType,
     #[schema(required)]
     public: Option<bool>,
-    #[schema(value_type = Option<Vec<PluginSchema>>, required)]
+    #[schema(value_type = Option<Vec<PluginInput>>, required)]
     plugins: Option<Vec<Value>>,
     /// Names, each with a mask instead of its value.
     #[schema(value_type = Option<BTreeMap<String, String>>, required)]
@@ -159,26 +160,15 @@ impl From<StartTask> for StartTaskDto {
     }
 }
 
-impl Choice for StartTaskOrder {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("CREATED_AT", Self::CreatedAt),
-        ("CREATED_AT_DESC", Self::CreatedAtDesc),
-        ("UPDATED_AT", Self::UpdatedAt),
-        ("UPDATED_AT_DESC", Self::UpdatedAtDesc),
-    ];
-}
-
-/// The orders, for the document.
-#[derive(Debug, Clone, Copy, ToSchema)]
-#[schema(
-    as = AppConversationStartTaskSortOrder,
-    rename_all = "SCREAMING_SNAKE_CASE",
-    default = "CREATED_AT_DESC"
-)]
-pub enum StartTaskOrderSchema {
+/// The order of start tasks.
+#[derive(Debug, Clone, Copy, Default, Choice, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(as = AppConversationStartTaskSortOrder, default = "CREATED_AT_DESC")]
+pub enum StartTaskOrderDto {
     /// Oldest first.
     CreatedAt,
     /// Newest first.
+    #[default]
     CreatedAtDesc,
     /// Longest unchanged first.
     UpdatedAt,
@@ -186,34 +176,29 @@ pub enum StartTaskOrderSchema {
     UpdatedAtDesc,
 }
 
+impl From<StartTaskOrderDto> for StartTaskOrder {
+    fn from(order: StartTaskOrderDto) -> Self {
+        match order {
+            StartTaskOrderDto::CreatedAt => Self::CreatedAt,
+            StartTaskOrderDto::CreatedAtDesc => Self::CreatedAtDesc,
+            StartTaskOrderDto::UpdatedAt => Self::UpdatedAt,
+            StartTaskOrderDto::UpdatedAtDesc => Self::UpdatedAtDesc,
+        }
+    }
+}
+
 /// The query for counting start tasks.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct StartTaskCountQuery {
     /// Only READY tasks of this conversation.
-    #[param(rename = "conversation_id__eq", value_type = String, format = Uuid, required = false)]
+    #[decode(rename = "conversation_id__eq")]
+    #[param(value_type = String, format = Uuid, required = false)]
     conversation: Option<ConversationId>,
     /// Created at or after this time.
-    #[param(rename = "created_at__gte", value_type = String, format = DateTime, required = false)]
+    #[decode(rename = "created_at__gte")]
+    #[param(value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
-}
-
-impl StartTaskCountQuery {
-    fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
-        let conversation = object.optional("conversation_id__eq");
-        let created_from = object.optional("created_at__gte");
-        Some(Self {
-            conversation: conversation?,
-            created_from: created_from?,
-        })
-    }
-}
-
-impl Decode for StartTaskCountQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Self::read(&mut object)
-    }
 }
 
 impl From<StartTaskCountQuery> for StartTaskFilter {
@@ -225,64 +210,32 @@ impl From<StartTaskCountQuery> for StartTaskFilter {
     }
 }
 
-/// The query for searching start tasks, in addition to [`StartTaskCountQuery`].
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+/// The query for searching start tasks, in addition to [`StartTaskCountQuery`] and [`PageQuery`].
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct StartTaskSearchQuery {
-    #[param(ignore)]
-    what: StartTaskCountQuery,
+    #[decode(flatten)]
+    filter: StartTaskCountQuery,
     /// Order.
-    #[param(rename = "sort_order", value_type = StartTaskOrderSchema, inline, required = false)]
-    order: StartTaskOrder,
-    /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
-    page_id: Option<PageToken>,
-    /// Maximum number of items on the page.
-    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
-    limit: PageLimit,
+    #[decode(rename = "sort_order", default)]
+    #[param(inline)]
+    order: StartTaskOrderDto,
+    #[decode(flatten)]
+    page: PageQuery,
 }
 
 impl StartTaskSearchQuery {
     /// Filter, order and page.
     pub fn into_parts(self) -> (StartTaskFilter, StartTaskOrder, PageRequest) {
-        let page = PageRequest {
-            after: self.page_id,
-            limit: self.limit,
-        };
-        (self.what.into(), self.order, page)
-    }
-}
-
-impl Decode for StartTaskSearchQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let what = StartTaskCountQuery::read(&mut object);
-        let order = object.default("sort_order", StartTaskOrder::default);
-        let page = object.page(PageLimit::MAX);
-        let PageRequest { after, limit } = page?;
-        Some(Self {
-            what: what?,
-            order: order?,
-            page_id: after,
-            limit,
-        })
+        (self.filter.into(), self.order.into(), self.page.into())
     }
 }
 
 /// `?ids=…&ids=…`
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct StartTaskIdsQuery {
     /// The tasks, at most 100.
     #[param(value_type = Vec<Uuid>)]
     pub ids: Vec<StartTaskId>,
-}
-
-impl Decode for StartTaskIdsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self {
-            ids: object.required("ids")?,
-        })
-    }
 }

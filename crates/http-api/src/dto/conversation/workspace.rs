@@ -4,69 +4,37 @@ use application::inspection::{EventHooks, Hook, HookMatcher};
 use domain::workspace::ProjectSkill;
 use serde::Serialize;
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldErrors, Object, Path, characters};
-
-/// Longest name of a model.
-const MAX_MODEL_CHARS: u64 = 1000;
+use crate::decode::model;
 
 /// The file to read.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug)]
 pub struct FileQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is. If absent, the plan.
     #[param(required = false, default = "/workspace/project/PLAN.md")]
     pub file_path: Option<String>,
 }
 
-impl Decode for FileQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self {
-            file_path: object.optional("file_path")?,
-        })
-    }
-}
-
 /// The directory to list.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug)]
 pub struct FilesQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
-    #[param(required = false, default = "/workspace/project")]
+    #[decode(default = "/workspace/project")]
     pub path: String,
 }
 
-impl Decode for FilesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let path = object.default("path", || "/workspace/project".to_owned());
-        Some(Self { path: path? })
-    }
-}
-
 /// The repository, or a file in it.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug)]
 pub struct GitQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
     pub path: String,
     /// The revision to compare with; if absent, the base branch.
-    #[param(rename = "ref", required = false)]
+    #[decode(rename = "ref")]
     pub reference: Option<String>,
-}
-
-impl Decode for GitQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let path = object.required("path");
-        let reference = object.optional("ref");
-        Some(Self {
-            path: path?,
-            reference: reference?,
-        })
-    }
 }
 
 /// A changed file in the agent server's form, for the document.
@@ -204,39 +172,21 @@ impl From<Hook> for HookDto {
 }
 
 /// Switches to the model of a profile.
-#[derive(Debug, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = SwitchProfileRequest)]
 pub struct SwitchProfileDto {
     /// The name of one of the caller's profiles.
-    #[schema(min_length = 1)]
+    #[validate(length(min = 1))]
     pub profile_name: String,
 }
 
-impl Decode for SwitchProfileDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let profile_name = object.required::<String>("profile_name");
-        object.rule("profile_name", profile_name.as_ref(), characters(1..));
-        Some(Self {
-            profile_name: profile_name?,
-        })
-    }
-}
-
 /// Switches an ACP agent to another model.
-#[derive(Debug, ToSchema)]
+#[model(body)]
+#[derive(Debug)]
 #[schema(as = SwitchAcpModelRequest)]
 pub struct SwitchAcpModelDto {
     /// The agent's name for the model.
-    #[schema(min_length = 1, max_length = 1000)]
+    #[validate(length(min = 1, max = 1000))]
     pub model: String,
-}
-
-impl Decode for SwitchAcpModelDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let model = object.required::<String>("model");
-        object.rule("model", model.as_ref(), characters(1..=MAX_MODEL_CHARS));
-        Some(Self { model: model? })
-    }
 }

@@ -8,19 +8,15 @@ use domain::conversation::{
 };
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
-use domain::patch::Patch;
 use domain::sandbox::SandboxStatus;
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
-use crate::decode::{Decode, FieldErrors, Object, Path, characters};
+use crate::decode::{Patch, SaturatedInt, model};
 use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::dto::secret_text::SecretText;
 
-/// Default number of conversations on a page.
-const DEFAULT_PAGE_SIZE: i64 = 20;
 /// Longest id in a path.
 const MAX_LEGACY_ID_CHARS: usize = 100;
 
@@ -120,7 +116,9 @@ impl LegacyConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let status = LegacyStatus::of(sandbox_status);
-        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let url = sandbox
+            .as_ref()
+            .and_then(|sandbox| addresses.agent_server(sandbox));
         let id = conversation.id;
         Self {
             conversation_id: id,
@@ -210,23 +208,24 @@ impl LegacyProblemDto {
 }
 
 /// The query for conversations.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct LegacyListQuery {
     /// `next_page_id` of the previous page.
     #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
     /// Maximum number of conversations on the page. Above 100 it is 100; below 1 the page is empty.
-    #[param(value_type = i64, required = false, default = 20)]
-    limit: Option<PageLimit>,
+    #[decode(default = SaturatedInt(20))]
+    #[param(value_type = i64, default = 20)]
+    limit: SaturatedInt,
     /// Only conversations about this repository.
-    #[param(nullable = false)]
     selected_repository: Option<String>,
     /// Only conversations with this trigger.
-    #[param(rename = "conversation_trigger", value_type = TriggerSchema, required = false)]
+    #[decode(rename = "conversation_trigger")]
+    #[param(value_type = TriggerSchema, required = false)]
     trigger: Option<Trigger>,
     /// Whether to include parts of other conversations.
-    #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]
+    #[decode(rename = "include_sub_conversations", default = false)]
     include_parts: bool,
 }
 
@@ -241,27 +240,9 @@ impl LegacyListQuery {
         };
         let page = PageRequest {
             after: self.page_id,
-            limit: self.limit?,
+            limit: PageLimit::new(self.limit.0.min(100))?,
         };
         Some((filter, page))
-    }
-}
-
-impl Decode for LegacyListQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let page_id = object.optional::<String>("page_id");
-        let limit = object.integer("limit", DEFAULT_PAGE_SIZE);
-        let selected_repository = object.optional("selected_repository");
-        let trigger = object.optional("conversation_trigger");
-        let include_parts = object.default("include_sub_conversations", || false);
-        Some(Self {
-            page_id: page_id?.map(PageToken),
-            limit: PageLimit::new(limit?.min(100)),
-            selected_repository: selected_repository?,
-            trigger: trigger?,
-            include_parts: include_parts?,
-        })
     }
 }
 
@@ -290,38 +271,29 @@ impl LegacyId {
 }
 
 /// The id in a path as text.
+#[model]
 #[derive(Debug, Clone)]
-pub struct LegacyIdText(pub String);
-
-impl Decode for LegacyIdText {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object.required("conversation_id").map(Self)
-    }
+pub struct LegacyIdText {
+    /// The text.
+    pub conversation_id: String,
 }
 
 /// A new title.
+#[model(body)]
 #[derive(Debug, Clone)]
-pub struct LegacyTitle(pub ConversationChange);
-
-impl Decode for LegacyTitle {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let title = object.required::<String>("title");
-        object.rule("title", title.as_ref(), characters(1..=200));
-        Some(Self(ConversationChange {
-            title: Patch::Set(title?),
-            ..ConversationChange::default()
-        }))
-    }
-}
-
-/// A new title.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `LegacyTitle`")]
-pub struct UpdateConversationRequest {
-    #[schema(min_length = 1, max_length = 200)]
+#[schema(as = UpdateConversationRequest)]
+pub struct LegacyTitleDto {
+    #[validate(length(min = 1, max = 200))]
     title: String,
+}
+
+impl From<LegacyTitleDto> for ConversationChange {
+    fn from(update: LegacyTitleDto) -> Self {
+        Self {
+            title: Patch::Set(update.title),
+            ..Self::default()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use application::settings::{LegacySettings, Settings};
+use application::settings::{LegacySettings, McpConfig, Settings};
+use secrecy::SecretString;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, Sensitive};
-use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
+use crate::decode::{Patch, Sensitive, model};
+use crate::dto::configuration::mcp::McpConfigDto;
 use crate::dto::configuration::settings::{Empty, tokens_set};
 
 /// `secrets_store` of the legacy response: its members are always empty objects.
@@ -79,47 +80,89 @@ pub struct LegacySettingsDto {
 
 /// The changes: absent fields stay. Null resets a field, except `llm_model`, `llm_api_key`, `llm_base_url`,
 /// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the shape of the interface document"
-)]
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug, Clone)]
 #[schema(as = LegacySettingsUpdate)]
 pub struct LegacySettingsUpdateDto {
-    language: Option<String>,
-    agent: Option<String>,
-    max_iterations: Option<i64>,
-    security_analyzer: Option<String>,
-    confirmation_mode: Option<bool>,
+    language: Patch<String>,
+    agent: Patch<String>,
+    max_iterations: Patch<i64>,
+    security_analyzer: Patch<String>,
+    confirmation_mode: Patch<bool>,
     llm_model: Option<String>,
     /// Blank clears; the mask keeps.
-    #[schema(format = Password)]
-    llm_api_key: Option<String>,
+    llm_api_key: Option<SecretString>,
     llm_base_url: Option<String>,
-    remote_runtime_resource_factor: Option<i64>,
-    #[schema(required = false)]
-    enable_default_condenser: bool,
-    #[schema(required = false)]
-    enable_sound_notifications: bool,
-    #[schema(required = false)]
-    enable_proactive_conversation_starters: bool,
-    #[schema(required = false)]
-    enable_solvability_analysis: bool,
+    remote_runtime_resource_factor: Patch<i64>,
+    /// Clients send back what they received. Only an object is accepted; its content has no effect.
+    #[decode(not_null)]
+    #[validate(custom(function = check_secrets_store))]
+    #[schema(ignore)]
+    pub secrets_store: Option<Value>,
+    #[decode(not_null)]
+    enable_default_condenser: Option<bool>,
+    #[decode(not_null)]
+    enable_sound_notifications: Option<bool>,
+    #[decode(not_null)]
+    enable_proactive_conversation_starters: Option<bool>,
+    #[decode(not_null)]
+    enable_solvability_analysis: Option<bool>,
     user_consents_to_analytics: Option<bool>,
-    sandbox_base_container_image: Option<String>,
-    sandbox_runtime_container_image: Option<String>,
+    sandbox_base_container_image: Patch<String>,
+    sandbox_runtime_container_image: Patch<String>,
     mcp_config: Option<McpConfigDto>,
     /// Blank clears; the mask keeps, as does `""` beside `search_api_key_set: true` (the 1.3 settings page).
-    #[schema(format = Password)]
-    search_api_key: Option<String>,
+    search_api_key: Option<SecretString>,
+    /// An echo of the response, which is not validated: only true has an effect.
+    #[schema(ignore)]
+    search_api_key_set: Option<Sensitive<Value>>,
     /// Blank clears; the mask keeps.
-    #[schema(format = Password)]
-    sandbox_api_key: Option<String>,
-    max_budget_per_task: Option<f64>,
-    email: Option<String>,
-    email_verified: Option<bool>,
-    git_user_name: Option<String>,
-    git_user_email: Option<String>,
+    sandbox_api_key: Option<SecretString>,
+    max_budget_per_task: Patch<f64>,
+    email: Patch<String>,
+    email_verified: Patch<bool>,
+    git_user_name: Patch<String>,
+    git_user_email: Patch<String>,
+}
+
+fn check_secrets_store(value: &Value) -> Result<(), &'static str> {
+    if value.is_object() {
+        return Ok(());
+    }
+    Err("Secrets must be initialized with a dictionary")
+}
+
+impl From<LegacySettingsUpdateDto> for LegacySettings {
+    fn from(update: LegacySettingsUpdateDto) -> Self {
+        let shown_as_set = update.search_api_key_set;
+        Self {
+            language: update.language,
+            agent: update.agent,
+            max_iterations: update.max_iterations,
+            security_analyzer: update.security_analyzer,
+            confirmation_mode: update.confirmation_mode,
+            llm_model: update.llm_model,
+            llm_api_key: update.llm_api_key,
+            llm_base_url: update.llm_base_url,
+            remote_runtime_resource_factor: update.remote_runtime_resource_factor,
+            enable_default_condenser: update.enable_default_condenser,
+            enable_sound_notifications: update.enable_sound_notifications,
+            enable_proactive_conversation_starters: update.enable_proactive_conversation_starters,
+            enable_solvability_analysis: update.enable_solvability_analysis,
+            user_consents_to_analytics: update.user_consents_to_analytics,
+            sandbox_base_container_image: update.sandbox_base_container_image,
+            sandbox_runtime_container_image: update.sandbox_runtime_container_image,
+            mcp_config: update.mcp_config.map(McpConfig::from),
+            search_api_key: update.search_api_key,
+            search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
+            sandbox_api_key: update.sandbox_api_key,
+            max_budget_per_task: update.max_budget_per_task,
+            email: update.email,
+            email_verified: update.email_verified,
+            git_user_name: update.git_user_name,
+            git_user_email: update.git_user_email,
+        }
+    }
 }
 
 impl From<&Settings> for LegacySettingsDto {
@@ -157,97 +200,4 @@ impl From<&Settings> for LegacySettingsDto {
             search_api_key_set: s.search_api_key.is_some(),
         }
     }
-}
-
-/// Body of the legacy save.
-#[derive(Debug, Clone)]
-pub struct LegacySettingsInput(pub LegacySettings);
-
-impl Decode for LegacySettingsInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let o = &mut object;
-        let language = o.patch("language");
-        let agent = o.patch("agent");
-        let max_iterations = o.patch("max_iterations");
-        let security_analyzer = o.patch("security_analyzer");
-        let confirmation_mode = o.patch("confirmation_mode");
-        let llm_model = o.optional("llm_model");
-        let llm_api_key = o.optional("llm_api_key");
-        let llm_base_url = o.optional("llm_base_url");
-        let resource_factor = o.patch("remote_runtime_resource_factor");
-        let store = secrets_store(o);
-        let condenser = flag(o, "enable_default_condenser");
-        let sound = flag(o, "enable_sound_notifications");
-        let starters = flag(o, "enable_proactive_conversation_starters");
-        let solvability = flag(o, "enable_solvability_analysis");
-        let analytics = o.optional("user_consents_to_analytics");
-        let base_image = o.patch("sandbox_base_container_image");
-        let runtime_image = o.patch("sandbox_runtime_container_image");
-        let mcp = o.optional::<McpConfigInput>("mcp_config");
-        let search_api_key = o.optional("search_api_key");
-        // An echo of the response, which is not validated: only true has an effect.
-        let shown_as_set =
-            o.default::<Sensitive<Value>>("search_api_key_set", || Sensitive(json!(false)));
-        let sandbox_api_key = o.optional("sandbox_api_key");
-        let budget = o.patch("max_budget_per_task");
-        let email = o.patch("email");
-        let email_verified = o.patch("email_verified");
-        let git_user_name = o.patch("git_user_name");
-        let git_user_email = o.patch("git_user_email");
-        store?;
-        Some(Self(LegacySettings {
-            language: language?,
-            agent: agent?,
-            max_iterations: max_iterations?,
-            security_analyzer: security_analyzer?,
-            confirmation_mode: confirmation_mode?,
-            llm_model: llm_model?,
-            llm_api_key: llm_api_key?,
-            llm_base_url: llm_base_url?,
-            remote_runtime_resource_factor: resource_factor?,
-            enable_default_condenser: condenser?,
-            enable_sound_notifications: sound?,
-            enable_proactive_conversation_starters: starters?,
-            enable_solvability_analysis: solvability?,
-            user_consents_to_analytics: analytics?,
-            sandbox_base_container_image: base_image?,
-            sandbox_runtime_container_image: runtime_image?,
-            mcp_config: mcp?.map(|mcp| mcp.0),
-            search_api_key: search_api_key?,
-            search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
-            sandbox_api_key: sandbox_api_key?,
-            max_budget_per_task: budget?,
-            email: email?,
-            email_verified: email_verified?,
-            git_user_name: git_user_name?,
-            git_user_email: git_user_email?,
-        }))
-    }
-}
-
-/// Reads a flag, which may be absent but not null.
-#[expect(
-    clippy::option_option,
-    reason = "the readers' convention: None is a noted error"
-)]
-fn flag<M: Decode>(object: &mut Object<'_, M>, key: &'static str) -> Option<Option<bool>> {
-    if object.has(key) {
-        object.required::<bool>(key).map(Some)
-    } else {
-        Some(None)
-    }
-}
-
-/// Clients send back what they received. Only an object is accepted; its content has no effect.
-fn secrets_store<M: Decode>(object: &mut Object<'_, M>) -> Option<()> {
-    let value = object.default::<Value>("secrets_store", || json!({}))?;
-    if !value.is_object() {
-        let fault = FieldError::value_error("Secrets must be initialized with a dictionary");
-        object.add_error("secrets_store", fault);
-        return None;
-    }
-    Some(())
 }

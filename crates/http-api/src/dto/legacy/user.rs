@@ -4,115 +4,74 @@ use application::git::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
 use domain::git::{GitBranch, GitRepository};
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::{SaturatedInt, model};
 use crate::dto::enums::GitProviderSchema;
 use crate::dto::git::{BranchDto, RepositoryDto};
 
-/// Default number of items on a page.
-const DEFAULT_PAGE_SIZE: i64 = 30;
+/// The page of a list, by its number.
+#[model(query)]
+#[derive(Debug, Clone, Copy)]
+pub struct NumberedPageQuery {
+    /// The page number, 1 to 20; later pages are empty.
+    #[decode(default = SaturatedInt(1))]
+    #[param(value_type = i64, default = 1)]
+    page: SaturatedInt,
+    /// Maximum number of items on a page, at most 100.
+    #[decode(default = SaturatedInt(30))]
+    #[param(value_type = i64, default = 30)]
+    per_page: SaturatedInt,
+}
 
-fn number(page: i64, length: i64) -> PageNumber {
-    PageNumber {
-        number: u32::try_from(page.max(1)).unwrap_or(u32::MAX),
-        length: usize::try_from(length.clamp(1, 100)).unwrap_or(1),
+impl From<NumberedPageQuery> for PageNumber {
+    fn from(query: NumberedPageQuery) -> Self {
+        let (SaturatedInt(page), SaturatedInt(length)) = (query.page, query.per_page);
+        Self {
+            number: u32::try_from(page.max(1)).unwrap_or(u32::MAX),
+            length: usize::try_from(length.clamp(1, 100)).unwrap_or(1),
+        }
     }
 }
 
 /// The query for repositories.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct LegacyRepositoriesQuery {
     /// The git provider; if absent, all with a stored token.
-    #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
+    #[decode(rename = "selected_provider")]
+    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
+    /// The page.
+    #[decode(flatten)]
+    pub page: NumberedPageQuery,
     /// Only repositories of this installation, workspace, project or organization.
-    #[param(rename = "installation_id", nullable = false)]
+    #[decode(rename = "installation_id")]
     pub installation: Option<String>,
-    /// `page`, from 1 to 20, and `per_page`, at most 100.
-    #[param(ignore)]
-    pub page: PageNumber,
-}
-
-impl Decode for LegacyRepositoriesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let provider = object.optional("selected_provider");
-        let page = object.integer("page", 1);
-        let length = object.integer("per_page", DEFAULT_PAGE_SIZE);
-        let installation = object.optional::<String>("installation_id");
-        Some(Self {
-            provider: provider?,
-            installation: installation?.filter(|text| !text.is_empty()),
-            page: number(page?, length?),
-        })
-    }
 }
 
 /// The query for branches.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct LegacyBranchesQuery {
     /// `owner/name`.
     pub repository: String,
     /// The git provider; if absent, the first one that knows the repository.
-    #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
+    #[decode(rename = "selected_provider")]
+    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
-    /// `page`, from 1 to 20, and `per_page`, at most 100.
-    #[param(ignore)]
-    pub page: PageNumber,
-}
-
-impl Decode for LegacyBranchesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let repository = object.required("repository");
-        let provider = object.optional("selected_provider");
-        let page = object.integer("page", 1);
-        let length = object.integer("per_page", DEFAULT_PAGE_SIZE);
-        Some(Self {
-            repository: repository?,
-            provider: provider?,
-            page: number(page?, length?),
-        })
-    }
+    /// The page.
+    #[decode(flatten)]
+    pub page: NumberedPageQuery,
 }
 
 /// The query for installations.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct LegacyInstallationsQuery {
     /// The git provider; if absent, the first one with a stored token.
     #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
-}
-
-impl Decode for LegacyInstallationsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let provider = object.optional("provider");
-        Some(Self {
-            provider: provider?,
-        })
-    }
-}
-
-/// The page, for the document.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "only described; what is read are the models above"
-)]
-pub struct NumberedPageParams {
-    /// The page number, 1 to 20; later pages are empty.
-    #[param(required = false, default = 1)]
-    page: i64,
-    /// Maximum number of items on a page, at most 100.
-    #[param(required = false, default = 30)]
-    per_page: i64,
 }
 
 /// Converts repositories. Each has the address of the next page, if there is one, where front ends look for it.

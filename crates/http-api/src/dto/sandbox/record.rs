@@ -7,19 +7,19 @@ use domain::sandbox::{ExposedUrl, LogTail, SandboxStatus, SandboxView};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use url::form_urlencoded;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
-use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
+use crate::decode::model;
 use crate::dto::enums::SandboxStatusSchema;
-use crate::dto::json_lists::{WriteJson, write_members};
+use crate::dto::json_lists::WriteJson;
 use crate::dto::secret_text::SecretText;
 
 /// Name of the editor's exposed URL.
 const VSCODE: &str = "VSCODE";
 
 /// A sandbox.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
 #[schema(as = SandboxInfo)]
 pub struct SandboxDto {
     #[schema(value_type = String)]
@@ -90,24 +90,6 @@ impl SandboxDto {
     }
 }
 
-impl WriteJson for SandboxDto {
-    fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        write_members!(
-            out,
-            "id": &self.id,
-            "created_by_user_id": &self.created_by_user_id,
-            "sandbox_spec_id": &self.sandbox_spec_id,
-            "status": &self.status,
-            "session_api_key": &self.session_api_key,
-            "exposed_urls": &self.exposed_urls,
-            "created_at": &self.created_at,
-            "status_detail": &self.status_detail,
-        );
-        out.push(b'}');
-        Ok(())
-    }
-}
-
 impl ExposedUrlDto {
     fn of(
         exposed: &ExposedUrl,
@@ -139,57 +121,30 @@ fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String 
 }
 
 /// `?id=…&id=…`: a batch read by text ids. An invalid id counts as unknown.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct IdsQuery {
     /// The ids, at most 100.
-    #[param(rename = "id")]
+    #[decode(rename = "id")]
     pub ids: Vec<String>,
 }
 
-impl Decode for IdsQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self {
-            ids: object.required("id")?,
-        })
-    }
-}
-
 /// The query of `POST /sandboxes`.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct NewSandboxQuery {
     /// The spec; the default one if absent.
     #[param(nullable = false)]
     pub sandbox_spec_id: Option<String>,
 }
 
-impl Decode for NewSandboxQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self {
-            sandbox_spec_id: object.optional("sandbox_spec_id")?,
-        })
-    }
-}
-
 /// The query of `DELETE /sandboxes/{id}`, in which clients repeat the id.
-#[derive(Debug, Clone, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone)]
 pub struct DeleteSandboxQuery {
     /// The id again; optional, and must equal the one in the path.
     #[param(nullable = false)]
     pub sandbox_id: Option<String>,
-}
-
-impl Decode for DeleteSandboxQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self {
-            sandbox_id: object.optional("sandbox_id")?,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -258,34 +213,22 @@ mod tests {
 }
 
 /// The part of a log to read.
-#[derive(Debug, Clone, Copy, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug, Clone, Copy)]
 pub struct LogsQuery {
     /// Number of lines from the end.
-    #[param(value_type = i64, required = false, minimum = 0, maximum = 10_000, default = 200)]
-    lines: u32,
+    #[decode(default = 200)]
+    #[validate(range(min = 0, max = 10_000))]
+    lines: i64,
     /// Whether to follow new lines.
-    #[param(value_type = bool, required = false, default = false)]
+    #[decode(default = false)]
     follow: bool,
-}
-
-impl Decode for LogsQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let lines = object.default("lines", || 200_i64);
-        object.rule("lines", lines.as_ref(), bounds(0..=10_000));
-        let follow = object.default("follow", || false);
-        Some(Self {
-            lines: u32::try_from(lines?).ok()?,
-            follow: follow?,
-        })
-    }
 }
 
 impl From<LogsQuery> for LogTail {
     fn from(query: LogsQuery) -> Self {
         Self {
-            lines: query.lines,
+            lines: u32::try_from(query.lines).unwrap_or_default(),
             follow: query.follow,
         }
     }

@@ -5,8 +5,8 @@ use actix_web::{HttpResponse, delete, get, patch, post, web};
 use domain::id::UserId;
 
 use crate::dto::account::administration::{
-    AccountDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, NewUserDto, NewUserInput,
-    RotationDto, RotationInput, UserIdParam, UserKeyParams, UserUpdateDto, UserUpdateInput,
+    AccountDto, CreateKeyDto, CreatedKeyDto, KeyDto, NewUserDto, RotationDto, UserKeyParams,
+    UserUpdateDto,
 };
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
@@ -46,12 +46,12 @@ pub(crate) async fn list(
 #[post("/api/v1/admin/users")]
 pub(crate) async fn create(
     app: Application,
-    ApiCall(_admin, (origin, Body(input))): ApiCall<Admin, (AuditOrigin, Body<NewUserInput>)>,
+    ApiCall(_admin, (origin, Body(input))): ApiCall<Admin, (AuditOrigin, Body<NewUserDto>)>,
 ) -> Result<HttpResponse, Problem> {
     let origin = origin.with_status(StatusCode::CREATED);
     let made = app
         .administration
-        .create_user(&origin, &input.user, input.role);
+        .create_user(&origin, &input.id, input.role.into());
     Ok(HttpResponse::Created().json(AccountDto::from(made.await?)))
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn create(
 #[get("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn load(
     app: Application,
-    ApiCall(_admin, PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
+    ApiCall(_admin, PathParam(user)): ApiCall<Admin, PathParam<UserId>>,
 ) -> Result<web::Json<AccountDto>, Problem> {
     let found = app.administration.user(&user).await?;
     Ok(web::Json(found.into()))
@@ -87,14 +87,15 @@ pub(crate) async fn load(
 #[patch("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn update(
     app: Application,
-    ApiCall(_admin, (origin, PathParam(UserIdParam(user)), Body(input))): ApiCall<
+    ApiCall(_admin, (origin, PathParam(user), Body(input))): ApiCall<
         Admin,
-        (AuditOrigin, PathParam<UserIdParam>, Body<UserUpdateInput>),
+        (AuditOrigin, PathParam<UserId>, Body<UserUpdateDto>),
     >,
 ) -> Result<web::Json<AccountDto>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
-    let changed = app.administration.set_role(&origin, &user, input.0).await?;
-    Ok(web::Json(changed.into()))
+    let administration = &app.administration;
+    let changed = administration.set_role(&origin, &user, input.role.into());
+    Ok(web::Json(changed.await?.into()))
 }
 
 /// Deletes a user with all their data, permanently; sandboxes follow shortly after. Callers cannot delete themselves.
@@ -110,10 +111,7 @@ pub(crate) async fn update(
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(_admin, (origin, PathParam(UserIdParam(user)))): ApiCall<
-        Admin,
-        (AuditOrigin, PathParam<UserIdParam>),
-    >,
+    ApiCall(_admin, (origin, PathParam(user))): ApiCall<Admin, (AuditOrigin, PathParam<UserId>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     app.administration.delete_user(&origin, &user).await?;
@@ -132,7 +130,7 @@ pub(crate) async fn remove(
 #[get("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn keys(
     app: Application,
-    ApiCall(Admin(actor), PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
+    ApiCall(Admin(actor), PathParam(user)): ApiCall<Admin, PathParam<UserId>>,
 ) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
     let administration = &app.administration;
     administration.user(&user).await?;
@@ -158,19 +156,13 @@ pub(crate) async fn keys(
 #[post("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn create_key(
     app: Application,
-    ApiCall(_admin, (origin, PathParam(UserIdParam(user)), OptionalBody(input))): ApiCall<
+    ApiCall(_admin, (origin, PathParam(user), OptionalBody(input))): ApiCall<
         Admin,
-        (
-            AuditOrigin,
-            PathParam<UserIdParam>,
-            OptionalBody<CreateKeyInput>,
-        ),
+        (AuditOrigin, PathParam<UserId>, OptionalBody<CreateKeyDto>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, options) = (
-        origin.with_status(StatusCode::CREATED),
-        input.unwrap_or_default().0,
-    );
+    let origin = origin.with_status(StatusCode::CREATED);
+    let options = input.unwrap_or_default().into();
     let made = app.administration.create_key(&origin, &user, &options);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
@@ -194,17 +186,15 @@ pub(crate) async fn rotate_key(
         (
             AuditOrigin,
             PathParams<UserKeyParams>,
-            OptionalBody<RotationInput>,
+            OptionalBody<RotationDto>,
         ),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (
-        origin.with_status(StatusCode::CREATED),
-        input.unwrap_or_default(),
-    );
+    let origin = origin.with_status(StatusCode::CREATED);
+    let (options, grace) = RotationDto::into_parts(input);
     let user = owner(&key)?;
     let administration = &app.administration;
-    let made = administration.rotate_key(&origin, &user, key.id, &input.options, input.grace);
+    let made = administration.rotate_key(&origin, &user, key.id, &options, grace);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 

@@ -4,13 +4,14 @@ use actix_web::{get, web};
 
 use crate::dto::PageDto;
 use crate::dto::account::administration::{AuditEntryDto, AuditQuery};
+use crate::dto::page::PageQuery;
 use crate::extract::{Admin, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 
 /// Searches the audit log, newest first.
 #[utoipa::path(
     tag = "Administration",
-    params(AuditQuery),
+    params(AuditQuery, PageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<AuditEntryDto>),
         (status = 403, description = "The caller is not an administrator", body = Detail),

@@ -5,9 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
 use domain::id::ApiKeyId;
 
-use crate::dto::account::administration::{
-    CreateKeyDto, CreateKeyInput, CreatedKeyDto, KeyDto, RotationDto, RotationInput,
-};
+use crate::dto::account::administration::{CreateKeyDto, CreatedKeyDto, KeyDto, RotationDto};
 use crate::dto::{PageDto, Success};
 use crate::extract::{Actor, ApiCall, Application, AuditOrigin, OptionalBody, PathParam};
 use crate::problem::{Detail, Problem};
@@ -44,13 +42,11 @@ pub(crate) async fn create(
     app: Application,
     ApiCall(actor, (origin, OptionalBody(input))): ApiCall<
         Actor,
-        (AuditOrigin, OptionalBody<CreateKeyInput>),
+        (AuditOrigin, OptionalBody<CreateKeyDto>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, options) = (
-        origin.with_status(StatusCode::CREATED),
-        input.unwrap_or_default().0,
-    );
+    let origin = origin.with_status(StatusCode::CREATED);
+    let options = input.unwrap_or_default().into();
     let made = app
         .administration
         .create_key(&origin, &actor.user, &options);
@@ -73,19 +69,13 @@ pub(crate) async fn rotate(
     app: Application,
     ApiCall(actor, (origin, PathParam(id), OptionalBody(input))): ApiCall<
         Actor,
-        (
-            AuditOrigin,
-            PathParam<ApiKeyId>,
-            OptionalBody<RotationInput>,
-        ),
+        (AuditOrigin, PathParam<ApiKeyId>, OptionalBody<RotationDto>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (
-        origin.with_status(StatusCode::CREATED),
-        input.unwrap_or_default(),
-    );
+    let origin = origin.with_status(StatusCode::CREATED);
+    let (options, grace) = RotationDto::into_parts(input);
     let administration = &app.administration;
-    let made = administration.rotate_key(&origin, &actor.user, id, &input.options, input.grace);
+    let made = administration.rotate_key(&origin, &actor.user, id, &options, grace);
     Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 

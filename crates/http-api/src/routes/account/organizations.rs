@@ -8,7 +8,7 @@ use domain::id::{OrganizationId, UserId};
 use crate::dto::account::organization::{MemberDto, OrganizationsDto, ProviderConnectionsDto};
 use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
-    RenameProfileDto, SaveProfileDto, SaveProfileInput,
+    RenameProfileDto, SaveProfileDto,
 };
 use crate::extract::{Actor, ApiCall, Application, Body, Caller, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
@@ -120,7 +120,7 @@ pub(crate) async fn save_profile(
     app: Application,
     ApiCall(OrganizationMember(user), (PathParam(ProfileName(name)), OptionalBody(input))): ApiCall<
         OrganizationMember,
-        (ProfileParam, OptionalBody<SaveProfileInput>),
+        (ProfileParam, OptionalBody<SaveProfileDto>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
     profiles::save_for(&app, &user, name, input).await
@@ -187,5 +187,5 @@ pub(crate) async fn rename_profile(
         (ProfileParam, Body<RenameProfileDto>),
     >,
 ) -> ProfileResponse<ProfileChangedDto> {
-    profiles::rename_for(&app, &user, &name, input.new_name).await
+    profiles::rename_for(&app, &user, &name, input.new_name.0).await
 }

@@ -1,8 +1,8 @@
 //! The usage and quotas of users.
 
 use actix_web::{get, web};
+use domain::id::UserId;
 
-use crate::dto::account::administration::UserIdParam;
 use crate::dto::account::usage::UsageDto;
 use crate::extract::{Actor, Admin, ApiCall, Application, PathParam};
 use crate::problem::{Detail, Problem};
@@ -32,7 +32,7 @@ pub(crate) async fn own(
 #[get("/api/v1/admin/users/{user_id}/usage")]
 pub(crate) async fn of_user(
     app: Application,
-    ApiCall(_admin, PathParam(UserIdParam(user))): ApiCall<Admin, PathParam<UserIdParam>>,
+    ApiCall(_admin, PathParam(user)): ApiCall<Admin, PathParam<UserId>>,
 ) -> Result<web::Json<UsageDto>, Problem> {
     app.administration.user(&user).await?;
     Ok(web::Json(app.quotas.usage(&user).await?.into()))

@@ -6,7 +6,7 @@ use application::secrets::may_read_secrets;
 use application::settings::SecretVisibility;
 use serde_json::Value;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Path, model};
 use crate::dto::account::access::AccessDto;
 use crate::dto::configuration::settings::UserDto;
 use crate::extract::{Actor, ApiCall, Application, Caller, Query, SandboxCaller, State};
@@ -47,21 +47,12 @@ fn wants_secrets(query: &str) -> bool {
 }
 
 /// The query. (The kind of caller depends on it, so it is also read during authentication.)
-#[derive(utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only described")]
+#[model(query)]
+#[expect(dead_code, reason = "read during authentication")]
 struct MeOptions {
     /// Requires a sandbox's key.
-    #[param(required = false, default = false)]
+    #[decode(default = false)]
     expose_secrets: bool,
-}
-
-impl Decode for MeOptions {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let expose_secrets = object.default(EXPOSE, || false)?;
-        Some(Self { expose_secrets })
-    }
 }
 
 /// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key

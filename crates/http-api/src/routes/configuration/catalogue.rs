@@ -5,13 +5,14 @@ use application::catalogue::ModelCatalogue;
 
 use crate::dto::PageDto;
 use crate::dto::configuration::catalogue::{ModelDto, ModelQuery, ProviderDto, ProviderQuery};
+use crate::dto::page::CataloguePageQuery;
 use crate::extract::{Actor, ApiCall, Query};
 use crate::problem::Problem;
 
 /// Searches the names of models. Other names work too, if the agent server knows them.
 #[utoipa::path(
     tag = "Config",
-    params(ProviderQuery, ModelQuery),
+    params(CataloguePageQuery, ProviderQuery, ModelQuery),
     responses((status = 200, description = "A page", body = PageDto<ModelDto>))
 )]
 #[get("/api/v1/config/models/search")]
@@ -26,7 +27,7 @@ pub(crate) async fn models(
 /// Searches the providers of models: `openhands`, verified ones, others.
 #[utoipa::path(
     tag = "Config",
-    params(ProviderQuery),
+    params(CataloguePageQuery, ProviderQuery),
     responses((status = 200, description = "A page", body = PageDto<ProviderDto>))
 )]
 #[get("/api/v1/config/providers/search")]

@@ -4,7 +4,7 @@ use actix_web::{delete, post, web};
 
 use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
-    GitProviders, GitProvidersDto, TokensRejectedDto, tokens_problem,
+    GitProvidersDto, TokensRejectedDto, tokens_problem,
 };
 use crate::dto::configuration::settings::SettingsMessage;
 use crate::extract::{Actor, ApiCall, Application, Body};
@@ -20,10 +20,13 @@ use crate::problem::Problem;
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
     app: Application,
-    ApiCall(actor, Body(input)): ApiCall<Actor, Body<GitProviders>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<GitProvidersDto>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
-    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
-    stored.map_err(|error| tokens_problem(error, Flavour::V1))?;
+    let update = input.into();
+    let stored = app.settings.add_git_providers(&actor.user, &update);
+    stored
+        .await
+        .map_err(|error| tokens_problem(error, Flavour::V1))?;
     Ok(web::Json(SettingsMessage {
         message: "Git providers stored",
     }))

@@ -3,13 +3,13 @@
 use actix_web::http::StatusCode;
 use actix_web::{delete, get, post, web};
 use application::App;
-use application::settings::{ProfileRefusal, UpdateError};
+use application::settings::{ProfileRefusal, SaveProfile, UpdateError};
 use domain::clock::Timestamp;
 use domain::id::UserId;
 
 use crate::dto::configuration::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
-    RenameProfileDto, SaveProfileDto, SaveProfileInput, profile_problem,
+    RenameProfileDto, SaveProfileDto, profile_problem,
 };
 use crate::extract::{Actor, ApiCall, Application, Body, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
@@ -56,7 +56,7 @@ pub(crate) async fn save(
     app: Application,
     ApiCall(actor, (PathParam(ProfileName(name)), OptionalBody(input))): ApiCall<
         Actor,
-        (ProfileParam, OptionalBody<SaveProfileInput>),
+        (ProfileParam, OptionalBody<SaveProfileDto>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
     save_for(&app, &actor.user, name, input).await
@@ -105,7 +105,7 @@ pub(crate) async fn rename(
         (ProfileParam, Body<RenameProfileDto>),
     >,
 ) -> ProfileResponse<ProfileChangedDto> {
-    rename_for(&app, &actor.user, &name, input.new_name).await
+    rename_for(&app, &actor.user, &name, input.new_name.0).await
 }
 
 /// Lists the profiles of a user. This and the following functions are shared with the routes of organizations.
@@ -131,9 +131,9 @@ pub(crate) async fn save_for(
     app: &App,
     user: &UserId,
     name: String,
-    input: Option<SaveProfileInput>,
+    input: Option<SaveProfileDto>,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
-    let input = input.unwrap_or_default().0;
+    let input = input.map(SaveProfile::from).unwrap_or_default();
     let saved = app.settings.save_profile(user, &name, &input).await;
     saved.map_err(profile_problem)?;
     let message = format!("Profile '{name}' saved");

@@ -3,9 +3,9 @@
 use actix_web::{HttpResponse, delete, get, post, put, web};
 
 use crate::dto::configuration::secret::{
-    NewSecretDto, NewSecretInput, SecretDto, SecretName, SecretQuery, SecretSearch,
-    SecretUpdateDto, SecretUpdateInput,
+    NewSecretDto, SecretDto, SecretName, SecretQuery, SecretUpdateDto,
 };
+use crate::dto::page::PageQuery;
 use crate::dto::{Message, PageDto};
 use crate::extract::{Actor, ApiCall, Application, Body, PathParam, Query};
 use crate::problem::{Detail, Problem};
@@ -13,19 +13,16 @@ use crate::problem::{Detail, Problem};
 /// Searches secrets, ordered by name.
 #[utoipa::path(
     tag = "Secrets",
-    params(SecretQuery),
+    params(SecretQuery, PageQuery),
     responses((status = 200, description = "A page", body = PageDto<SecretDto>))
 )]
 #[get("/api/v1/secrets/search")]
 pub(crate) async fn search(
     app: Application,
-    ApiCall(actor, Query(search)): ApiCall<Actor, Query<SecretSearch>>,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<SecretQuery>>,
 ) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
-    let contains = search.name_contains.as_deref();
-    let found = app
-        .secrets
-        .search(&actor.user, contains, &search.page)
-        .await?;
+    let (contains, page) = (query.name_contains.as_deref(), query.page.into());
+    let found = app.secrets.search(&actor.user, contains, &page).await?;
     Ok(web::Json(PageDto::of(found, SecretDto::from)))
 }
 
@@ -41,9 +38,9 @@ pub(crate) async fn search(
 #[post("/api/v1/secrets")]
 pub(crate) async fn create(
     app: Application,
-    ApiCall(actor, Body(input)): ApiCall<Actor, Body<NewSecretInput>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<NewSecretDto>>,
 ) -> Result<HttpResponse, Problem> {
-    app.secrets.put(&actor.user, &input.0).await?;
+    app.secrets.put(&actor.user, &input.into()).await?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
 
@@ -59,10 +56,11 @@ pub(crate) async fn update(
     app: Application,
     ApiCall(actor, (PathParam(name), Body(input))): ApiCall<
         Actor,
-        (PathParam<SecretName>, Body<SecretUpdateInput>),
+        (PathParam<SecretName>, Body<SecretUpdateDto>),
     >,
 ) -> Result<web::Json<Message>, Problem> {
-    app.secrets.update(&actor.user, &name.0, &input.0).await?;
+    let update = input.into();
+    app.secrets.update(&actor.user, &name.0, &update).await?;
     Ok(web::Json(Message::new("Secret updated successfully")))
 }
 

@@ -1,11 +1,10 @@
 //! Skills that users can choose from.
 
 use actix_web::{get, post, web};
+use application::skills::RegisteredMarketplace;
 
 use crate::dto::PageDto;
-use crate::dto::configuration::skills::{
-    MarketplaceOffersDto, MarketplaceRegistration, RegistrationInput, SkillDto,
-};
+use crate::dto::configuration::skills::{MarketplaceOffersDto, MarketplaceRegistration, SkillDto};
 use crate::dto::page::PageQuery;
 use crate::extract::{Actor, ApiCall, Application, Body, Query};
 use crate::problem::Problem;
@@ -35,9 +34,9 @@ pub(crate) async fn search(
 #[post("/api/v1/skills/marketplace-skills")]
 pub(crate) async fn marketplace_skills(
     app: Application,
-    ApiCall(actor, Body(input)): ApiCall<Actor, Body<Vec<RegistrationInput>>>,
+    ApiCall(actor, Body(input)): ApiCall<Actor, Body<Vec<MarketplaceRegistration>>>,
 ) -> Result<web::Json<MarketplaceOffersDto>, Problem> {
-    let asked = input.into_iter().map(|RegistrationInput(one)| one);
+    let asked = input.into_iter().map(RegisteredMarketplace::from);
     let offers = app.skills.offers(&actor.user, asked.collect()).await;
     Ok(web::Json(offers.into()))
 }

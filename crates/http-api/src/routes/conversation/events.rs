@@ -5,6 +5,7 @@ use domain::id::{ConversationId, EventId};
 use serde_json::Value;
 
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
+use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
 use crate::extract::{Actor, ApiCall, Application, PathParam, Query};
@@ -14,7 +15,7 @@ use crate::problem::{Detail, Problem};
 /// `next_page_id` says whether more follow.
 #[utoipa::path(
     tag = "Events",
-    params(("conversation_id" = Uuid, Path), EventCountQuery, EventSearchQuery),
+    params(("conversation_id" = Uuid, Path), EventCountQuery, EventSearchQuery, PageQuery),
     responses((status = 200, description = "A page", body = PageDto<EventDocument>))
 )]
 #[get("/api/v1/conversation/{conversation_id}/events/search")]

@@ -15,13 +15,14 @@ use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
 use crate::audit::{CreatedResource, created_id};
-use crate::decode::{Decode, FieldErrors, Object, Path};
-use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentMessageDto};
+use crate::decode::model;
+use crate::dto::conversation::message::{NextMessageDto, SentMessageDto};
 use crate::dto::conversation::record::{
-    AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
-    ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
+    BatchQuery, ConversationCountQuery, ConversationDto, ConversationFilterQuery,
+    ConversationListQuery, ConversationSearchQuery, ConversationUpdateDto, IncludedPartsQuery,
+    ListedConversations,
 };
-use crate::dto::conversation::start_request::{AppConversationStartRequest, StartBody};
+use crate::dto::conversation::start_request::StartConversationDto;
 use crate::dto::conversation::start_task::StartTaskDto;
 use crate::dto::json_lists::{self, list_response};
 use crate::dto::page::PageQuery;
@@ -40,7 +41,7 @@ const MAX_BATCH_IDS: usize = 99;
 #[utoipa::path(
     tag = "Conversations",
     params(IdempotencyKeyHeader),
-    request_body = AppConversationStartRequest,
+    request_body = StartConversationDto,
     responses(
         (status = 200, description = "The task", body = StartTaskDto),
         (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
@@ -60,8 +61,12 @@ pub(crate) async fn start(
     Ok(response)
 }
 
-type StartParts = (IdempotencyKey, BodyWithBytes<StartBody>);
-type StreamStartParts = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
+type StartParts = (IdempotencyKey, BodyWithBytes<StartConversationDto>);
+type StreamStartParts = (
+    IdempotencyKey,
+    BodyWithBytes<StartConversationDto>,
+    AccessRecheck,
+);
 
 /// Starts a conversation, or replays the response of the first request with this key. Both routes are one operation, because
 /// they create the same resource.
@@ -69,9 +74,9 @@ async fn start_or_replay(
     app: &Application,
     actor: &Actor,
     key: Option<String>,
-    body: BodyWithBytes<StartBody>,
+    body: BodyWithBytes<StartConversationDto>,
 ) -> Result<IdempotentResult<StartTask>, Problem> {
-    let StartBody(input) = body.value;
+    let input = body.value.into();
     let Some(key) = key else {
         return Ok(IdempotentResult::New(
             app.starts.start(&actor.user, input).await?,
@@ -89,7 +94,7 @@ async fn start_or_replay(
 #[utoipa::path(
     tag = "Conversations",
     params(IdempotencyKeyHeader),
-    request_body = AppConversationStartRequest,
+    request_body = StartConversationDto,
     responses(
         (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
         (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
@@ -112,7 +117,7 @@ pub(crate) async fn stream_start(
         followed.ok_or_else(|| Problem::missing("The start task is deleted"))?
     } else {
         app.starts
-            .start_streaming(&actor.user, body.value.0)
+            .start_streaming(&actor.user, body.value.into())
             .await?
     };
     Ok(HttpResponse::Ok()
@@ -164,7 +169,7 @@ fn array_element(before: &str, task: StartTask) -> io::Result<Bytes> {
 /// Lists conversations, newest first. With `ids`, loads exactly these in their order, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Conversations",
-    params(BatchParams, ConversationCountQuery, PageQuery),
+    params(BatchQuery, ConversationFilterQuery, IncludedPartsQuery, PageQuery),
     responses(
         (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
         (status = 400, description = "Invalid or too many ids", body = Detail),
@@ -177,10 +182,10 @@ pub(crate) async fn list(
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationListQuery>>,
 ) -> Result<HttpResponse, Problem> {
     Ok(match query {
-        ConversationListQuery::Batch(texts) => {
+        ConversationListQuery::Batch(BatchQuery { ids }) => {
             let found = app
                 .conversations
-                .find_many(&actor.scope(), &parse_ids(&texts)?)
+                .find_many(&actor.scope(), &parse_ids(&ids)?)
                 .await?;
             let shown = found.into_iter().map(|view| {
                 Some(ConversationDto::of(
@@ -199,7 +204,7 @@ pub(crate) async fn list(
 /// Searches conversations, newest first.
 #[utoipa::path(
     tag = "Conversations",
-    params(ConversationCountQuery, PageQuery),
+    params(ConversationFilterQuery, IncludedPartsQuery, PageQuery),
     responses((status = 200, description = "A page", body = PageDto<ConversationDto>))
 )]
 #[get("/api/v1/app-conversations/search")]
@@ -214,7 +219,7 @@ pub(crate) async fn search(
 /// Counts all matches of a search.
 #[utoipa::path(
     tag = "Conversations",
-    params(ConversationCountQuery),
+    params(ConversationFilterQuery, IncludedPartsQuery),
     responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
 )]
 #[get("/api/v1/app-conversations/count")]
@@ -232,21 +237,21 @@ pub(crate) async fn count(
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
-    request_body = AppConversationUpdateRequest,
+    request_body = ConversationUpdateDto,
     responses((status = 200, description = "The conversation", body = ConversationDto))
 )]
 #[patch("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn update(
     app: Application,
     state: State,
-    ApiCall(actor, (PathParam(id), Body(ConversationPatch(change)))): ApiCall<
+    ApiCall(actor, (PathParam(id), Body(update))): ApiCall<
         Actor,
-        (PathParam<ConversationId>, Body<ConversationPatch>),
+        (PathParam<ConversationId>, Body<ConversationUpdateDto>),
     >,
 ) -> Result<web::Json<ConversationDto>, Problem> {
     let view = app
         .conversations
-        .update(&actor.scope(), id, &change)
+        .update(&actor.scope(), id, &update.into())
         .await?;
     Ok(web::Json(ConversationDto::of(
         view,
@@ -256,14 +261,9 @@ pub(crate) async fn update(
 }
 
 /// The id of a deletion as text: this route has its own response to an invalid id.
-pub(crate) struct RawConversationId(String);
-
-impl Decode for RawConversationId {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        Object::<Self>::open(value, at, errors)?
-            .required("conversation_id")
-            .map(Self)
-    }
+#[model]
+pub(crate) struct RawConversationId {
+    conversation_id: String,
 }
 
 /// Deletes a conversation with its parts, and its sandbox if no other conversation uses it.
@@ -278,12 +278,12 @@ impl Decode for RawConversationId {
 #[delete("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(actor, PathParams(RawConversationId(text))): ApiCall<
+    ApiCall(actor, PathParams(RawConversationId { conversation_id })): ApiCall<
         Actor,
         PathParams<RawConversationId>,
     >,
 ) -> Result<web::Json<Success>, Problem> {
-    let id = text
+    let id = conversation_id
         .parse()
         .map_err(|_| Problem::bad_request("Invalid conversation ID format"))?;
     app.conversations.delete(&actor.scope(), id).await?;
@@ -294,7 +294,7 @@ pub(crate) async fn remove(
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path)),
-    request_body = AppSendMessageRequest,
+    request_body = NextMessageDto,
     responses(
         (status = 200, description = "Delivered", body = SentMessageDto),
         (status = 409, description = "The sandbox is not running", body = Detail),
@@ -305,14 +305,14 @@ pub(crate) async fn remove(
 #[post("/api/v1/app-conversations/{conversation_id}/send-message")]
 pub(crate) async fn send_message(
     app: Application,
-    ApiCall(actor, (PathParam(id), Body(NextMessage(message)))): ApiCall<
+    ApiCall(actor, (PathParam(id), Body(message))): ApiCall<
         Actor,
-        (PathParam<ConversationId>, Body<NextMessage>),
+        (PathParam<ConversationId>, Body<NextMessageDto>),
     >,
 ) -> Result<web::Json<SentMessageDto>, Problem> {
     let sent = app
         .conversations
-        .send_message(&actor.scope(), id, &message)
+        .send_message(&actor.scope(), id, &message.into())
         .await?;
     Ok(web::Json(sent.into()))
 }
@@ -323,10 +323,11 @@ async fn search_page(
     actor: &Actor,
     query: ConversationSearchQuery,
 ) -> Result<HttpResponse, Problem> {
-    let found = match query.what.into_filter() {
+    let (filter, page) = query.into_parts();
+    let found = match filter {
         Some(filter) => {
             app.conversations
-                .search(&actor.scope(), &filter, &query.page)
+                .search(&actor.scope(), &filter, &page)
                 .await?
         }
         None => Page {

@@ -5,6 +5,7 @@ use actix_web::{get, web};
 use crate::dto::conversation::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
+use crate::dto::page::PageQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
 use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
@@ -12,7 +13,7 @@ use crate::problem::{Detail, Problem};
 /// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.
 #[utoipa::path(
     tag = "Start tasks",
-    params(StartTaskCountQuery, StartTaskSearchQuery),
+    params(StartTaskCountQuery, StartTaskSearchQuery, PageQuery),
     responses((status = 200, description = "A page", body = PageDto<StartTaskDto>))
 )]
 #[get("/api/v1/app-conversations/start-tasks/search")]

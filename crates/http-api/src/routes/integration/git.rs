@@ -9,9 +9,10 @@ use domain::git::GitError;
 use crate::decode::{FieldError, Path};
 use crate::dto::PageDto;
 use crate::dto::git::{
-    BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
-    RepositoriesQuery, RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
+    BranchDto, BranchesQuery, GitUserDto, InstallationsQuery, RepositoriesQuery, RepositoryDto,
+    SuggestedTaskDto, git_page,
 };
+use crate::dto::page::{PageQuery, ShortPageQuery};
 use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 
@@ -32,7 +33,7 @@ pub(crate) fn problem(failure: GitServiceError) -> Problem {
 /// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
 #[utoipa::path(
     tag = "Git",
-    params(InstallationsQuery, GitPageParams),
+    params(InstallationsQuery, PageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<String>),
         (status = 400, description = "The provider does not support this, or its host may not be called", body = Detail),
@@ -47,9 +48,8 @@ pub(crate) async fn installations(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<InstallationsQuery>>,
 ) -> Result<web::Json<PageDto<String>>, Problem> {
-    let found = app
-        .git
-        .installations(&actor.user, query.provider, &query.page);
+    let page = git_page(query.page);
+    let found = app.git.installations(&actor.user, query.provider, &page);
     Ok(web::Json(PageDto::from_git_page(
         found.await.map_err(problem)?,
     )))
@@ -58,7 +58,7 @@ pub(crate) async fn installations(
 /// Lists repositories that the token can read, or that a search finds.
 #[utoipa::path(
     tag = "Git",
-    params(RepositoriesQuery, GitPageParams),
+    params(RepositoriesQuery, PageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<RepositoryDto>),
         (status = 400, description = "Only searches can be sorted, or the provider's host may not be called", body = Detail),
@@ -74,10 +74,10 @@ pub(crate) async fn repositories(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<RepositoriesQuery>>,
 ) -> Result<web::Json<PageDto<RepositoryDto>>, Problem> {
-    let wanted = query.query();
+    let (wanted, page) = (query.query(), git_page(query.page));
     let found = app
         .git
-        .repositories(&actor.user, query.provider, &wanted, &query.page);
+        .repositories(&actor.user, query.provider, &wanted, &page);
     Ok(web::Json(PageDto::from_git_page(
         found.await.map_err(problem)?,
     )))
@@ -86,7 +86,7 @@ pub(crate) async fn repositories(
 /// Lists branches of a repository.
 #[utoipa::path(
     tag = "Git",
-    params(BranchesQuery, GitShortPageParams),
+    params(BranchesQuery, ShortPageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<BranchDto>),
         (status = 400, description = "Not a repository name, or the provider's host may not be called", body = Detail),
@@ -103,9 +103,8 @@ pub(crate) async fn branches(
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<BranchesQuery>>,
 ) -> Result<web::Json<PageDto<BranchDto>>, Problem> {
     let which = (query.repository.as_str(), query.text.as_str());
-    let found = app
-        .git
-        .branches(&actor.user, query.provider, which, &query.page);
+    let page = git_page(query.page);
+    let found = app.git.branches(&actor.user, query.provider, which, &page);
     Ok(web::Json(PageDto::from_git_page(
         found.await.map_err(problem)?,
     )))
@@ -115,7 +114,7 @@ pub(crate) async fn branches(
 /// are skipped.
 #[utoipa::path(
     tag = "Git",
-    params(GitShortPageParams),
+    params(ShortPageQuery),
     responses(
         (status = 200, description = "A page", body = PageDto<SuggestedTaskDto>),
         (status = 403, description = "No token is stored", body = Detail),
@@ -124,9 +123,10 @@ pub(crate) async fn branches(
 #[get("/api/v1/git/suggested-tasks/search")]
 pub(crate) async fn suggested_tasks(
     app: Application,
-    ApiCall(actor, Query(query)): ApiCall<Actor, Query<SuggestedTasksQuery>>,
+    ApiCall(actor, Query(page)): ApiCall<Actor, Query<ShortPageQuery>>,
 ) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
-    let found = app.git.suggested_tasks(&actor.user, &query.0);
+    let page = git_page(page);
+    let found = app.git.suggested_tasks(&actor.user, &page);
     Ok(web::Json(PageDto::from_git_page(
         found.await.map_err(problem)?,
     )))

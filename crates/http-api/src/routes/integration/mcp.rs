@@ -3,12 +3,12 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
-use application::pull_requests::{CONVERSATION_PARAMETER, PullRequestCaller};
+use application::pull_requests::PullRequestCaller;
 use application::secrets::may_read_secrets;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::model;
 use crate::extract::{
     ApiCall, Application, CallbackCaller, Caller, Query, RawJson, SandboxCaller, UserOrCallback,
     UserOrSandbox, state_of,
@@ -49,21 +49,13 @@ impl Caller for McpCaller {
 }
 
 /// The query of the URL.
-#[derive(Debug, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[model(query)]
+#[derive(Debug)]
 pub(crate) struct McpCallContext {
     /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. Ignored if it is not the
     /// caller's.
     #[param(value_type = Option<String>, format = Uuid)]
     conversation_id: Option<ConversationId>,
-}
-
-impl Decode for McpCallContext {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let conversation_id = object.optional(CONVERSATION_PARAMETER)?;
-        Some(Self { conversation_id })
-    }
 }
 
 /// The format of a response.

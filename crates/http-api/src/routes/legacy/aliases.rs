@@ -3,10 +3,10 @@
 use actix_web::{get, post, web};
 use domain::id::{ConversationId, SandboxId};
 use serde_json::Value;
-use utoipa::IntoParams;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::{DecodeFields, model};
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
+use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::IdsQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
@@ -16,51 +16,42 @@ use crate::problem::{Detail, Problem};
 use crate::routes::conversation::events;
 use crate::routes::sandbox::webhooks;
 
-/// A query that also names its conversation.
-pub(crate) struct ConversationScoped<T> {
-    id: ConversationId,
-    query: T,
-}
-
-impl<T: Decode> Decode for ConversationScoped<T> {
-    const SENSITIVE: bool = T::SENSITIVE;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let id = object.required("conversation_id__eq");
-        let query = T::decode(value, at, errors);
-        Some(Self {
-            id: id?,
-            query: query?,
-        })
-    }
-}
-
 /// The query parameter with the conversation.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "for the document only; see `InConversation`")]
+#[model(query)]
 pub(crate) struct ConversationParam {
     /// The conversation whose events these are.
-    #[param(rename = "conversation_id__eq", value_type = String, format = Uuid)]
-    id: String,
+    #[decode(rename = "conversation_id__eq")]
+    #[param(value_type = String, format = Uuid)]
+    id: ConversationId,
+}
+
+/// A query that also names its conversation.
+#[model]
+pub(crate) struct ConversationScoped<T: DecodeFields> {
+    #[decode(flatten)]
+    conversation: ConversationParam,
+    #[decode(flatten)]
+    query: T,
 }
 
 /// Searches the events of a conversation; the former path of `/api/v1/conversation/{conversation_id}/events/search`.
 #[utoipa::path(
     tag = "Events",
-    params(ConversationParam, EventCountQuery, EventSearchQuery),
+    params(ConversationParam, EventCountQuery, EventSearchQuery, PageQuery),
     responses((status = 200, description = "A page", body = PageDto<EventDocument>))
 )]
 #[get("/api/v1/events/search")]
 pub(crate) async fn search_events(
     app: Application,
-    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
-        Actor,
-        Query<ConversationScoped<EventSearchQuery>>,
-    >,
+    ApiCall(
+        actor,
+        Query(ConversationScoped {
+            conversation,
+            query,
+        }),
+    ): ApiCall<Actor, Query<ConversationScoped<EventSearchQuery>>>,
 ) -> Result<web::Json<PageDto<Value>>, Problem> {
-    events::search_page(&app, &actor, id, query).await
+    events::search_page(&app, &actor, conversation.id, query).await
 }
 
 /// Counts the events of a conversation; the former path of `/api/v1/conversation/{conversation_id}/events/count`.
@@ -72,12 +63,15 @@ pub(crate) async fn search_events(
 #[get("/api/v1/events/count")]
 pub(crate) async fn count_events(
     app: Application,
-    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
-        Actor,
-        Query<ConversationScoped<EventCountQuery>>,
-    >,
+    ApiCall(
+        actor,
+        Query(ConversationScoped {
+            conversation,
+            query,
+        }),
+    ): ApiCall<Actor, Query<ConversationScoped<EventCountQuery>>>,
 ) -> Result<web::Json<u64>, Problem> {
-    events::count_matching(&app, &actor, id, query).await
+    events::count_matching(&app, &actor, conversation.id, query).await
 }
 
 /// Loads events by id; the former path of `/api/v1/conversation/{conversation_id}/events`.
@@ -93,12 +87,15 @@ pub(crate) async fn count_events(
 #[get("/api/v1/events")]
 pub(crate) async fn batch_events(
     app: Application,
-    ApiCall(actor, Query(ConversationScoped { id, query })): ApiCall<
-        Actor,
-        Query<ConversationScoped<IdsQuery>>,
-    >,
+    ApiCall(
+        actor,
+        Query(ConversationScoped {
+            conversation,
+            query,
+        }),
+    ): ApiCall<Actor, Query<ConversationScoped<IdsQuery>>>,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
-    events::load_many(&app, &actor, id, query).await
+    events::load_many(&app, &actor, conversation.id, query).await
 }
 
 /// Refuses a path that names another sandbox than the caller.

@@ -9,7 +9,7 @@ use domain::conversation::ConversationView;
 
 use crate::dto::legacy::conversation::{
     LegacyConversationDto, LegacyConversationsDto, LegacyId, LegacyIdText, LegacyListQuery,
-    LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
+    LegacyProblemDto, LegacyTitleDto, RuntimeConfigDto,
 };
 use crate::extract::{
     Actor, ApiCall, Application, Body, Caller, PathParams, Query, State, UserOrSandbox,
@@ -41,8 +41,8 @@ async fn find(
     Ok(found.into_iter().next().flatten())
 }
 
-fn read(LegacyIdText(text): LegacyIdText) -> Result<LegacyId, Problem> {
-    LegacyId::parse(text).map_err(Problem::bad_request)
+fn read(id: LegacyIdText) -> Result<LegacyId, Problem> {
+    LegacyId::parse(id.conversation_id).map_err(Problem::bad_request)
 }
 
 /// Lists conversations, newest first.
@@ -124,7 +124,7 @@ pub(crate) async fn config(
 #[utoipa::path(
     tag = "Conversations of older front ends",
     params(("conversation_id" = String, Path)),
-    request_body = UpdateConversationRequest,
+    request_body = LegacyTitleDto,
     responses(
         (status = 200, description = "Always `true`", body = bool, content_type = "application/json"),
         (status = 400, description = "Invalid id", body = Detail),
@@ -134,9 +134,9 @@ pub(crate) async fn config(
 #[patch("/api/conversations/{conversation_id}")]
 pub(crate) async fn update(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): ApiCall<
+    ApiCall(LegacyFrontEnd(actor), (PathParams(id), Body(update))): ApiCall<
         LegacyFrontEnd,
-        (PathParams<LegacyIdText>, Body<LegacyTitle>),
+        (PathParams<LegacyIdText>, Body<LegacyTitleDto>),
     >,
 ) -> Result<web::Json<bool>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
@@ -146,7 +146,7 @@ pub(crate) async fn update(
     })?;
     let id = view.conversation.id;
     app.conversations
-        .update(&actor.scope(), id, &change)
+        .update(&actor.scope(), id, &update.into())
         .await?;
     Ok(web::Json(true))
 }

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dto::Message;
 use crate::dto::configuration::secret::{
-    NewSecretDto, NewSecretInput, SecretDto, SecretName, SecretUpdateDto, SecretUpdateInput,
-    SecretsDto,
+    NewSecretDto, SecretDto, SecretName, SecretUpdateDto, SecretsDto,
 };
 use crate::dto::configuration::settings::ErrorText;
 use crate::extract::{ApiCall, Application, Body, LegacyActor, PathParam};
@@ -39,9 +38,9 @@ pub(crate) async fn list(
 #[post("/api/secrets")]
 pub(crate) async fn create(
     app: Application,
-    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<NewSecretInput>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<NewSecretDto>>,
 ) -> Result<HttpResponse, Problem> {
-    let created = app.secrets.create(&actor.user, &input.0).await;
+    let created = app.secrets.create(&actor.user, &input.into()).await;
     created.map_err(|error| in_legacy_form(error.into()))?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
@@ -62,10 +61,11 @@ pub(crate) async fn update(
     app: Application,
     ApiCall(LegacyActor(actor), (PathParam(name), Body(input))): ApiCall<
         LegacyActor,
-        (PathParam<SecretName>, Body<SecretUpdateInput>),
+        (PathParam<SecretName>, Body<SecretUpdateDto>),
     >,
 ) -> Result<web::Json<Message>, Problem> {
-    let updated = app.secrets.update(&actor.user, &name.0, &input.0).await;
+    let update = input.into();
+    let updated = app.secrets.update(&actor.user, &name.0, &update).await;
     updated.map_err(|error| in_legacy_form(error.into()))?;
     Ok(web::Json(Message::new("Secret updated successfully")))
 }

@@ -9,12 +9,10 @@ use serde_json::json;
 
 use crate::decode::Flavour;
 use crate::dto::configuration::git_providers::{
-    AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_problem,
+    AddGitProvidersDto, TokensRejectedDto, tokens_problem,
 };
 use crate::dto::configuration::settings::{ErrorText, SettingsMessage};
-use crate::dto::legacy::settings::{
-    LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
-};
+use crate::dto::legacy::settings::{LegacySettingsDto, LegacySettingsUpdateDto};
 use crate::dto::timestamped::{self, TimestampedJson};
 use crate::extract::{ApiCall, Application, Body, LegacyActor, State};
 use crate::problem::Problem;
@@ -45,9 +43,11 @@ pub(crate) async fn load(
 #[post("/api/settings")]
 pub(crate) async fn store(
     app: Application,
-    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<LegacySettingsInput>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<LegacySettingsUpdateDto>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
-    app.settings.store_legacy(&actor.user, &input.0).await?;
+    app.settings
+        .store_legacy(&actor.user, &input.into())
+        .await?;
     Ok(web::Json(SettingsMessage {
         message: "Settings stored",
     }))
@@ -63,10 +63,13 @@ pub(crate) async fn store(
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
     app: Application,
-    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<AddGitProviders>>,
+    ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<AddGitProvidersDto>>,
 ) -> Result<web::Json<SettingsMessage>, Problem> {
-    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
-    stored.map_err(|error| tokens_problem(error, Flavour::Legacy))?;
+    let update = input.into();
+    let stored = app.settings.add_git_providers(&actor.user, &update);
+    stored
+        .await
+        .map_err(|error| tokens_problem(error, Flavour::Legacy))?;
     Ok(web::Json(SettingsMessage {
         message: "Git providers stored",
     }))

@@ -3,13 +3,13 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
-use application::git::GitServiceError;
+use application::git::{GitServiceError, PageNumber};
 use domain::git::GitPageRequest;
 
 use crate::dto::git::{GitUserDto, RepositoryDto, SuggestedTaskDto};
 use crate::dto::legacy::user::{
     LegacyBranchesQuery, LegacyInstallationsQuery, LegacyRepositoriesQuery, NumberedBranchesDto,
-    NumberedPageParams, repositories as with_links,
+    NumberedPageQuery, repositories as with_links,
 };
 use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
@@ -54,7 +54,7 @@ pub(crate) async fn info(
 /// Lists repositories that the tokens can read.
 #[utoipa::path(
     tag = "Git of older front ends",
-    params(LegacyRepositoriesQuery, NumberedPageParams),
+    params(LegacyRepositoriesQuery, NumberedPageQuery),
     responses(
         (status = 200, description = "A page", body = Vec<RepositoryDto>),
         (status = 400, description = "The provider's host may not be called", body = Detail),
@@ -69,19 +69,20 @@ pub(crate) async fn repositories(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyRepositoriesQuery>>,
 ) -> Result<web::Json<Vec<RepositoryDto>>, Problem> {
-    let installation = query.installation.as_deref();
+    let installation = query.installation.filter(|text| !text.is_empty());
+    let (installation, page) = (installation.as_deref(), PageNumber::from(query.page));
     let found = app
         .git
-        .numbered_repositories(&actor.user, query.provider, installation, query.page)
+        .numbered_repositories(&actor.user, query.provider, installation, page)
         .await
         .map_err(refused)?;
-    Ok(web::Json(with_links(found, query.page.number)))
+    Ok(web::Json(with_links(found, page.number)))
 }
 
 /// Lists branches of a repository.
 #[utoipa::path(
     tag = "Git of older front ends",
-    params(LegacyBranchesQuery, NumberedPageParams),
+    params(LegacyBranchesQuery, NumberedPageQuery),
     responses(
         (status = 200, description = "A page", body = NumberedBranchesDto),
         (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
@@ -96,12 +97,13 @@ pub(crate) async fn branches(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyBranchesQuery>>,
 ) -> Result<web::Json<NumberedBranchesDto>, Problem> {
+    let page = PageNumber::from(query.page);
     let found = app
         .git
-        .numbered_branches(&actor.user, query.provider, &query.repository, query.page)
+        .numbered_branches(&actor.user, query.provider, &query.repository, page)
         .await
         .map_err(refused)?;
-    Ok(web::Json(NumberedBranchesDto::of(found, query.page)))
+    Ok(web::Json(NumberedBranchesDto::of(found, page)))
 }
 
 /// Lists issues and pull requests that need the user's attention, at most 100.

@@ -6,9 +6,8 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use application::secrets::may_read_secrets;
 use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
 
-use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::decode::model;
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
 use crate::extract::{Anonymous, ApiCall, Application, CallbackCaller, Caller, PathParams};
 use crate::problem::{Detail, Problem};
@@ -36,13 +35,9 @@ impl Caller for ActiveSandbox {
 }
 
 /// The name in the path, unvalidated.
-pub(crate) struct SecretNameParam(String);
-
-impl Decode for SecretNameParam {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        object.required("secret_name").map(Self)
-    }
+#[model]
+pub(crate) struct SecretNameParam {
+    secret_name: String,
 }
 
 /// Lists the secrets that the sandbox may read. Requires its session key or callback token, while it runs or starts.
@@ -80,12 +75,14 @@ pub(crate) async fn list(
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(crate) async fn reveal(
     app: Application,
-    ApiCall(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): ApiCall<
+    ApiCall(ActiveSandbox(sandbox), PathParams(name)): ApiCall<
         ActiveSandbox,
         PathParams<SecretNameParam>,
     >,
 ) -> Result<HttpResponse, Problem> {
-    Ok(plain(&app.secrets.reveal(&sandbox, &name).await?))
+    Ok(plain(
+        &app.secrets.reveal(&sandbox, &name.secret_name).await?,
+    ))
 }
 
 /// Loads a git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was issued for runs

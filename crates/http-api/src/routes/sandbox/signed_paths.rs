@@ -59,7 +59,7 @@ async fn forward(
     let sandbox = found.into_iter().flatten().next();
     // Without a valid signature, callers do not even learn whether the sandbox exists.
     let sandbox = sandbox
-        .filter(|it| signed.opens(it, addresses))
+        .filter(|sandbox| signed.opens(sandbox, addresses))
         .ok_or_else(Problem::not_found)?;
     let base_url = address(&sandbox, signed.name).ok_or_else(Problem::not_found)?;
     let path = addresses.signed_path(&sandbox.id, signed.name, signed.signature);
@@ -143,8 +143,9 @@ fn wait_until_closed(
             let (app, state, path, ids) = &*asked;
             let found = app.sandboxes.find_many(&Scope::System, ids).await;
             let addresses = state.addresses();
-            let opens =
-                |it: &Sandbox| SignedPath::of(path).is_some_and(|path| path.opens(it, addresses));
+            let opens = |sandbox: &Sandbox| {
+                SignedPath::of(path).is_some_and(|path| path.opens(sandbox, addresses))
+            };
             // An unavailable store closes nothing.
             found.is_ok_and(|found| !found.iter().flatten().any(opens))
         }
@@ -157,7 +158,7 @@ fn wait_until_closed(
 /// Not for the agent server, which has its own paths and keys.
 fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
     let mut urls = sandbox.exposed_urls.iter();
-    let exposed = urls.find(|it| it.name == name && name != AGENT_SERVER)?;
+    let exposed = urls.find(|url| url.name == name && name != AGENT_SERVER)?;
     let mut url = sandbox.agent_url.as_deref()?.clone();
     url.set_port(exposed.url.port_or_known_default()).ok()?;
     Some(url)
@@ -167,7 +168,7 @@ fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
 fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = forwarding::forwarding_headers(req);
     let sent = req.headers().get_all(COOKIE);
-    let cookies: Vec<_> = sent.filter_map(|it| it.to_str().ok()).collect();
+    let cookies: Vec<_> = sent.filter_map(|value| value.to_str().ok()).collect();
     let cookies = cookies_to_sandbox(&cookies.join(";"));
     for (name, value) in [("x-forwarded-prefix", path), ("cookie", &cookies)] {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -181,7 +182,7 @@ fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
 fn cookies_to_sandbox(sent: &str) -> String {
     let ours = sent.split(';').map(str::trim);
     let theirs: Vec<_> = ours
-        .filter_map(|it| it.strip_prefix(COOKIE_PREFIX))
+        .filter_map(|cookie| cookie.strip_prefix(COOKIE_PREFIX))
         .collect();
     theirs.join("; ")
 }
@@ -207,7 +208,7 @@ fn keeps_origin(name: &str, has_own_host: bool) -> bool {
 fn isolate_page(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
     let headers = answer.headers_mut();
     let set: Vec<_> = headers.remove(SET_COOKIE).collect();
-    for cookie in set.iter().filter_map(|it| it.to_str().ok()) {
+    for cookie in set.iter().filter_map(|value| value.to_str().ok()) {
         if let Ok(value) = HeaderValue::from_str(&cookie_from_sandbox(cookie, path)) {
             headers.append(SET_COOKIE, value);
         }
@@ -224,7 +225,10 @@ mod tests {
 
     #[test]
     fn signed_paths_are_split_without_decoding() {
-        let of = |path| SignedPath::of(path).map(|it| (it.sandbox, it.name, it.signature, it.rest));
+        let of = |path| {
+            SignedPath::of(path)
+                .map(|signed| (signed.sandbox, signed.name, signed.signature, signed.rest))
+        };
         for (path, expected) in [
             ("/s/a/W/f00/", Some(("a", "W", "f00", Some("/")))),
             ("/s/a/W/f00", Some(("a", "W", "f00", None))),

@@ -16,6 +16,7 @@ use crate::problem::Problem;
 /// A conversation's record. Only its id is required; unknown members are ignored.
 pub(crate) struct ConversationReportBody(pub(crate) AgentConversation);
 
+/// By hand: the whole document is read, by the domain.
 impl Decode for ConversationReportBody {
     /// The record holds the agent's configuration.
     const SENSITIVE: bool = true;
@@ -33,7 +34,10 @@ impl Decode for ConversationReportBody {
 
 /// A conversation's record, as agent servers send it.
 #[derive(Debug, utoipa::ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `Report`")]
+#[expect(
+    dead_code,
+    reason = "for the document only; see `ConversationReportBody`"
+)]
 pub(crate) struct ConversationInfo {
     #[schema(format = Uuid)]
     id: String,

@@ -29,7 +29,7 @@ pub(crate) async fn document(
         .surface()
         .and_then(RouteSurface::document)
         .ok_or_else(|| Problem::internal("this listener has no OpenAPI document"))?;
-    let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
+    let takes_gzip = accepted.is_some_and(|value| takes_gzip(&value));
     let (document, is_packed) = document.text(takes_gzip);
     let mut answer = HttpResponse::Ok();
     answer.content_type("application/json");
@@ -69,7 +69,7 @@ pub(crate) async fn page(
     if !file.gzpipped {
         return Ok(answer.body(file.bytes.into_owned()));
     }
-    if accepted.is_some_and(|it| takes_gzip(&it)) {
+    if accepted.is_some_and(|value| takes_gzip(&value)) {
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
         return Ok(answer.body(file.bytes.into_owned()));
     }

@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 
 use application::settings::{McpConfig, McpRemote, McpStdio, has_credentials};
 use secrecy::SecretString;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use url::Url;
-use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, items};
+use crate::decode::{Decode, FieldError, FieldErrors, Path, model};
 
 /// Servers in one list. Masks are matched with stored servers pairwise.
 const MAX_MCP_SERVERS: u64 = 100;
@@ -24,130 +22,110 @@ const MAX_MCP_SERVERS: u64 = 100;
     clippy::struct_field_names,
     reason = "the names of the interface document"
 )]
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body, deny_unknown_fields)]
+#[derive(Debug, Clone)]
 #[schema(as = MCPConfig)]
 pub struct McpConfigDto {
     /// Servers that use server-sent events.
-    #[schema(required = false)]
+    #[decode(default)]
+    #[validate(length(max = MAX_MCP_SERVERS))]
     sse_servers: Vec<SseServerDto>,
     /// Servers that are processes in the sandbox.
-    #[schema(required = false)]
+    #[decode(default)]
+    #[validate(length(max = MAX_MCP_SERVERS))]
     stdio_servers: Vec<StdioServerDto>,
     /// Servers that use streamable HTTP.
-    #[schema(required = false)]
+    #[decode(default)]
+    #[validate(length(max = MAX_MCP_SERVERS))]
     shttp_servers: Vec<ShttpServerDto>,
 }
 
 /// A server that uses server-sent events.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body, shorthand = "url")]
+#[derive(Debug, Clone)]
 #[schema(as = MCPSSEServerConfig)]
 pub struct SseServerDto {
     /// URL: http, https, ws or wss.
+    #[decode(with = checked_url)]
     url: String,
     /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
-    #[schema(format = Password)]
-    api_key: Option<String>,
+    api_key: Option<SecretString>,
 }
 
 /// A server that uses streamable HTTP.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body, shorthand = "url")]
+#[derive(Debug, Clone)]
 #[schema(as = MCPSHTTPServerConfig)]
 pub struct ShttpServerDto {
     /// URL: http, https, ws or wss.
+    #[decode(with = checked_url)]
     url: String,
     /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
-    #[schema(format = Password)]
-    api_key: Option<String>,
+    api_key: Option<SecretString>,
     /// Timeout in seconds, 1 to 3600.
+    #[decode(default = Some(60), with = checked_timeout)]
     #[schema(minimum = 1, maximum = 3600, default = 60)]
     timeout: Option<i64>,
 }
 
 /// A server that is a process in the sandbox.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(body)]
+#[derive(Debug, Clone)]
 #[schema(as = MCPStdioServerConfig)]
 pub struct StdioServerDto {
     /// The name: letters, digits, `-` and `_`.
+    #[decode(with = checked_name)]
     name: String,
     /// The program, without arguments.
+    #[decode(with = checked_command)]
     command: String,
     /// The arguments: a list, or a command line.
-    #[schema(required = false)]
-    args: Vec<String>,
+    #[schema(value_type = Vec<String>, required = false)]
+    args: Option<StdioArgs>,
     /// The environment: an object of texts, or `A=1,B=2`. Responses mask the values.
-    #[schema(required = false)]
-    env: BTreeMap<String, String>,
+    #[schema(value_type = BTreeMap<String, String>, required = false)]
+    env: Option<StdioEnv>,
 }
 
-/// The decoded `MCPConfig`.
-#[derive(Debug, Clone)]
-pub struct McpConfigInput(pub McpConfig);
-
-impl Decode for McpConfigInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let sse = object.default::<Vec<SseServerInput>>("sse_servers", Vec::new);
-        object.rule("sse_servers", sse.as_ref(), items(..=MAX_MCP_SERVERS));
-        let stdio = object.default::<Vec<StdioServerInput>>("stdio_servers", Vec::new);
-        object.rule("stdio_servers", stdio.as_ref(), items(..=MAX_MCP_SERVERS));
-        let shttp = object.default::<Vec<ShttpServerInput>>("shttp_servers", Vec::new);
-        object.rule("shttp_servers", shttp.as_ref(), items(..=MAX_MCP_SERVERS));
-        object.forbid_extra();
-        Some(Self(McpConfig {
-            sse_servers: sse?.into_iter().map(|server| server.0).collect(),
-            stdio_servers: stdio?.into_iter().map(|server| server.0).collect(),
-            shttp_servers: shttp?.into_iter().map(|server| server.0).collect(),
-        }))
+impl From<McpConfigDto> for McpConfig {
+    fn from(config: McpConfigDto) -> Self {
+        Self {
+            sse_servers: config.sse_servers.into_iter().map(Into::into).collect(),
+            stdio_servers: config.stdio_servers.into_iter().map(Into::into).collect(),
+            shttp_servers: config.shttp_servers.into_iter().map(Into::into).collect(),
+        }
     }
 }
 
-struct SseServerInput(McpRemote);
-
-impl Decode for SseServerInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        remote::<Self>(value, at, errors, false).map(Self)
+impl From<SseServerDto> for McpRemote {
+    fn from(server: SseServerDto) -> Self {
+        Self {
+            url: server.url,
+            api_key: server.api_key.filter(not_empty),
+            timeout: None,
+        }
     }
 }
 
-struct ShttpServerInput(McpRemote);
-
-impl Decode for ShttpServerInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        remote::<Self>(value, at, errors, true).map(Self)
+impl From<ShttpServerDto> for McpRemote {
+    fn from(server: ShttpServerDto) -> Self {
+        Self {
+            url: server.url,
+            api_key: server.api_key.filter(not_empty),
+            timeout: server.timeout,
+        }
     }
 }
 
-/// Decodes a remote server. A text stands for its URL. Other members are ignored.
-fn remote<M: Decode>(
-    value: &Value,
-    at: &Path<'_>,
-    errors: &mut FieldErrors,
-    timed: bool,
-) -> Option<McpRemote> {
-    if let Value::String(url) = value {
-        return remote::<M>(&json!({"url": url}), at, errors, timed);
+impl From<StdioServerDto> for McpStdio {
+    fn from(server: StdioServerDto) -> Self {
+        Self {
+            name: server.name,
+            command: server.command,
+            args: server.args.map(|args| args.0).unwrap_or_default(),
+            env: server.env.map(|env| env.0).unwrap_or_default(),
+        }
     }
-    let mut object = Object::<M>::open(value, at, errors)?;
-    let url = object.required::<String>("url");
-    let url = object.convert("url", url, |text| checked_url(&text));
-    let api_key = object.optional::<SecretString>("api_key");
-    let timeout = if timed {
-        let timeout = object.default::<Option<i64>>("timeout", || Some(60));
-        object.convert_optional("timeout", timeout, checked_timeout)
-    } else {
-        Some(None)
-    };
-    Some(McpRemote {
-        url: url?,
-        api_key: api_key?.filter(not_empty),
-        timeout: timeout?,
-    })
 }
 
 fn not_empty(secret: &SecretString) -> bool {
@@ -155,7 +133,11 @@ fn not_empty(secret: &SecretString) -> bool {
     !secret.expose_secret().trim().is_empty()
 }
 
-fn checked_url(text: &str) -> Result<String, &'static str> {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "`decode(with)` passes the value"
+)]
+fn checked_url(text: String) -> Result<String, &'static str> {
     let text = text.trim();
     if text.is_empty() {
         return Err("URL cannot be empty");
@@ -185,29 +167,11 @@ fn checked_timeout(seconds: i64) -> Result<i64, &'static str> {
     }
 }
 
-struct StdioServerInput(McpStdio);
-
-impl Decode for StdioServerInput {
-    const SENSITIVE: bool = true;
-
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let name = object.required::<String>("name");
-        let name = object.convert("name", name, |text| checked_name(&text));
-        let command = object.required::<String>("command");
-        let command = object.convert("command", command, |text| checked_command(&text));
-        let args = object.optional::<StdioArgs>("args");
-        let env = object.optional::<StdioEnv>("env");
-        Some(Self(McpStdio {
-            name: name?,
-            command: command?,
-            args: args?.map(|args| args.0).unwrap_or_default(),
-            env: env?.map(|env| env.0).unwrap_or_default(),
-        }))
-    }
-}
-
-fn checked_name(text: &str) -> Result<String, &'static str> {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "`decode(with)` passes the value"
+)]
+fn checked_name(text: String) -> Result<String, &'static str> {
     let name = text.trim();
     if name.is_empty() {
         return Err("Server name cannot be empty");
@@ -221,7 +185,11 @@ fn checked_name(text: &str) -> Result<String, &'static str> {
     Ok(name.to_owned())
 }
 
-fn checked_command(text: &str) -> Result<String, &'static str> {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "`decode(with)` passes the value"
+)]
+fn checked_command(text: String) -> Result<String, &'static str> {
     let command = text.trim();
     if command.is_empty() {
         return Err("Command cannot be empty");
@@ -235,8 +203,10 @@ fn checked_command(text: &str) -> Result<String, &'static str> {
 }
 
 /// Arguments: a list of texts, or one text that is split like in a shell.
-struct StdioArgs(Vec<String>);
+#[derive(Debug, Clone)]
+pub struct StdioArgs(Vec<String>);
 
+/// By hand, as the next one: there is no model for two forms of one value.
 impl Decode for StdioArgs {
     const SENSITIVE: bool = true;
 
@@ -262,7 +232,8 @@ impl Decode for StdioArgs {
 }
 
 /// An environment: an object of texts, or `A=1,B=2`.
-struct StdioEnv(BTreeMap<String, SecretString>);
+#[derive(Debug, Clone)]
+pub struct StdioEnv(BTreeMap<String, SecretString>);
 
 impl Decode for StdioEnv {
     const SENSITIVE: bool = true;

@@ -1,8 +1,10 @@
+use serde_json::json;
+
 use super::*;
 use crate::decode::{Flavour, decode};
 
 fn refused(body: &Value) -> Vec<(Vec<String>, String, String)> {
-    let errors = decode::<McpConfigInput>(body, &Path::body(true).key("mcp_config")).unwrap_err();
+    let errors = decode::<McpConfigDto>(body, &Path::body(true).key("mcp_config")).unwrap_err();
     let detail = errors.detail(Flavour::Legacy);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let items = detail.as_array().unwrap().iter();
@@ -30,7 +32,8 @@ fn shorthand_becomes_the_normal_form() {
         ],
         "shttp_servers": ["https://h/mcp", {"url": "https://h2", "timeout": null, "api_key": "k"}],
     });
-    let McpConfigInput(config) = decode(&body, &Path::body(true)).unwrap();
+    let config = decode::<McpConfigDto>(&body, &Path::body(true)).unwrap();
+    let config = McpConfig::from(config);
     assert_eq!(config.sse_servers[0].url, "https://a.example/sse");
     assert!(config.sse_servers[1].api_key.is_none());
     assert_eq!(config.stdio_servers[0].args, ["-y", "b c"]);
@@ -42,7 +45,7 @@ fn shorthand_becomes_the_normal_form() {
     let timeouts: Vec<_> = config.shttp_servers.iter().map(|s| s.timeout).collect();
     assert_eq!(timeouts, [Some(60), None]);
     assert!(config.shttp_servers[1].api_key.is_some());
-    assert!(decode::<McpConfigInput>(&json!({}), &Path::body(true)).is_ok());
+    assert!(decode::<McpConfigDto>(&json!({}), &Path::body(true)).is_ok());
 }
 
 /// Refused at this place for this reason, and for nothing else; the message starts so.

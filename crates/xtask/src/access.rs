@@ -15,7 +15,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 21] = [
+pub(crate) const SUITES: [(&str, Access); 20] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -23,10 +23,6 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
     (
         "attack",
         Access::Direct("is about the service's own limits, which nginx would keep to itself"),
-    ),
-    (
-        "benchmarks",
-        Access::Direct("checks the programs that measure, which measure the service alone"),
     ),
     ("canaries", Access::Proxied),
     ("command_line", Access::Proxied),

@@ -1,10 +1,5 @@
-//! What programs that measure share: requests as cheap as they can be, load with histograms, tables, and many rows.
+//! What suites and benchmarks share: requests as cheap as they can be, and events.
 
-pub mod answers;
-pub mod load;
-pub mod reference;
-pub mod rows;
-pub mod table;
 pub mod wire;
 
 use serde_json::{Value, json};

@@ -8,14 +8,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use acceptance::figures::load::{Load, LoadTarget};
-use acceptance::figures::reference;
-use acceptance::figures::table::Table;
-use acceptance::figures::{event, median, megabytes, rows, wire};
 use acceptance::processes::{processor_time, resident};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
+use benchmarks::load::{Load, LoadTarget};
+use benchmarks::reference;
+use benchmarks::table::Table;
+use benchmarks::{event, median, megabytes, rows, wire};
 use futures::future::join_all;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use acceptance::figures::load::LoadTarget;
-use acceptance::figures::median;
 use acceptance::processes::processor_time;
 use anyhow::Context as _;
+use benchmarks::load::LoadTarget;
+use benchmarks::median;
 
 /// Connections of all loads, as when the earlier figures were taken.
 pub(crate) const CONNECTIONS: usize = 32;

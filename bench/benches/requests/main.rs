@@ -3,7 +3,7 @@
 //! same query and returns the same bytes.
 
 mod bare;
-#[path = "../../tests/routes/fixture.rs"]
+#[path = "../../../crates/http-api/tests/routes/fixture.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod fixture;
 mod stage;

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use acceptance::figures::median;
 use anyhow::{Context as _, bail};
+use benchmarks::median;
 
 /// How often everything is done.
 pub(crate) struct StartFigures {

@@ -9,14 +9,14 @@ mod figures;
 use std::time::{Duration, Instant};
 
 use acceptance::agent_server::built;
-use acceptance::figures::{event, megabytes, rows};
 use acceptance::processes::resident;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
+use benchmarks::{event, megabytes, rows};
 use serde_json::{Value, json};
 
 use crate::figures::{Table, Times, get, mebibytes, times};
-use acceptance::figures::reference::{self, Running};
+use benchmarks::reference::{self, Running};
 
 const STARTS: usize = 20;
 const CONVERSATIONS: u32 = 100_000;

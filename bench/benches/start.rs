@@ -1,10 +1,10 @@
-//! What a start costs on top of the engine: `cargo bench -p sandbox-docker`, with an engine at the usual place.
+//! What a start costs on top of the engine: `cargo bench --bench start` in `bench/`, with an engine at the usual place.
 //!
 //! Starts with the backend and bare calls take turns, so that whatever else the machine does slows down both. The bare calls
 //! are `create` and `start` through the same client with the very document that the backend sends, which a socket in between
 //! has listened to; they do not even learn which ports the engine chose. No test: figures depend on the machine.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../crates/sandbox-docker/tests/support/mod.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod support;
 

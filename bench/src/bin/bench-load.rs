@@ -12,12 +12,12 @@ mod load_figures;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::figures::load::{Load, LoadTarget};
-use acceptance::figures::reference;
-use acceptance::figures::table::Table;
-use acceptance::figures::{event, wire};
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
+use benchmarks::load::{Load, LoadTarget};
+use benchmarks::reference;
+use benchmarks::table::Table;
+use benchmarks::{event, wire};
 use serde_json::{Value, json};
 
 use crate::load_figures::bare::{self, BareEndpoint, BareRoute, BareServer};

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use acceptance::client::text;
 use acceptance::engine::Engine;
-use acceptance::figures::{median, table::Table};
 use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version, print_line};
 use anyhow::{Context as _, bail, ensure};
+use benchmarks::{median, table::Table};
 use serde_json::json;
 
 use crate::start_figures::bare::BareBoot;
@@ -93,7 +93,7 @@ impl StartRecord<'_> {
 
 /// Starts of another server, one after the other. What kind they are is its own business.
 async fn elsewhere(numbers: &StartFigures, url: &str) -> anyhow::Result<(String, Percentiles)> {
-    let key = acceptance::figures::reference::key().unwrap_or_default();
+    let key = benchmarks::reference::key().unwrap_or_default();
     let user = Client::new(url.trim_end_matches('/').to_owned(), &key);
     let mut all = Percentiles::default();
     for _ in 0..numbers.cold {

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-use crate::Client;
-use crate::agent_server::variable_of;
+use acceptance::Client;
+use acceptance::agent_server::variable_of;
 
 /// A Python that has `openhands-ai`, if the person who runs this names one.
 #[must_use]

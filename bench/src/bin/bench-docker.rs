@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::figures::{Table, Times, get, mebibytes, times};
-use acceptance::figures::reference::{self, Running};
+use benchmarks::reference::{self, Running};
 
 const SANDBOXES: usize = 100;
 /// Rows beside the one sandbox that reports.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::print_line;
+use acceptance::print_line;
 
 /// Lines, in order.
 #[derive(Debug, Default)]

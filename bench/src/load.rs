@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
 use hdrhistogram::Histogram;
 
-use super::wire::Connection;
+use crate::wire::Connection;
 
 /// Makes the request with this number.
 pub type Requests = Box<dyn Fn(u64) -> Vec<u8>>;
@@ -209,7 +209,7 @@ fn is_closed(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::wire::request;
+    use crate::wire::request;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// Answers at once, but the first request only after a pause.

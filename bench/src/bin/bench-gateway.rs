@@ -11,14 +11,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use acceptance::figures::load::{Load, LoadTarget};
-use acceptance::figures::table::Table;
-use acceptance::figures::{is_short, median, megabytes, wire};
 use acceptance::processes::{children_of, processor_time, resident};
 use acceptance::stub::traffic::SOCKET_KEY;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
+use benchmarks::load::{Load, LoadTarget};
+use benchmarks::table::Table;
+use benchmarks::{is_short, median, megabytes, wire};
 use futures::future::try_join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -27,6 +27,7 @@ mod run;
 mod schemathesis;
 mod soak;
 mod suites;
+mod test_count;
 
 use std::process::ExitCode;
 

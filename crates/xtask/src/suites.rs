@@ -3,19 +3,12 @@
 use std::process::Command;
 use std::thread::available_parallelism;
 
-use anyhow::bail;
+use serde_json::Value;
 
 use crate::report::{RunReport, TestResult};
-use crate::run::{WatchedStream, cargo, print, program, programs, root, run, say, watch};
+use crate::run::{WatchedStream, cargo, output, print, program, programs, root, run, say, watch};
+use crate::test_count::TestCount;
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
-
-/// Counts of tests.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct TestCount {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-}
 
 /// Which suites run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +77,10 @@ pub(crate) fn build() -> anyhow::Result<()> {
 /// Suites of the package `acceptance` that need more than this repository and Debian.
 const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
 
-/// A nextest filter for what needs no engine, database server, browser or agent server.
-const INNER_FILTER: &str =
-    "not ((package(sandbox-docker) & kind(test)) | (package(store-sql) & binary(postgres)))";
+/// Test targets that need a container engine or a database server.
+const OUTER_TARGETS: [(&str, &str); 2] = [("sandbox-docker", "engine"), ("store-sql", "postgres")];
+/// The one suite of `acceptance` that runs no service.
+const RULES_TARGET: &str = "architecture";
 
 /// Prepares everything and runs the suites, or only those tests that `args` select: at the service's own port, or as
 /// `ACCEPTANCE_BEHIND` says.
@@ -110,28 +104,39 @@ pub(crate) fn test(extent: Extent, args: &[String]) -> anyhow::Result<()> {
 /// Runs what needs no engine, database server, browser or agent server.
 pub(crate) fn test_inner(args: &[String]) -> anyhow::Result<()> {
     debian::libraries()?;
-    if !has_nextest() {
-        bail!("cargo-nextest is missing: install it (`cargo install --locked cargo-nextest`)");
+    let mut command = runner();
+    // The whole workspace, so that dependencies have the same features as in other runs.
+    command.args(["--workspace", "--lib", "--bins"]);
+    for target in inner_targets()? {
+        command.args(["--test", &target]);
     }
     let mut report = RunReport::new();
     let mut count = TestCount::default();
-    let crates = ["--workspace", "--exclude", "acceptance"];
-    let rules = ["-p", "acceptance", "--test", "architecture"];
-    let mut has_passed = true;
-    report.stage("crates", |report| {
-        let mut command = runner();
-        command.args(crates).args(["--filterset", INNER_FILTER]);
-        has_passed &= watch_suites(command.args(args), "", &mut count, report)?;
-        Ok(())
-    })?;
-    if args.is_empty() {
-        report.stage("architecture", |report| {
-            has_passed &= watch_suites(runner().args(rules), "", &mut count, report)?;
-            Ok(())
-        })?;
-    }
+    let passed = report.stage("tests without other programs", |report| {
+        watch_suites(command.args(args), "", &mut count, report)
+    });
     report.print();
-    count.verdict(has_passed)
+    count.verdict(passed?)
+}
+
+/// The test targets of all crates, without those that need other programs.
+fn inner_targets() -> anyhow::Result<Vec<String>> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1"];
+    let metadata: Value = serde_json::from_str(&output(cargo().args(arguments))?)?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut names = vec![RULES_TARGET.to_owned()];
+    for package in list(&metadata["packages"]) {
+        let package_name = text(&package["name"]);
+        for target in list(&package["targets"]) {
+            let name = text(&target["name"]);
+            let is_outer = OUTER_TARGETS.contains(&(package_name.as_str(), name.as_str()));
+            if target["kind"][0] == "test" && package_name != "acceptance" && !is_outer {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// Runs all suites, also after a failure. Most suites of `acceptance` go through nginx ([`access`]).
@@ -300,94 +305,4 @@ pub(crate) fn has_nextest() -> bool {
         .args(["nextest", "--version"])
         .output();
     version.is_ok_and(|output| output.status.success())
-}
-
-impl TestCount {
-    /// Prints the totals on one line, and fails if a test failed or none ran.
-    fn verdict(self, has_passed: bool) -> anyhow::Result<()> {
-        let Self {
-            passed,
-            failed,
-            ignored,
-        } = self;
-        if ignored > 0 {
-            print(&format!(
-                "{ignored} not run (filtered out, or a part of `cargo xtask nightly`)"
-            ));
-        }
-        print(&format!("{passed} passed, {failed} failed"));
-        if !has_passed || failed > 0 {
-            bail!("some tests failed or did not run");
-        }
-        if passed == 0 {
-            bail!("no test ran");
-        }
-        Ok(())
-    }
-
-    /// `test result: ok. 24 passed; 0 failed; 0 ignored; …`
-    fn add_libtest(&mut self, line: &str) {
-        if let Some(result) = line.strip_prefix("test result: ") {
-            self.passed += number_before(result, "passed");
-            self.failed += number_before(result, "failed");
-            self.ignored += number_before(result, "ignored");
-        }
-    }
-
-    /// `     Summary [   0.1s] 26 tests run: 24 passed (1 slow), 1 failed, 1 timed out, 3 skipped`
-    fn add_nextest(&mut self, line: &str) {
-        if let Some((_, result)) = line
-            .trim_start()
-            .strip_prefix("Summary [")
-            .and_then(|l| l.split_once(':'))
-        {
-            self.passed += number_before(result, "passed");
-            for word in ["failed", "timed out", "exec failed"] {
-                self.failed += number_before(result, word);
-            }
-            self.ignored += number_before(result, "skipped");
-        }
-    }
-}
-
-/// The number before a word, as in `…, 12 passed (3 slow), …`.
-fn number_before(text: &str, word: &str) -> u64 {
-    let parts = text.split([',', ';', '.', '(', ')']).map(str::trim);
-    parts
-        .filter_map(|part| part.strip_suffix(word)?.trim_end().parse::<u64>().ok())
-        .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_both_runners_are_counted() {
-        let mut count = TestCount::default();
-        count.add_libtest(
-            "test result: ok. 24 passed; 0 failed; 1 ignored; 0 measured; finished in 0.1s",
-        );
-        count.add_libtest("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured");
-        count.add_libtest("24 passed; printed by a test");
-        assert_eq!(
-            count,
-            TestCount {
-                passed: 29,
-                failed: 2,
-                ignored: 1
-            }
-        );
-
-        let mut count = TestCount::default();
-        count.add_nextest("     Summary [   0.12s] 26 tests run: 24 passed (1 slow, 1 leaky), 1 failed, 1 timed out, 3 skipped");
-        assert_eq!(
-            count,
-            TestCount {
-                passed: 24,
-                failed: 2,
-                ignored: 3
-            }
-        );
-    }
 }

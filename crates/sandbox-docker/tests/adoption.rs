@@ -4,7 +4,7 @@
     reason = "a helper that fails is a test that fails"
 )]
 
-mod support;
+use crate::support;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;

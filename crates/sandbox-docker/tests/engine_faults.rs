@@ -4,9 +4,7 @@
     reason = "a helper that fails is a test that fails"
 )]
 
-#[path = "support/private.rs"]
-mod private;
-mod support;
+use crate::{private, support};
 
 use std::time::{Duration, Instant};
 

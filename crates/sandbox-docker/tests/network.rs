@@ -4,7 +4,7 @@
     reason = "a helper that fails is a test that fails"
 )]
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

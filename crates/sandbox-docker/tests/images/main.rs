@@ -5,8 +5,8 @@
 )]
 
 mod registry;
-#[path = "../support/mod.rs"]
-mod support;
+
+use crate::support;
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use serde_json::Value;
 
 use crate::report::{RunReport, TestResult};
-use crate::run::{WatchedStream, cargo, output, print, program, programs, root, run, say, watch};
+use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
 use crate::test_count::TestCount;
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
 

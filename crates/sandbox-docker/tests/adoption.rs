@@ -1,7 +1,7 @@
 //! Services that are killed or replaced, and several services on one engine.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;

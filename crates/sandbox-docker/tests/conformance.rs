@@ -1,7 +1,7 @@
 //! The conformance tests of the port, on a real engine.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::ops::Deref;
 

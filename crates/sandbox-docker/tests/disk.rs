@@ -1,9 +1,7 @@
 //! Disk limits that the service measures, because the engine's storage has no quotas; and a full disk.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-#[path = "support/private.rs"]
-mod private;
-mod support;
+use crate::{private, support};
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,9 +1,7 @@
 //! Engines that are killed, restarted, shut down, frozen or absent (a private engine), and a lost connection to the shared one.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-#[path = "support/private.rs"]
-mod private;
-mod support;
+use crate::{private, support};
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The isolation of sandboxes, tested from inside on a real rootful engine.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Starts, stops, exits and removals of sandboxes on a real engine.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 use std::io::Write as _;

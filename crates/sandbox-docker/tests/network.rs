@@ -1,7 +1,7 @@
 //! The network of an installation, and connections from a sandbox to the service.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

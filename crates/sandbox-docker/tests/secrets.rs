@@ -1,7 +1,7 @@
 //! Secrets appear only in the environment of a sandbox.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-mod support;
+use crate::support;
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -10,12 +10,14 @@ pub(crate) enum Access {
     Proxied,
     /// Once through nginx, and once at its own port.
     Both,
+    /// Through nginx; in nightly runs also at its own port.
+    BothNightly,
     /// Only at its own port, for this reason.
     Direct(&'static str),
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 21] = [
+pub(crate) const SUITES: [(&str, Access); 20] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -23,10 +25,6 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
     (
         "attack",
         Access::Direct("is about the service's own limits, which nginx would keep to itself"),
-    ),
-    (
-        "benchmarks",
-        Access::Direct("checks the programs that measure, which measure the service alone"),
     ),
     ("canaries", Access::Proxied),
     ("command_line", Access::Proxied),
@@ -53,7 +51,7 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
     // Covers every operation as clients see it, so it would show changes by a proxy.
     ("recordings", Access::Both),
     // Behind nginx a replica that does not listen is a 502; at its own port a client tries the next one.
-    ("replicas", Access::Both),
+    ("replicas", Access::BothNightly),
     ("schemathesis", Access::Proxied),
     // Many connections at once.
     ("settings", Access::Both),
@@ -68,7 +66,7 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
 ];
 
 /// The suites that match.
-pub(crate) fn suites(wanted: impl Fn(Access) -> bool) -> Vec<&'static str> {
+fn suites(wanted: impl Fn(Access) -> bool) -> Vec<&'static str> {
     let found = SUITES.iter().filter(|(_, access)| wanted(*access));
     found.map(|(name, _)| *name).collect()
 }
@@ -78,10 +76,23 @@ pub(crate) fn proxied() -> Vec<&'static str> {
     suites(|access| !matches!(access, Access::Direct(_)))
 }
 
-/// A nextest filter for everything that runs at the service's own port, including other packages.
-pub(crate) fn direct_filter() -> String {
-    let only = suites(|access| access == Access::Proxied).join("|");
-    format!("not (package(acceptance) & binary(/^({only})$/))")
+/// The suites that do not run at the service's own port.
+pub(crate) fn only_proxied(is_nightly: bool) -> Vec<&'static str> {
+    suites(|access| match access {
+        Access::Proxied => true,
+        Access::BothNightly => !is_nightly,
+        Access::Both | Access::Direct(_) => false,
+    })
+}
+
+/// A nextest filter for these suites.
+pub(crate) fn only(suites: &[&str]) -> String {
+    format!("package(acceptance) & binary(/^({})$/)", suites.join("|"))
+}
+
+/// A nextest filter for everything else, including other packages.
+pub(crate) fn all_but(suites: &[&str]) -> String {
+    format!("not ({})", only(suites))
 }
 
 /// Makes suites use nginx.

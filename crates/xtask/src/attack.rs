@@ -17,6 +17,17 @@ pub(crate) struct AttackArgs {
     debug: bool,
 }
 
+impl AttackArgs {
+    /// A run against a release build.
+    pub(crate) fn new(minutes: u64, seed: u64) -> Self {
+        Self {
+            minutes,
+            seed,
+            debug: false,
+        }
+    }
+}
+
 /// Prints a table of what the normal users notice, and fails when a bound is broken.
 pub(crate) fn attack(args: &AttackArgs) -> anyhow::Result<()> {
     say("the service");

@@ -1,8 +1,10 @@
-//! Benchmarks. Their figures are no tests: what they print goes into `bench/results`.
+//! Benchmarks, which are a workspace of their own in `bench/`. They assert no time; their results go into `bench/results`.
+
+use std::process::Command;
 
 use anyhow::ensure;
 
-use crate::run::{cargo, programs, run, say};
+use crate::run::{cargo, program, programs, root, run, say};
 use crate::{debian, engine, images, micro};
 
 /// What is measured.
@@ -74,9 +76,9 @@ impl BenchSelection {
 
 /// Builds for speed and runs one of the programs that measure.
 pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
-    let program = args.which.program();
+    let name = args.which.program();
     ensure!(
-        args.url.is_none() || ["bench-load", "bench-start", "bench-scale"].contains(&program),
+        args.url.is_none() || ["bench-load", "bench-start", "bench-scale"].contains(&name),
         "--url goes with --load, --start or --scale"
     );
     if args.which.micro {
@@ -84,7 +86,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         return micro::micro(args.short);
     }
     ensure!(
-        !args.short || program != "bench-service",
+        !args.short || name != "bench-service",
         "--short goes with --load, --start, --scale, --gateway, --postgres or --micro: the service alone is measured in full only"
     );
     debian::libraries()?;
@@ -96,16 +98,13 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         engine::prepare()?;
         images::stub(&programs()?.stub)?;
     }
-    say("release builds of the service and of what measures it");
+    say("release builds of the service and of the benchmark");
     run(cargo().args(["build", "--release", "-p", "server"]))?;
-    let bins = ["--bin", "stub-agent-server", "--bin", program];
-    run(cargo()
-        .args(["build", "--release", "-p", "acceptance"])
-        .args(bins))?;
-    say(program);
-    let mut command = cargo();
-    command.args(["run", "--release", "--quiet", "-p", "acceptance"]);
-    command.args(["--bin", program, "--"]);
+    let stub = ["-p", "acceptance", "--bin", "stub-agent-server"];
+    run(cargo().args(["build", "--release"]).args(stub))?;
+    say(name);
+    let mut command = bench_cargo();
+    command.args(["run", "--release", "--quiet", "--bin", name, "--"]);
     if args.short {
         command.arg("--short");
     }
@@ -116,4 +115,17 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         command.args(["--rounds", &rounds.to_string()]);
     }
     run(&mut command)
+}
+
+/// Cargo in the workspace of the benchmarks.
+pub(crate) fn bench_cargo() -> Command {
+    let mut cargo = program("cargo");
+    cargo.current_dir(root().join("bench"));
+    cargo
+}
+
+/// Runs each benchmark with small numbers, in a debug build.
+pub(crate) fn check() -> anyhow::Result<()> {
+    programs()?;
+    run(bench_cargo().args(["test", "--no-fail-fast"]))
 }

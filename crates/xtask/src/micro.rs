@@ -7,15 +7,11 @@ use std::time::SystemTime;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::run::{cargo, print, root, run, say};
+use crate::bench::bench_cargo;
+use crate::run::{print, root, run, say};
 
-/// Packages with micro benchmarks, and the benchmarks' names.
-const BENCHES: [(&str, &str); 4] = [
-    ("keyring", "keyring"),
-    ("http-api", "requests"),
-    ("telemetry", "log"),
-    ("store-sql", "store"),
-];
+/// The micro benchmarks, in `bench/benches`. `start` needs an engine and is no part of a run.
+const BENCHES: [&str; 4] = ["keyring", "requests", "log", "store"];
 /// Criterion's arguments: seconds per benchmark.
 const CRITERION_ARGS: [&str; 4] = ["--warm-up-time", "1", "--measurement-time", "3"];
 /// Names of the two sides of a comparison.
@@ -33,10 +29,10 @@ struct BenchResult {
 
 /// Runs all benchmarks with optimization and prints a table; with `short`, runs each once in a test build.
 pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
-    let mut command = cargo();
+    let mut command = bench_cargo();
     command.arg(if short { "test" } else { "bench" });
-    for (package, bench) in BENCHES {
-        command.args(["-p", package, "--bench", bench]);
+    for bench in BENCHES {
+        command.args(["--bench", bench]);
     }
     if short {
         return run(&mut command);

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
 
@@ -98,23 +99,35 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 }
 
 /// The programs that suites start.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub(crate) service: PathBuf,
     /// The stub agent server.
     pub(crate) stub: PathBuf,
 }
 
-/// Builds all programs and returns their paths. One build in the profile of the tests avoids building most crates twice.
+/// Builds all programs, once, and returns their paths. The whole workspace and `--examples` (there are none) select the
+/// same features of dependencies as the test suites, so that nothing compiles twice.
 pub(crate) fn programs() -> anyhow::Result<Programs> {
-    let build = [
+    static BUILT: Mutex<Option<Programs>> = Mutex::new(None);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(programs) = &*built {
+        return Ok(programs.clone());
+    }
+    let arguments = [
         "build",
         "--workspace",
         "--bins",
+        "--examples",
         "--message-format",
         "json-render-diagnostics",
     ];
-    let messages = output(cargo().args(build))?;
+    let programs = find_programs(&output(cargo().args(arguments))?)?;
+    Ok(built.insert(programs).clone())
+}
+
+/// Reads the messages of a build.
+fn find_programs(messages: &str) -> anyhow::Result<Programs> {
     let find = |name: &str| {
         messages
             .lines()

@@ -5,6 +5,63 @@ use std::process::Command;
 use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images};
 
+/// Which suite, how long, and against which build.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct SoakArgs {
+    /// So many hostile requests; without a number and without minutes, 100,000. The tests send 10,000.
+    #[arg(long, conflicts_with = "sandboxes")]
+    requests: Option<u64>,
+    /// Hostile requests for so long, at most.
+    #[arg(long, conflicts_with = "sandboxes")]
+    minutes: Option<u64>,
+    /// Users start, pause, resume and delete so many containers in all, at most some 40 at once, while the service is killed.
+    #[arg(long)]
+    sandboxes: Option<u64>,
+    /// How often the service is killed meanwhile.
+    #[arg(long, default_value_t = 20, requires = "sandboxes")]
+    kills: u64,
+    /// For so long, two services on one Postgres, one of which is killed every five seconds.
+    #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes"])]
+    replicas_minutes: Option<u64>,
+    /// Kill the service at every commit and every call that changes something, with processes and with containers, on
+    /// `SQLite` and on Postgres; the tests do so with a part of them.
+    #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "release"])]
+    crash_points: bool,
+    /// Slow clients: 10,000 idle connections, and deadlines that take minutes; the tests have fewer.
+    #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points"])]
+    slow: bool,
+    /// One file of so many MiB, there and back through nginx and `HAProxy`; the tests take 1,024.
+    #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points", "slow"])]
+    transfer_mib: Option<u64>,
+    /// Which requests, or in which order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Against a release build.
+    #[arg(long)]
+    release: bool,
+}
+
+/// Runs the chosen suite.
+pub(crate) fn soak(args: SoakArgs) -> anyhow::Result<()> {
+    let SoakArgs { seed, release, .. } = args;
+    if args.crash_points {
+        return crash_points(seed);
+    }
+    if args.slow {
+        return slow(release);
+    }
+    if let Some(mib) = args.transfer_mib {
+        return transfer(mib, release);
+    }
+    if let Some(count) = args.sandboxes {
+        return sandboxes(count, args.kills, seed, release);
+    }
+    if let Some(minutes) = args.replicas_minutes {
+        return replicas(minutes, seed, release);
+    }
+    hostile(args.requests, args.minutes, seed, release)
+}
+
 /// `cargo` with thin settings for programs whose speed does not matter: fully optimized release builds would take half an
 /// hour.
 pub(crate) fn builder() -> Command {

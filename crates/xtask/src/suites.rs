@@ -1,27 +1,57 @@
-//! Runs all test suites and counts their tests.
+//! Runs the test suites, and counts their tests.
 
-use anyhow::bail;
+use std::process::Command;
+use std::thread::available_parallelism;
 
-use crate::run::{WatchedStream, cargo, print, program, programs, root, say, watch};
+use serde_json::Value;
+
+use crate::report::{RunReport, TestResult};
+use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
+use crate::test_count::TestCount;
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
-/// Counts of tests.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct TestCount {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
+/// Which suites run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Those that need neither programs of the Python package index nor what is left to nightly runs.
+    WithoutAgentServers,
+    /// What must pass before a change lands.
+    Ci,
+    /// Also the ignored tests, and suites by both ways of access.
+    Nightly,
+}
+
+impl Extent {
+    fn has_agent_servers(self) -> bool {
+        self != Self::WithoutAgentServers
+    }
 }
 
 /// Builds, installs and starts what the suites need; quick if all of it exists.
 pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     debian::libraries()?;
+    system_tools()?;
     say("the service");
-    let programs = programs()?;
+    programs()?;
+    sandboxes(with_agent_servers)?;
+    if with_agent_servers {
+        say("schemathesis");
+        schemathesis::prepare()?;
+    }
+    Ok(())
+}
+
+/// Starts the engine, and installs what single suites need of the distribution.
+pub(crate) fn system_tools() -> anyhow::Result<()> {
     say("the engine, and tools of single suites");
     engine::prepare()?;
     debian::tools()?;
-    debian::browser()?;
+    debian::browser()
+}
+
+/// Installs the agent servers and makes the images of sandboxes.
+pub(crate) fn sandboxes(with_agent_servers: bool) -> anyhow::Result<()> {
+    let programs = programs()?;
     images::stub(&programs.stub)?;
     if with_agent_servers {
         for version in agent_servers::VERSIONS {
@@ -29,104 +59,219 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
             let command = agent_servers::prepare(&programs.service, version)?;
             images::agent_server(version, &command)?;
         }
-        say("schemathesis");
-        schemathesis::prepare()?;
     }
     Ok(())
 }
 
-/// Suites of the package `acceptance` that need more than this repository and Debian.
-const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
-
-/// Runs all suites, also after a failure, and prints the totals on one line. Most suites go through nginx ([`access`]). If
-/// `args` select tests, these use the service's own port, or what `ACCEPTANCE_BEHIND` says.
-pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
-    prepare(with_agent_servers)?;
-    say("test suites");
-    let mut count = TestCount::default();
-    let mut all_passed = true;
-    if has_nextest() {
-        let mut command = cargo();
-        command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
-        if !with_agent_servers {
-            command.args(["--profile", "without-agent-servers"]);
-        }
-        if args.is_empty() {
-            command.args(["--filterset", &access::direct_filter()]);
-        }
-        command.args(args);
-        all_passed &= watch(&mut command, WatchedStream::Error, |line| {
-            count.add_nextest(line);
-        })?;
-    } else {
-        for packages in libtest_parts(with_agent_servers, args.is_empty()) {
-            let mut command = cargo();
-            command
-                .args(["test", "--no-fail-fast"])
-                .args(packages)
-                .args(args);
-            all_passed &= watch(&mut command, WatchedStream::Standard, |line| {
-                count.add_libtest(line);
-            })?;
-        }
-    }
-    if args.is_empty() {
-        all_passed &= behind_nginx(with_agent_servers, &mut count)?;
-    }
-    // Documentation examples, which nextest cannot run.
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    let examples_passed = watch(&mut command, WatchedStream::Standard, |line| {
-        count.add_libtest(line);
-    })?;
-
-    if count.ignored > 0 {
-        print(&format!(
-            "{} not run (ignored, or filtered out)",
-            count.ignored
-        ));
-    }
-    print(&format!("{} passed, {} failed", count.passed, count.failed));
-    if !(all_passed && examples_passed) || count.failed > 0 {
-        bail!("some tests failed or did not run");
-    }
-    if count.passed == 0 {
-        bail!("no test ran");
-    }
-    Ok(())
-}
-
-/// Runs the suites that go through nginx; returns whether all passed.
-fn behind_nginx(with_agent_servers: bool, count: &mut TestCount) -> anyhow::Result<bool> {
-    let mut suites = access::proxied();
-    suites.retain(|suite| with_agent_servers || !AGENT_SERVER_SUITES.contains(suite));
-    say(&format!("behind nginx, with TLS: {}", suites.join(", ")));
+/// Compiles all suites as [`all`] does.
+pub(crate) fn build() -> anyhow::Result<()> {
     let mut command = cargo();
     if has_nextest() {
         command.args(["nextest", "run"]);
     } else {
         command.arg("test");
     }
-    // With all packages, so that features and thus builds stay the same.
-    command.args(["--workspace", "--no-fail-fast"]);
-    for suite in suites {
-        command.args(["--test", suite]);
+    run(command.args(["--workspace", "--no-run"]))
+}
+
+/// Suites of the package `acceptance` that need more than this repository and Debian.
+const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
+
+/// Test targets that need a container engine or a database server.
+const OUTER_TARGETS: [(&str, &str); 2] = [("sandbox-docker", "engine"), ("store-sql", "postgres")];
+/// The one suite of `acceptance` that runs no service.
+const RULES_TARGET: &str = "architecture";
+
+/// Prepares everything and runs the suites, or only those tests that `args` select: at the service's own port, or as
+/// `ACCEPTANCE_BEHIND` says.
+pub(crate) fn test(extent: Extent, args: &[String]) -> anyhow::Result<()> {
+    let mut report = RunReport::new();
+    let outcome = report
+        .stage("installation and builds", |_| {
+            prepare(extent.has_agent_servers())
+        })
+        .and_then(|()| {
+            if args.is_empty() {
+                all(extent, &mut report)
+            } else {
+                report.stage("test suites", |report| selected(extent, args, report))
+            }
+        });
+    report.print();
+    outcome
+}
+
+/// Runs what needs no engine, database server, browser or agent server.
+pub(crate) fn test_inner(args: &[String]) -> anyhow::Result<()> {
+    debian::libraries()?;
+    let mut command = runner();
+    // The whole workspace, so that dependencies have the same features as in other runs.
+    command.args(["--workspace", "--lib", "--bins"]);
+    for target in inner_targets()? {
+        command.args(["--test", &target]);
     }
-    access::behind_nginx(&mut command);
+    let mut report = RunReport::new();
+    let mut count = TestCount::default();
+    let passed = report.stage("tests without other programs", |report| {
+        watch_suites(command.args(args), "", &mut count, report)
+    });
+    report.print();
+    count.verdict(passed?)
+}
+
+/// The test targets of all crates, without those that need other programs.
+fn inner_targets() -> anyhow::Result<Vec<String>> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1"];
+    let metadata: Value = serde_json::from_str(&output(cargo().args(arguments))?)?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut names = vec![RULES_TARGET.to_owned()];
+    for package in list(&metadata["packages"]) {
+        let package_name = text(&package["name"]);
+        for target in list(&package["targets"]) {
+            let name = text(&target["name"]);
+            let is_outer = OUTER_TARGETS.contains(&(package_name.as_str(), name.as_str()));
+            if target["kind"][0] == "test" && package_name != "acceptance" && !is_outer {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Runs all suites, also after a failure. Most suites of `acceptance` go through nginx ([`access`]).
+pub(crate) fn all(extent: Extent, report: &mut RunReport) -> anyhow::Result<()> {
+    let mut count = TestCount::default();
+    let mut has_passed = true;
+    report.stage("suites at the service's own port", |report| {
+        has_passed &= directly(extent, &mut count, report)?;
+        Ok(())
+    })?;
+    report.stage("suites behind nginx, with TLS", |report| {
+        has_passed &= behind_nginx(extent, &mut count, report)?;
+        Ok(())
+    })?;
+    report.stage("documentation examples", |report| {
+        // nextest cannot run them.
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+        has_passed &= watch_suites(&mut command, "", &mut count, report)?;
+        Ok(())
+    })?;
+    count.verdict(has_passed)
+}
+
+fn selected(extent: Extent, args: &[String], report: &mut RunReport) -> anyhow::Result<()> {
+    let mut count = TestCount::default();
+    let mut has_passed = true;
     if has_nextest() {
-        watch(&mut command, WatchedStream::Error, |line| {
-            count.add_nextest(line);
-        })
+        let mut command = runner();
+        command.arg("--workspace").args(profile(extent)).args(args);
+        has_passed &= watch_suites(&mut command, "", &mut count, report)?;
     } else {
-        watch(&mut command, WatchedStream::Standard, |line| {
+        for packages in libtest_parts(extent.has_agent_servers(), &[]) {
+            let mut command = runner();
+            has_passed &= watch_suites(command.args(packages).args(args), "", &mut count, report)?;
+        }
+    }
+    count.verdict(has_passed)
+}
+
+/// The runner of tests, which goes on after a failure. With nextest twice as many tests run at a time as there are
+/// processors, since many wait most of their time; `.config/nextest.toml` gives those that compute several of these places.
+pub(crate) fn runner() -> Command {
+    let mut command = cargo();
+    if has_nextest() {
+        let processors = available_parallelism().map_or(1, usize::from);
+        let threads = (processors * 2).to_string();
+        command.args(["nextest", "run", "--test-threads", &threads]);
+    } else {
+        command.arg("test");
+    }
+    command.arg("--no-fail-fast");
+    command
+}
+
+/// Shows what a runner prints, and counts its tests. Returns whether all passed.
+fn watch_suites(
+    command: &mut Command,
+    access: &str,
+    count: &mut TestCount,
+    report: &mut RunReport,
+) -> anyhow::Result<bool> {
+    let is_nextest = command.get_args().any(|it| it == "nextest");
+    if !is_nextest {
+        return watch(command, WatchedStream::Standard, |line| {
             count.add_libtest(line);
-        })
+        });
+    }
+    // The summary repeats failures.
+    let mut has_ended = false;
+    watch(command, WatchedStream::Error, |line| {
+        count.add_nextest(line);
+        has_ended |= line.trim_start().starts_with("Summary [");
+        if let Some(result) = TestResult::parse(line).filter(|_| !has_ended) {
+            report.add(result, access);
+        }
+    })
+}
+
+/// The profile of nextest.
+fn profile(extent: Extent) -> &'static [&'static str] {
+    match extent {
+        Extent::WithoutAgentServers => &["--profile", "without-agent-servers"],
+        Extent::Ci => &[],
+        Extent::Nightly => &["--run-ignored", "all"],
     }
 }
 
-/// Arguments for `cargo test`, which cannot exclude a suite: they name all others. `without_proxied` omits those that run
-/// through nginx separately.
-fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<String>> {
+/// Runs the suites that reach the service at its own port; returns whether all passed.
+fn directly(extent: Extent, count: &mut TestCount, report: &mut RunReport) -> anyhow::Result<bool> {
+    let is_nightly = extent == Extent::Nightly;
+    let others = access::only_proxied(is_nightly);
+    if has_nextest() {
+        let mut command = runner();
+        command.arg("--workspace").args(profile(extent));
+        command.args(["--filterset", &access::all_but(&others)]);
+        return watch_suites(&mut command, "", count, report);
+    }
+    let mut has_passed = true;
+    for packages in libtest_parts(extent.has_agent_servers(), &others) {
+        has_passed &= watch_suites(runner().args(packages), "", count, report)?;
+    }
+    Ok(has_passed)
+}
+
+/// Runs the suites that go through nginx; returns whether all passed.
+fn behind_nginx(
+    extent: Extent,
+    count: &mut TestCount,
+    report: &mut RunReport,
+) -> anyhow::Result<bool> {
+    let mut suites = access::proxied();
+    suites.retain(|suite| extent.has_agent_servers() || !AGENT_SERVER_SUITES.contains(suite));
+    say(&suites.join(", "));
+    let mut command = runner();
+    command.arg("--workspace");
+    if has_nextest() {
+        // Not `--test`, which selects other features of dependencies, so that much is compiled again.
+        command.args(profile(extent));
+        command.args(["--filterset", &access::only(&suites)]);
+    } else {
+        for suite in suites {
+            command.args(["--test", suite]);
+        }
+    }
+    watch_suites(
+        access::behind_nginx(&mut command),
+        " (nginx)",
+        count,
+        report,
+    )
+}
+
+/// Arguments for `cargo test`, which cannot exclude a suite: they name all others. `omitted` suites run separately.
+fn libtest_parts(with_agent_servers: bool, omitted: &[&str]) -> Vec<Vec<String>> {
     let words = |words: &[&str]| {
         words
             .iter()
@@ -134,13 +279,12 @@ fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<Str
             .collect::<Vec<_>>()
     };
     let targets = words(&["--lib", "--bins", "--tests", "--examples"]);
-    if with_agent_servers && !without_proxied {
+    if with_agent_servers && omitted.is_empty() {
         return vec![[words(&["--workspace"]), targets].concat()];
     }
     let others = [words(&["--workspace", "--exclude", "acceptance"]), targets].concat();
     let mut ours = words(&["--package", "acceptance", "--lib", "--bins"]);
     let folder = root().join("tests").join("tests");
-    let only_proxied = access::suites(|it| it == access::Access::Proxied);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = path
@@ -149,85 +293,16 @@ fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<Str
             .to_string_lossy()
             .into_owned();
         let needs_more = !with_agent_servers && AGENT_SERVER_SUITES.contains(&name.as_str());
-        let runs_apart = without_proxied && only_proxied.contains(&name.as_str());
-        if !(needs_more || runs_apart) {
+        if !(needs_more || omitted.contains(&name.as_str())) {
             ours.extend(["--test".to_owned(), name]);
         }
     }
     vec![others, ours]
 }
 
-fn has_nextest() -> bool {
+pub(crate) fn has_nextest() -> bool {
     let version = program("cargo-nextest")
         .args(["nextest", "--version"])
         .output();
     version.is_ok_and(|output| output.status.success())
-}
-
-impl TestCount {
-    /// `test result: ok. 24 passed; 0 failed; 0 ignored; …`
-    fn add_libtest(&mut self, line: &str) {
-        if let Some(result) = line.strip_prefix("test result: ") {
-            self.passed += number_before(result, "passed");
-            self.failed += number_before(result, "failed");
-            self.ignored += number_before(result, "ignored");
-        }
-    }
-
-    /// `     Summary [   0.1s] 26 tests run: 24 passed (1 slow), 1 failed, 1 timed out, 3 skipped`
-    fn add_nextest(&mut self, line: &str) {
-        if let Some((_, result)) = line
-            .trim_start()
-            .strip_prefix("Summary [")
-            .and_then(|l| l.split_once(':'))
-        {
-            self.passed += number_before(result, "passed");
-            for word in ["failed", "timed out", "exec failed"] {
-                self.failed += number_before(result, word);
-            }
-            self.ignored += number_before(result, "skipped");
-        }
-    }
-}
-
-/// The number before a word, as in `…, 12 passed (3 slow), …`.
-fn number_before(text: &str, word: &str) -> u64 {
-    let parts = text.split([',', ';', '.', '(', ')']).map(str::trim);
-    parts
-        .filter_map(|part| part.strip_suffix(word)?.trim_end().parse::<u64>().ok())
-        .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_both_runners_are_counted() {
-        let mut count = TestCount::default();
-        count.add_libtest(
-            "test result: ok. 24 passed; 0 failed; 1 ignored; 0 measured; finished in 0.1s",
-        );
-        count.add_libtest("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured");
-        count.add_libtest("24 passed; printed by a test");
-        assert_eq!(
-            count,
-            TestCount {
-                passed: 29,
-                failed: 2,
-                ignored: 1
-            }
-        );
-
-        let mut count = TestCount::default();
-        count.add_nextest("     Summary [   0.12s] 26 tests run: 24 passed (1 slow, 1 leaky), 1 failed, 1 timed out, 3 skipped");
-        assert_eq!(
-            count,
-            TestCount {
-                passed: 24,
-                failed: 2,
-                ignored: 3
-            }
-        );
-    }
 }

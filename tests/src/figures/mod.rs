@@ -1,10 +1,5 @@
-//! Shared by the benchmarks: cheap requests, load with histograms, tables, and databases with many rows.
+//! What suites and benchmarks share: requests as cheap as they can be, and events.
 
-pub mod answers;
-pub mod load;
-pub mod reference;
-pub mod rows;
-pub mod table;
 pub mod wire;
 
 use std::time::Duration;

@@ -20,22 +20,24 @@ mod support;
 mod upgrade;
 mod warm;
 
-/// Each story once per release, of a backend or of both.
+/// Each story on the newest release, of a backend or of both. The older release plays those of `smoke` as processes; the
+/// others are ignored there, and `cargo xtask nightly` runs them.
 macro_rules! stories {
-    (both: $($all:tt)*) => {
+    (both: smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod process {
-            stories!(release: crate::support::Setup::process, $($all)*);
+            stories!(release: crate::support::Setup::process, smoke: [$($smoke)*], full: [$($full)*]);
         }
         mod docker {
-            stories!(release: crate::support::Setup::docker, $($all)*);
+            stories!(release: crate::support::Setup::docker, smoke: [], full: [$($smoke)* $($full)*]);
         }
     };
-    (release: $setup:path, $($all:tt)*) => {
+    (release: $setup:path, smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod v1_58_0 {
-            stories!(tests: $setup, V1_58_0, $($all)*);
+            stories!(tests: $setup, V1_58_0, $($smoke)* $($full)*);
         }
         mod v1_34_0 {
-            stories!(tests: $setup, V1_34_0, $($all)*);
+            stories!(tests: $setup, V1_34_0, $($smoke)*);
+            stories!(nightly: $setup, V1_34_0, $($full)*);
         }
     };
     (tests: $setup:path, $version:ident, $($module:ident::$story:ident),* $(,)?) => {
@@ -44,31 +46,42 @@ macro_rules! stories {
             crate::$module::$story($setup(acceptance::Version::$version)).await;
         })*
     };
+    (nightly: $setup:path, $version:ident, $($module:ident::$story:ident),* $(,)?) => {
+        $(#[tokio::test]
+        #[ignore = "a part of `cargo xtask nightly`"]
+        async fn $story() {
+            crate::$module::$story($setup(acceptance::Version::$version)).await;
+        })*
+    };
 }
 
 stories![both:
-    conversations::a_conversation_runs_and_takes_another_message,
-    conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
-    conversations::a_deleted_conversation_leaves_nothing_and_stays_deleted,
-    conversations::a_model_that_refuses_ends_the_run_and_not_the_service,
-    conversations::a_stream_tells_every_status_and_the_title_appears,
-    crashes::killed_right_after_the_answer_a_start_is_finished_once,
-    crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
-    crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
-    crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
-    crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
-    secrets::a_changed_secret_is_seen_by_the_next_command,
+    smoke: [
+        conversations::a_conversation_runs_and_takes_another_message,
+        conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
+        crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
+        secrets::a_changed_secret_is_seen_by_the_next_command,
+    ],
+    full: [
+        conversations::a_deleted_conversation_leaves_nothing_and_stays_deleted,
+        conversations::a_model_that_refuses_ends_the_run_and_not_the_service,
+        conversations::a_stream_tells_every_status_and_the_title_appears,
+        crashes::killed_right_after_the_answer_a_start_is_finished_once,
+        crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
+        crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
+        crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
+    ]
 ];
 
 /// Repositories: every story with processes, the whole preparation also in containers.
 mod of_repositories {
     mod process {
-        stories!(release: crate::support::Setup::process,
+        stories!(release: crate::support::Setup::process, smoke: [], full: [
             repositories::an_agent_finds_its_repository_prepared,
             repositories::a_branch_a_wrong_name_and_a_wrong_token_are_told_apart,
             repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
             repositories::what_takes_too_long_is_ended,
-        );
+        ]);
     }
     mod docker {
         stories!(tests: crate::support::Setup::docker, V1_58_0,
@@ -81,7 +94,7 @@ mod of_repositories {
 /// containers.
 mod of_launches {
     mod process {
-        stories!(release: crate::support::Setup::process,
+        stories!(release: crate::support::Setup::process, smoke: [], full: [
             acp::a_program_is_the_agent,
             acp::a_program_that_ends_is_a_cause_a_person_understands,
             mcp::the_agent_calls_tools_over_every_transport,
@@ -89,7 +102,7 @@ mod of_launches {
             grouping::conversations_share_a_sandbox_and_not_a_directory,
             grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
             inside::the_inside_of_a_sandbox_is_shown_and_its_model_switched,
-        );
+        ]);
     }
     mod docker {
         stories!(tests: crate::support::Setup::docker, V1_58_0,
@@ -99,24 +112,24 @@ mod of_launches {
     }
 }
 
-/// What was booted before anybody asked for it.
+/// Sandboxes that booted ahead of time.
 mod of_warm_ones {
     mod process {
-        stories!(release: crate::support::Setup::process, warm::a_start_takes_no_boot);
+        stories!(release: crate::support::Setup::process, smoke: [], full: [warm::a_start_takes_no_boot]);
     }
     mod docker {
         stories!(tests: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
     }
 }
 
-/// Our own tools, which reach a provider: once, as the agent's transport is the same everywhere.
+/// The service's own tools, which reach a provider: once, as the agent's transport is the same everywhere.
 mod of_tools {
     stories!(tests: crate::support::Setup::process, V1_58_0,
         pull_requests::the_agent_opens_one,
     );
 }
 
-/// From elsewhere, through a proxy: each proxy with one release, and what containers publish.
+/// Clients on another machine, through a proxy: each proxy with one release.
 mod of_proxies {
     mod process {
         stories!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
@@ -125,16 +138,16 @@ mod of_proxies {
         }
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_58_0, proxied::a_socket_through_nginx);
+        stories!(nightly: crate::support::Setup::docker, V1_58_0, proxied::a_socket_through_nginx);
     }
 }
 
-/// Programs of others.
+/// Programs of other projects.
 mod of_clients {
-    stories!(release: crate::support::Setup::process, sdk::a_program_of_the_sdk_works_in_a_sandbox);
+    stories!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
 }
 
-/// Begun with one release, and gone on with the other one: up, and back.
+/// Conversations that begin with one release and continue with the other one: newer, and older.
 mod of_upgrades {
     mod process {
         stories!(tests: crate::support::Setup::process, V1_34_0,
@@ -147,8 +160,13 @@ mod of_upgrades {
         }
     }
     mod docker {
-        stories!(release: crate::support::Setup::docker,
+        stories!(tests: crate::support::Setup::docker, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
+        mod back {
+            stories!(nightly: crate::support::Setup::docker, V1_58_0,
+                upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
+            );
+        }
     }
 }

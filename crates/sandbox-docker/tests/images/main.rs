@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod registry;
-#[path = "../support/mod.rs"]
-mod support;
+
+use crate::support;
 
 use std::time::Duration;
 

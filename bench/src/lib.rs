@@ -1,0 +1,9 @@
+//! What programs that measure share: load with histograms, tables, many rows, and the reference as a program.
+
+pub mod answers;
+pub mod load;
+pub mod reference;
+pub mod rows;
+pub mod table;
+
+pub use acceptance::figures::{SortedTimes, event, is_short, median, megabytes, wire};

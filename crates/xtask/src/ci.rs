@@ -1,0 +1,74 @@
+//! What must pass before a change lands, from a fresh clone.
+
+use std::thread;
+
+use anyhow::anyhow;
+
+use crate::report::RunReport;
+use crate::run::{cargo, output, programs, run};
+use crate::suites::Extent;
+use crate::{debian, docs, openapi, schemathesis, suites};
+
+/// Runs all checks and suites, and prints what each took.
+pub(crate) fn ci() -> anyhow::Result<()> {
+    let mut report = RunReport::new();
+    let outcome = stages(&mut report);
+    report.print();
+    outcome
+}
+
+/// Downloads and installations run beside the compiler, which they leave the processor to.
+fn stages(report: &mut RunReport) -> anyhow::Result<()> {
+    report.stage("libraries", |_| debian::libraries())?;
+    thread::scope(|scope| {
+        let tools = scope.spawn(|| suites::system_tools().and_then(|()| schemathesis::prepare()));
+        let checks = checks(report);
+        let tools = report.stage("rest of the installation", |_| joined(tools));
+        checks.and(tools)
+    })?;
+    report.stage("build of the service", |_| programs().map(drop))?;
+    thread::scope(|scope| {
+        let sandboxes = scope.spawn(|| suites::sandboxes(true));
+        let built = built(report);
+        let sandboxes = report.stage("rest of the agent servers", |_| joined(sandboxes));
+        built.and(sandboxes)
+    })?;
+    suites::all(Extent::Ci, report)
+}
+
+/// Checks that need no program of ours.
+fn checks(report: &mut RunReport) -> anyhow::Result<()> {
+    report.stage("lock file and format", |_| {
+        let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
+        output(cargo().args(locked))?;
+        run(cargo().args(["fmt", "--all", "--check"]))
+    })?;
+    report.stage("lints", |_| {
+        let lint = ["clippy", "--workspace", "--all-targets"];
+        run(cargo().args(lint).args(["--", "-D", "warnings"]))
+    })?;
+    report.stage("documentation of the code", |_| document(&[]))
+}
+
+/// `--examples` (there are none) selects the same features of dependencies as the lints, whose work is used again.
+pub(crate) fn document(options: &[&str]) -> anyhow::Result<()> {
+    let document = ["doc", "--workspace", "--no-deps", "--lib", "--examples"];
+    run(cargo()
+        .args(document)
+        .args(options)
+        .env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Builds the suites, and checks what the service's program says about itself.
+fn built(report: &mut RunReport) -> anyhow::Result<()> {
+    report.stage("build of the suites", |_| suites::build())?;
+    report.stage("OpenAPI document", |_| openapi::write(true))?;
+    report.stage("pages, links and tutorials", |_| {
+        docs::docs(&docs::DocsArgs::CI)
+    })
+}
+
+fn joined(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    let ended = thread.join();
+    ended.unwrap_or_else(|_| Err(anyhow!("an installation panicked")))
+}

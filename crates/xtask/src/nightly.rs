@@ -1,0 +1,94 @@
+//! What takes too long for each change: all stories on all releases, all crash points, and long hostile runs.
+
+use anyhow::bail;
+
+use crate::attack::{self, AttackArgs};
+use crate::report::RunReport;
+use crate::run::{output, print, program};
+use crate::suites::Extent;
+use crate::{bench, ci, deny, docs, soak, suites};
+
+/// How long, and which.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct NightlyArgs {
+    /// Minutes of each run whose length can be chosen: hostile requests, attacks, replicas that die.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=600))]
+    minutes: u64,
+    /// Which requests, points and operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Containers that the soak makes, and kills of the service meanwhile.
+const SOAK_SANDBOXES: u64 = 200;
+const SOAK_KILLS: u64 = 20;
+/// Size of the file that goes through the proxies.
+const TRANSFER_MIB: u64 = 8 * 1024;
+
+/// Runs everything, also after a failure, and prints a summary in the form of `bench/results`.
+pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
+    let mut report = RunReport::new();
+    let mut causes = Vec::new();
+    checks(&mut report, &mut causes);
+    if let Err(cause) = suites::all(Extent::Nightly, &mut report) {
+        causes.push(format!("suites: {cause:#}"));
+    }
+    long_runs(&mut report, &mut causes, args);
+    let date = output(program("date").arg("+%F"))?;
+    let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
+    print(&format!("\n{}, commit {}", date.trim(), commit.trim()));
+    report.print();
+    if !causes.is_empty() {
+        bail!("{}", causes.join("\n"));
+    }
+    Ok(())
+}
+
+/// Runs a stage, and keeps the cause of a failure.
+fn attempt(
+    report: &mut RunReport,
+    causes: &mut Vec<String>,
+    name: &str,
+    work: impl FnOnce() -> anyhow::Result<()>,
+) {
+    if let Err(cause) = report.stage(name, |_| work()) {
+        causes.push(format!("{name}: {cause:#}"));
+    }
+}
+
+/// What CI leaves out because its tools take minutes to build.
+fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
+    attempt(report, causes, "installation", || suites::prepare(true));
+    attempt(report, causes, "dependencies", deny::check);
+    attempt(report, causes, "documentation of private items", || {
+        ci::document(&["--bins", "--document-private-items"])
+    });
+    attempt(report, causes, "book", || {
+        docs::docs(&docs::DocsArgs::NIGHTLY)
+    });
+    attempt(report, causes, "benchmarks in short", bench::check);
+}
+
+/// Long forms of suites.
+fn long_runs(report: &mut RunReport, causes: &mut Vec<String>, args: NightlyArgs) {
+    let NightlyArgs { minutes, seed } = args;
+    attempt(report, causes, "every crash point", || {
+        soak::crash_points(seed)
+    });
+    attempt(report, causes, "hostile requests", || {
+        soak::hostile(None, Some(minutes), seed, false)
+    });
+    attempt(report, causes, "slow clients", || soak::slow(false));
+    attempt(report, causes, "large files", || {
+        soak::transfer(TRANSFER_MIB, false)
+    });
+    attempt(report, causes, "containers, service killed", || {
+        soak::sandboxes(SOAK_SANDBOXES, SOAK_KILLS, seed, false)
+    });
+    attempt(report, causes, "replicas killed", || {
+        soak::replicas(minutes, seed, false)
+    });
+    attempt(report, causes, "attacks", || {
+        attack::attack(&AttackArgs::new(minutes, seed))
+    });
+}

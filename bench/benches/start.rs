@@ -5,7 +5,7 @@
 //! has listened to; they do not even learn which ports the engine chose. No test: figures depend on the machine.
 
 #[path = "../../crates/sandbox-docker/tests/support/mod.rs"]
-#[expect(clippy::unwrap_used, reason = "shared with the tests")]
+#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod support;
 
 use std::io::Write as _;

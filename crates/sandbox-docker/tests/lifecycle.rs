@@ -1,8 +1,4 @@
 //! The life of a sandbox on a real engine.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that fails is a test that fails"
-)]
 
 use crate::support;
 

@@ -1,5 +1,4 @@
 //! A real engine, an image made without a registry, and a look at the engine that does not use the code under test.
-#![expect(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod image;
 

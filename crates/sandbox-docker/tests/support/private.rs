@@ -1,5 +1,4 @@
 //! An engine of the test's own, to be killed and frozen: its data, its containerd and its network are nobody else's.
-#![expect(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! not read the published ports. This is no test, because figures depend on the machine.
 
 #[path = "../../crates/sandbox-docker/tests/support/mod.rs"]
-#[expect(clippy::unwrap_used, reason = "shared with the tests")]
+#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod support;
 
 use std::io::Write as _;

@@ -10,6 +10,14 @@ mod isolation;
 mod lifecycle;
 mod network;
 #[path = "support/private.rs"]
+#[expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
 mod private;
 mod secrets;
+#[expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
 mod support;

@@ -1,5 +1,4 @@
 //! Starts, stops, exits and removals of sandboxes on a real engine.
-#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 use crate::support;
 

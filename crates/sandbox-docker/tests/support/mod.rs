@@ -1,5 +1,4 @@
 //! A real engine, an image built without a registry, and helpers that use the engine's API directly.
-#![expect(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod image;
 

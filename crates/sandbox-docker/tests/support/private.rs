@@ -1,5 +1,4 @@
 //! A private engine that a test can kill and freeze, with its own data, containerd and network.
-#![expect(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::{self, File};
 use std::path::Path;

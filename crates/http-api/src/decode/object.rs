@@ -96,10 +96,6 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// A member that may be absent, but not `null`.
-    #[expect(
-        clippy::option_option,
-        reason = "the readers' convention: `None` is an error"
-    )]
     pub fn not_null<T: Decode>(&mut self, key: &'static str) -> Option<Option<T>> {
         match self.find::<T>(key) {
             Some(value) => self.read(key, value).map(Some),

@@ -10,6 +10,7 @@ use super::refused;
 
 #[model]
 #[derive(Debug)]
+#[expect(dead_code, reason = "only decoded")]
 enum Content {
     TextContent(Text),
     ImageContent(Image),
@@ -139,7 +140,7 @@ enum Provider {
 
 #[model(deny_unknown_fields)]
 #[derive(Debug)]
-struct Token {
+struct ProviderEntry {
     token: Option<SecretString>,
     #[validate(length(max = 5))]
     host: Option<String>,
@@ -147,7 +148,7 @@ struct Token {
     name: String,
 }
 
-type Tokens = BTreeMap<Provider, Token>;
+type Tokens = BTreeMap<Provider, ProviderEntry>;
 
 #[test]
 fn unknown_keys_of_a_map_are_reported_at_the_key() {
@@ -211,7 +212,11 @@ fn the_legacy_flavour_has_three_members_and_only_strings_in_loc() {
 
 #[test]
 fn a_model_is_sensitive_exactly_if_a_member_is() {
-    let found = [Token::SENSITIVE, Tokens::SENSITIVE, Message::SENSITIVE];
+    let found = [
+        ProviderEntry::SENSITIVE,
+        Tokens::SENSITIVE,
+        Message::SENSITIVE,
+    ];
     assert_eq!(found, [true, true, false]);
 }
 

@@ -7,6 +7,10 @@ mod engine_faults;
 #[path = "images/main.rs"]
 mod images;
 mod isolation;
+#[expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
 mod lifecycle;
 mod network;
 #[path = "support/private.rs"]

@@ -183,7 +183,7 @@ fn release_reserve(reserve: &Path) {
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "cannot remove the reserve {}: delete it to free 16 MiB", reserve.display())
+            tracing::warn!(error = %chain(&error), "cannot remove the reserve {}: delete it to free 16 MiB", reserve.display());
         }
     }
 }

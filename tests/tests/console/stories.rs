@@ -80,10 +80,9 @@ pub(crate) async fn show_conversations(session: &mut ConsoleSession, failed: &Ta
         0,
         "a title was inserted as markup"
     );
+    let row = table_row(PLAIN_TITLE);
     let timed = format!(
-        "/\\d (ms|s)/.test({}.textContent) && {}.querySelectorAll('.steps rect').length > 1",
-        table_row(PLAIN_TITLE),
-        table_row(PLAIN_TITLE)
+        "/\\d (ms|s)/.test({row}.textContent) && {row}.querySelectorAll('.steps rect').length > 1"
     );
     session
         .browser
@@ -102,10 +101,7 @@ pub(crate) async fn show_conversations(session: &mut ConsoleSession, failed: &Ta
     session.browser.wait_until("the cause", &shown).await;
     session.save_screenshot("conversations").await;
     session.browser.type_into("#wanted", "parser").await;
-    let only = format!(
-        "{} && !document.body.innerText.includes('onerror')",
-        table_row(PLAIN_TITLE)
-    );
+    let only = format!("{row} && !document.body.innerText.includes('onerror')");
     session
         .browser
         .wait_until("those with this title only", &only)

@@ -89,6 +89,27 @@ async fn kill_agent_servers_and_call(
     join_all(failed).await;
 }
 
+/// One thief runs as another account, if the suite may do that. The other one belongs to another sandbox, which keeps running.
+fn start_thieves(stub: &Stub, neighbour_marker: &str) -> [PortThief; 2] {
+    let is_root = rustix::process::geteuid().is_root();
+    let account = if is_root { NOBODY_UID } else { 0 };
+    [
+        PortThief::start(stub, account, ""),
+        PortThief::start(stub, 0, neighbour_marker),
+    ]
+}
+
+/// Stops a thief that took ports and received no byte.
+fn stop_without_bytes(thief: PortThief) -> Value {
+    let report = thief.stop();
+    assert!(
+        report["taken"].as_u64() > Some(0),
+        "the thief took no port: {report}"
+    );
+    assert_eq!(report["bytes"], 0, "the thief received bytes: {report}");
+    report
+}
+
 /// The service sends session keys only to the process that it has started: at a start, at a resume, and after an agent server has
 /// died while the row still holds its address.
 #[tokio::test]
@@ -104,21 +125,12 @@ async fn process_on_the_port_of_an_agent_server_receives_no_byte() {
     let instance = service
         .instance()
         .expect("the service has no instance name");
-    // One thief runs as another account, if the suite may do that. The other one belongs to another sandbox, which keeps running.
     stub.set("");
     let neighbour = user.start_sandbox().await.id;
     user.sandbox_becomes(&neighbour, "RUNNING", RECONCILE_TIMEOUT)
         .await;
     stub.set("boots-slowly");
-    let account = if rustix::process::geteuid().is_root() {
-        NOBODY_UID
-    } else {
-        0
-    };
-    let thieves = [
-        PortThief::start(&stub, account, ""),
-        PortThief::start(&stub, 0, &format!("{instance}/{neighbour}")),
-    ];
+    let thieves = start_thieves(&stub, &format!("{instance}/{neighbour}"));
     let ids = join_all((0..SANDBOXES).map(|_| user.start_sandbox())).await;
     let ids: Vec<String> = ids.into_iter().map(|sandbox| sandbox.id).collect();
     let mut started = 0;
@@ -147,14 +159,7 @@ async fn process_on_the_port_of_an_agent_server_receives_no_byte() {
             assert!(resumed.status < 300, "{}", resumed.text);
         }
     }
-    let reports = thieves.map(PortThief::stop);
-    for report in &reports {
-        assert!(
-            report["taken"].as_u64() > Some(0),
-            "the thief took no port: {report}"
-        );
-        assert_eq!(report["bytes"], 0, "the thief received bytes: {report}");
-    }
+    let reports = thieves.map(stop_without_bytes);
     assert!(
         started > 0,
         "every port was taken, so the test proves nothing"

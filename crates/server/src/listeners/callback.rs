@@ -187,7 +187,7 @@ impl CallbackListener {
                 continue;
             }
             reachability = tokio::select! {
-                changed = changes.next() => changed,
+                next = changes.next() => next,
                 // No event reports that an address has appeared or that a port has become free.
                 () = tokio::time::sleep(backoff) => Some(BackendReachability::Reachable),
             };

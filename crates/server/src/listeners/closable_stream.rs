@@ -235,9 +235,8 @@ mod tests {
     /// Closes the stream from another thread while the joined future waits.
     fn close_from_another_thread(close_handle: Arc<CloseHandle>) -> impl Future<Output = ()> {
         futures::future::lazy(|_| {
-            std::thread::spawn(move || close_handle.close())
-                .join()
-                .unwrap()
+            let thread = std::thread::spawn(move || close_handle.close());
+            thread.join().unwrap();
         })
     }
 

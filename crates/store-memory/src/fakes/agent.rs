@@ -232,7 +232,7 @@ impl FakeAgentRuntime {
 
     fn switch_model(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
         self.with_conversation(id, |stored| {
-            stored.conversation.llm_model = Some(model.to_owned())
+            stored.conversation.llm_model = Some(model.to_owned());
         })?;
         self.lock().switches.push((id, model.to_owned()));
         Ok(())

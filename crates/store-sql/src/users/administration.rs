@@ -39,7 +39,7 @@ fn change(
         AdminChange::CreateUser { user, role } => {
             users::ensure_exists(conn, user.as_str(), *role, at)?
                 .then_some(())
-                .ok_or_else(|| conflict(USER))?
+                .ok_or_else(|| conflict(USER))?;
         }
         AdminChange::SetRole { user, role } => {
             require(users::set_role(conn, user.as_str(), *role)?, USER)?;

@@ -35,7 +35,7 @@ pub(super) async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Option<
         };
         match name.to_ascii_lowercase().as_str() {
             "content-length" => {
-                length = value.trim().parse().ok().filter(|n| *n <= MAX_BODY_BYTES)?
+                length = value.trim().parse().ok().filter(|n| *n <= MAX_BODY_BYTES)?;
             }
             "authorization" => bearer = value.trim().strip_prefix("Bearer ").map(str::to_owned),
             _ => {}

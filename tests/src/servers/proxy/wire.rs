@@ -1,4 +1,4 @@
-//! HTTP and WebSockets over TLS at the level of bytes, which shows what a proxy does with connections and chunks.
+//! HTTP and `WebSockets` over TLS at the level of bytes, which shows what a proxy does with connections and chunks.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -119,46 +119,14 @@ struct CallbackFixture {
 impl CallbackFixture {
     async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let set = |name: &str, value: &std::ffi::OsStr| (name.into(), value.to_owned());
-        let variables = [
-            set("WORKSPACE_DATA_DIR", data.path().as_os_str()),
-            set("WORKSPACE_SANDBOX__BACKEND", "process".as_ref()),
-            set(
-                "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
-                "/bin/true".as_ref(),
-            ),
-            // In open mode a user needs no key, so users' routes must not be served here.
-            set("WORKSPACE_AUTH__MODE", "open".as_ref()),
-        ];
-        let config = Config::load(None, &variables).unwrap();
-        let dir = DataDir::open(&config.data_dir).unwrap();
-        let host = dir.host(compose::ids().as_ref()).unwrap();
-        let store = compose::open_store(&config).await.unwrap();
-        let keys = (&store, compose::clock());
-        let vault = compose::KeyFollower::start(&config, &dir, keys, "test".to_owned()).await;
-        let (vault, _) = vault.unwrap();
-        let sandboxes = compose::open_backend(&config, &variables, &host, None).await;
-        let route = CallbackRoute::new(&config, true, config.http.bind);
         let tasks = BackgroundTasks::new(Handle::current());
-        let disk = DiskSpace::new(&config);
-        let parts = (config.http.bind, &route, &disk);
-        let sandboxes = sandboxes.unwrap();
-        let service = compose::service(
-            &config,
-            host,
-            vault,
-            &store,
-            &sandboxes,
-            tasks.clone(),
-            parts,
-        );
-        let service = service.unwrap();
+        let (state, app, http) = Self::service(&data, &tasks).await;
         let listener = CallbackListener {
             serving: Arc::default(),
             port: free_port(),
-            http: config.http.clone(),
-            state: service.http,
-            app: service.app,
+            http,
+            state,
+            app,
             tasks: tasks.clone(),
         };
         let gateway = Arc::<Mutex<Option<IpAddr>>>::default();
@@ -180,6 +148,43 @@ impl CallbackFixture {
             reachability,
             tasks,
         }
+    }
+
+    async fn service(data: &TempDir, tasks: &BackgroundTasks) -> (HttpState, App, HttpSettings) {
+        let set = |name: &str, value: &std::ffi::OsStr| (name.into(), value.to_owned());
+        let variables = [
+            set("WORKSPACE_DATA_DIR", data.path().as_os_str()),
+            set("WORKSPACE_SANDBOX__BACKEND", "process".as_ref()),
+            set(
+                "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+                "/bin/true".as_ref(),
+            ),
+            // In open mode a user needs no key, so users' routes must not be served here.
+            set("WORKSPACE_AUTH__MODE", "open".as_ref()),
+        ];
+        let config = Config::load(None, &variables).unwrap();
+        let dir = DataDir::open(&config.data_dir).unwrap();
+        let host = dir.host(compose::ids().as_ref()).unwrap();
+        let store = compose::open_store(&config).await.unwrap();
+        let keys = (&store, compose::clock());
+        let vault = compose::KeyFollower::start(&config, &dir, keys, "test".to_owned()).await;
+        let (vault, _) = vault.unwrap();
+        let sandboxes = compose::open_backend(&config, &variables, &host, None).await;
+        let route = CallbackRoute::new(&config, true, config.http.bind);
+        let disk = DiskSpace::new(&config);
+        let parts = (config.http.bind, &route, &disk);
+        let sandboxes = sandboxes.unwrap();
+        let service = compose::service(
+            &config,
+            host,
+            vault,
+            &store,
+            &sandboxes,
+            tasks.clone(),
+            parts,
+        );
+        let service = service.unwrap();
+        (service.http, service.app, config.http)
     }
 
     /// Waits until the listener has asked that often for the gateway.

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use crate::report::RunReport;
 use crate::run::{cargo, output, programs, run};
 use crate::suites::Extent;
-use crate::{debian, docs, openapi, schemathesis, suites};
+use crate::{debian, deny, docs, openapi, schemathesis, suites};
 
 /// Runs all checks and suites, and prints what each took.
 pub(crate) fn ci() -> anyhow::Result<()> {
@@ -21,11 +21,17 @@ pub(crate) fn ci() -> anyhow::Result<()> {
 fn stages(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("libraries", |_| debian::libraries())?;
     thread::scope(|scope| {
-        let tools = scope.spawn(|| suites::system_tools().and_then(|()| schemathesis::prepare()));
+        let tools = scope.spawn(|| {
+            suites::system_tools()?;
+            schemathesis::prepare()?;
+            deny::install()?;
+            docs::install()
+        });
         let checks = checks(report);
         let tools = report.stage("rest of the installation", |_| joined(tools));
         checks.and(tools)
     })?;
+    report.stage("dependencies", |_| deny::check())?;
     report.stage("build of the service", |_| programs().map(drop))?;
     thread::scope(|scope| {
         let sandboxes = scope.spawn(|| suites::sandboxes(true));

@@ -17,7 +17,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
 }
 
 /// Any installed version is accepted. The build without optimization takes half the time, and a run takes seconds.
-fn install() -> anyhow::Result<()> {
+pub(crate) fn install() -> anyhow::Result<()> {
     let version = cargo().args(["deny", "--version"]).output();
     if version.is_ok_and(|output| output.status.success()) {
         return Ok(());

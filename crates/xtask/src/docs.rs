@@ -23,9 +23,6 @@ pub(crate) struct DocsArgs {
     /// nginx; these are installed where they are missing.
     #[arg(long)]
     run: bool,
-    /// Leave the book out: building `mdbook` takes minutes where it is missing.
-    #[arg(long)]
-    no_book: bool,
 }
 
 impl DocsArgs {
@@ -33,12 +30,6 @@ impl DocsArgs {
     pub(crate) const CI: Self = Self {
         check: true,
         run: true,
-        no_book: true,
-    };
-    /// What a nightly run does.
-    pub(crate) const NIGHTLY: Self = Self {
-        no_book: false,
-        ..Self::CI
     };
 }
 
@@ -70,9 +61,7 @@ pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
     }
     docs_links::check()?;
     docs_tutorials::check()?;
-    if !args.no_book {
-        book()?;
-    }
+    book()?;
     if args.run {
         docs_tutorials::run(&programs)?;
     }
@@ -98,8 +87,8 @@ fn write(path: &str, text: &str, check: bool) -> anyhow::Result<()> {
 
 /// Builds the book. A warning is an error.
 fn book() -> anyhow::Result<()> {
-    let mdbook = mdbook()?;
-    let built = program(mdbook)
+    install()?;
+    let built = program("mdbook")
         .arg("build")
         .output()
         .context("cannot run mdbook")?;
@@ -113,26 +102,18 @@ fn book() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program, which is installed below `target` when it is missing. It is built without optimization: it builds in half
-/// the time and runs for a second.
-fn mdbook() -> anyhow::Result<PathBuf> {
-    let on_path = Path::new("mdbook");
-    let folder = root().join("target/tools");
-    let installed = folder.join("bin/mdbook");
-    for candidate in [installed.as_path(), on_path] {
-        let version = program(candidate).arg("--version").output();
-        if version.is_ok_and(|output| output.status.success()) {
-            return Ok(candidate.to_owned());
-        }
+/// Installs the program that builds the book where it is missing. It is built without optimization: it builds in half the
+/// time and runs for a second.
+pub(crate) fn install() -> anyhow::Result<()> {
+    let version = program("mdbook").arg("--version").output();
+    if version.is_ok_and(|output| output.status.success()) {
+        return Ok(());
     }
     say("mdbook is missing: installing it takes about two minutes, once");
     let package = format!("mdbook@{MDBOOK_VERSION}");
     run(cargo()
         .args(["install", "--locked", "--debug", "--quiet"])
         .args(["--no-default-features", "--features", "search"])
-        .arg("--root")
-        .arg(&folder)
         .arg(&package))
-    .context("mdbook could not be installed: it needs the crates registry")?;
-    Ok(installed)
+    .context("mdbook could not be installed: it needs the crates registry")
 }

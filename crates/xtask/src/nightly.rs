@@ -6,7 +6,7 @@ use crate::attack::{self, AttackArgs};
 use crate::report::RunReport;
 use crate::run::{output, print, program};
 use crate::suites::Extent;
-use crate::{bench, ci, deny, docs, soak, suites};
+use crate::{bench, ci, soak, suites};
 
 /// How long, and which.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -59,12 +59,8 @@ fn attempt(
 /// What CI leaves out because its tools take minutes to build.
 fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     attempt(report, causes, "installation", || suites::prepare(true));
-    attempt(report, causes, "dependencies", deny::check);
     attempt(report, causes, "documentation of private items", || {
         ci::document(&["--bins", "--document-private-items"])
-    });
-    attempt(report, causes, "book", || {
-        docs::docs(&docs::DocsArgs::NIGHTLY)
     });
     attempt(report, causes, "benchmarks in short", bench::check);
 }

@@ -56,12 +56,39 @@ struct StageTime {
     has_passed: bool,
 }
 
+/// The output of a failed test.
+#[derive(Debug)]
+struct FailedTest {
+    name: String,
+    lines: Vec<String>,
+}
+
+/// Lines of a failed test's output that are kept, and those that are printed again at the end.
+const MAX_OUTPUT_LINES: usize = 2_000;
+const MAX_EXCERPT_LINES: usize = 25;
+
+impl FailedTest {
+    /// The panic, or the end of the output without one.
+    fn excerpt(&self) -> &[String] {
+        let panic = self
+            .lines
+            .iter()
+            .position(|line| line.contains("panicked at"));
+        let start = panic.unwrap_or(self.lines.len().saturating_sub(MAX_EXCERPT_LINES));
+        let excerpt = &self.lines[start..];
+        &excerpt[..excerpt.len().min(MAX_EXCERPT_LINES)]
+    }
+}
+
 /// Collects what stages and suites took.
 #[derive(Debug)]
 pub(crate) struct RunReport {
     began: Instant,
     stages: Vec<StageTime>,
     suites: BTreeMap<String, SuiteTotals>,
+    failures: Vec<FailedTest>,
+    /// The last test failed, and its output follows.
+    is_in_failure: bool,
 }
 
 impl RunReport {
@@ -70,7 +97,28 @@ impl RunReport {
             began: Instant::now(),
             stages: Vec::new(),
             suites: BTreeMap::new(),
+            failures: Vec::new(),
+            is_in_failure: false,
         }
+    }
+
+    /// Reads a line of nextest's output before its summary; `access` tells runs of one suite apart.
+    pub(crate) fn read(&mut self, line: &str, access: &str) {
+        let Some(result) = TestResult::parse(line) else {
+            let failure = self.failures.last_mut().filter(|_| self.is_in_failure);
+            if let Some(failure) = failure.filter(|it| it.lines.len() < MAX_OUTPUT_LINES) {
+                failure.lines.push(line.to_owned());
+            }
+            return;
+        };
+        self.is_in_failure = !result.has_passed;
+        if !result.has_passed {
+            self.failures.push(FailedTest {
+                name: format!("{}{access} {}", result.suite, result.test),
+                lines: Vec::new(),
+            });
+        }
+        self.add(result, access);
     }
 
     /// Runs a stage and notes how long it took, also when it fails.
@@ -90,8 +138,7 @@ impl RunReport {
         outcome
     }
 
-    /// Adds a test; `access` tells runs of one suite apart.
-    pub(crate) fn add(&mut self, result: TestResult<'_>, access: &str) {
+    fn add(&mut self, result: TestResult<'_>, access: &str) {
         let name = format!("{}{access}", result.suite);
         let totals = self.suites.entry(name).or_default();
         totals.tests += 1;
@@ -99,8 +146,12 @@ impl RunReport {
         totals.seconds += result.seconds;
     }
 
-    /// Prints both tables, in the form of `bench/results`.
+    /// Prints both tables, in the form of `bench/results`, after the causes of failed tests: these are far above by now.
     pub(crate) fn print(&self) {
+        for failure in &self.failures {
+            print(&format!("\nfailed: {}", failure.name));
+            print(&failure.excerpt().join("\n"));
+        }
         print(self.tables().trim_end());
     }
 
@@ -171,6 +222,29 @@ mod tests {
         ] {
             assert_eq!(TestResult::parse(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn the_output_of_a_failed_test_is_kept_from_its_panic_on() {
+        let mut report = RunReport::new();
+        for line in [
+            "        PASS [   0.004s] (1/3) a b",
+            "not kept",
+            "        FAIL [   0.004s] (2/3) a c",
+            "  stderr ───",
+            "    thread 'c' panicked at x.rs:1:",
+            "    the cause",
+            "        PASS [   0.004s] (3/3) a d",
+            "not kept either",
+        ] {
+            report.read(line, " (nginx)");
+        }
+        let [failure] = report.failures.as_slice() else {
+            panic!("{:?}", report.failures);
+        };
+        assert_eq!(failure.name, "a (nginx) c");
+        let expected = ["    thread 'c' panicked at x.rs:1:", "    the cause"];
+        assert_eq!(failure.excerpt(), expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 
 use serde_json::Value;
 
-use crate::report::{RunReport, TestResult};
+use crate::report::RunReport;
 use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
 use crate::test_count::TestCount;
 use crate::{access, agent_servers, debian, engine, images, schemathesis};
@@ -210,8 +210,8 @@ fn watch_suites(
     watch(command, WatchedStream::Error, |line| {
         count.add_nextest(line);
         has_ended |= line.trim_start().starts_with("Summary [");
-        if let Some(result) = TestResult::parse(line).filter(|_| !has_ended) {
-            report.add(result, access);
+        if !has_ended {
+            report.read(line, access);
         }
     })
 }

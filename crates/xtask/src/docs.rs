@@ -1,7 +1,6 @@
 //! The documentation: pages that are generated, links, the book, and the commands of the tutorials.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 

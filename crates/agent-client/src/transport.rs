@@ -122,7 +122,7 @@ impl AgentCall {
             .map_err(|()| CallError::InvalidRequest("the agent server's URL cannot have a path"))?
             .pop_if_empty()
             .extend(segments);
-        // The other methods are idempotent. A POST that is calls `idempotent`.
+        // All other methods that this crate uses are idempotent. The caller marks an idempotent POST by `idempotent`.
         let idempotent = method != Method::POST;
         Ok(Self {
             method,

@@ -33,7 +33,7 @@ use crate::config::Config;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Reserved for deletions on a full disk: some thousand rows, or a start.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// Size from which `SQLite`'s write-ahead log is restarted.
+/// Size from which `SQLite`'s write-ahead log is truncated.
 const MAX_LOG_BYTES: u64 = 64 << 20;
 
 /// The state of the disks; cheap to clone.

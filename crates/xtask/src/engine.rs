@@ -170,7 +170,7 @@ fn start_once(log: &Path) -> anyhow::Result<()> {
         let shown = lines.iter().skip(from).take(MAX_SHOWN_LINES);
         let tail = shown.copied().collect::<Vec<_>>().join("\n");
         return Err(problem.context(format!(
-            "dockerd did not come up; the end of its log:\n{tail}"
+            "dockerd did not start; the end of its log:\n{tail}"
         )));
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::page::{Page, all};
 pub struct Events(pub(crate) Client, pub(crate) String);
 
 impl Events {
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The events with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
         let call = Call::to(&operations::EVENTS).at(&self.1);
         self.0

@@ -99,7 +99,7 @@ impl EventBatch {
                 let event = serde_json::from_slice(&bytes[range]);
                 if event.is_err() {
                     // The reason would quote the event's content.
-                    tracing::warn!(index, "event skipped: not readable JSON");
+                    tracing::warn!(index, "event skipped: invalid JSON");
                 }
                 event.ok()
             });

@@ -35,7 +35,7 @@ use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
 use crate::processes::spawn::{self, PortReservation};
 
-/// A permit to use processor time for a start; `None` when the sandbox runs already.
+/// A permit to start a process, which limits parallel starts; `None` if the sandbox runs already.
 pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {

@@ -24,7 +24,7 @@ pub(crate) async fn check(http: &HttpSettings) -> anyhow::Result<()> {
         .await
         .with_context(|| {
             format!(
-                "{url}ready did not response in {} s",
+                "{url}ready did not respond within {} s",
                 REQUEST_TIMEOUT.as_secs()
             )
         })?

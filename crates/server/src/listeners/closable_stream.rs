@@ -33,7 +33,7 @@ pub(crate) struct StreamRemainder {
     close_handle: Arc<CloseHandle>,
 }
 
-/// Closes a connection.
+/// Closes a connection from any thread.
 #[derive(Debug, Default)]
 pub(crate) struct CloseHandle {
     is_closed: AtomicBool,

@@ -27,7 +27,10 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
             (why.clone(), why)
         }
     };
-    tracing::warn!(error = cause, "cannot seed a sandbox with model profiles; the start continues");
+    tracing::warn!(
+        error = cause,
+        "cannot seed a sandbox with model profiles; the start continues"
+    );
     Some(format!(
         "The model profiles were not sent to the sandbox: {why}."
     ))

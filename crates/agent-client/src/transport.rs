@@ -200,8 +200,9 @@ impl Transport {
         }
     }
 
-    /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the connection
-    /// broke: the agent server closes connections after a 500, and a pooled connection may have died unnoticed.
+    /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the
+    /// connection broke: the agent server closes connections after a 500, and a pooled connection may have died
+    /// unnoticed.
     pub(crate) async fn exchange(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
         let attempts = async {
             match self.attempt(call).await {

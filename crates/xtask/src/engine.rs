@@ -1,5 +1,5 @@
-//! A container engine for the suites. A running engine is used and never changed. Otherwise Debian's engine is installed
-//! and started, and keeps running.
+//! A container engine for the suites. A running engine is used and never changed. Otherwise Debian's engine is
+//! installed and started, and keeps running.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -17,8 +17,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Lines of its log to show if it does not.
 const MAX_SHOWN_LINES: usize = 15;
 
-/// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it removed a
-/// network cannot start again.
+/// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it
+/// removed a network cannot start again.
 const NETWORK_DATABASE: &str = "/var/lib/docker/network/files/local-kv.db";
 const NETWORK_PANIC: &str = "libnetwork.(*controller).reservePools";
 
@@ -106,7 +106,8 @@ fn ask() -> anyhow::Result<String> {
     );
 }
 
-/// Removes pid files of a killed engine: a new one takes any process with such a pid (even a zombie) for its predecessor.
+/// Removes pid files of a killed engine: a new one takes any process with such a pid (even a zombie) for its
+/// predecessor.
 fn remove_stale_state() {
     for (file, name) in [
         ("/var/run/docker.pid", "dockerd"),

@@ -1,4 +1,4 @@
-//! What a run took: the minutes of each stage, the tests and seconds of each suite.
+//! The report of a run: the minutes of each stage, the tests and seconds of each suite.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,7 +80,7 @@ impl FailedTest {
     }
 }
 
-/// Collects what stages and suites took.
+/// Collects the times of stages and suites.
 #[derive(Debug)]
 pub(crate) struct RunReport {
     began: Instant,
@@ -121,7 +121,7 @@ impl RunReport {
         self.add(result, access);
     }
 
-    /// Runs a stage and notes how long it took, also when it fails.
+    /// Runs a stage and records its time, also when it fails.
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
@@ -146,7 +146,8 @@ impl RunReport {
         totals.seconds += result.seconds;
     }
 
-    /// Prints both tables, in the form of `bench/results`, after the causes of failed tests: these are far above by now.
+    /// Prints both tables, in the form of `bench/results`, after the causes of failed tests: these are far above by
+    /// now.
     pub(crate) fn print(&self) {
         for failure in &self.failures {
             print(&format!("\nfailed: {}", failure.name));

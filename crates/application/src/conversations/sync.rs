@@ -293,7 +293,7 @@ impl ConversationSyncer {
                     Err(AppError::Agent(
                         error @ (AgentError::Rejected { .. } | AgentError::Malformed(_)),
                     )) => {
-                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot sync a conversation");
+                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot sync a conversation; the others continue");
                     }
                     Err(error) => return Err(error),
                 }

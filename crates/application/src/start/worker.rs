@@ -125,7 +125,7 @@ impl StartService {
         self.inner.metrics.count_ended(StartOutcome::Abandoned);
     }
 
-    /// Releases the lease. The run is cut off as by a crash; the next worker finds what it did.
+    /// Releases the lease of a run that was cut off. As after a crash, the next worker finds what is done.
     async fn hand_over(&self, id: StartTaskId, fence: i64) {
         match self.inner.ports.start_tasks.release(id, fence).await {
             Ok(()) => tracing::info!("start handed over; another worker continues it"),

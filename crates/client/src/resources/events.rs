@@ -59,8 +59,8 @@ impl Events {
             .await
     }
 
-    /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across lost
-    /// connections and restarts of the service.
+    /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across
+    /// lost connections and restarts of the service.
     pub fn follow(
         &self,
         from: FollowFrom,

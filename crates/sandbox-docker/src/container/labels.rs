@@ -18,7 +18,8 @@ pub(crate) const OWNER: &str = "agent-workspace.owner";
 pub(crate) const SPEC: &str = "agent-workspace.spec";
 /// Callback URL of the agent server.
 pub(crate) const CALLBACK: &str = "agent-workspace.callback";
-/// Ports of the sandbox as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor inspection.
+/// Ports of the sandbox as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor
+/// inspection.
 pub(crate) const PORTS: &str = "agent-workspace.ports";
 /// Working directory of the agents.
 pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
@@ -88,8 +89,8 @@ pub(crate) fn address(url: &Url) -> String {
     url.to_string()
 }
 
-/// The sandbox of this container or volume, if it is the installation's own. The name must match: an image committed from a
-/// sandbox's container passes its labels on to new containers.
+/// The sandbox of this container or volume, if it is the installation's own. The name must match: an image committed
+/// from a sandbox's container passes its labels on to new containers.
 pub(crate) fn sandbox(instance: &HostId, full_name: &str, labels: &Labels) -> Option<SandboxId> {
     if labels.get(INSTANCE).map(String::as_str) != Some(instance.as_str()) {
         return None;

@@ -1,5 +1,5 @@
-//! The `healthcheck` command: requests `/ready` of the running service. Made for container images, which contain no HTTP
-//! client.
+//! The `healthcheck` command: requests `/ready` of the running service. Made for container images, which contain no
+//! HTTP client.
 
 use std::time::Duration;
 

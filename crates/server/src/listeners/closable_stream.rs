@@ -1,7 +1,8 @@
 //! A client connection that any thread can close.
 //!
-//! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the limit of
-//! open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the stream.
+//! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the
+//! limit of open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the
+//! stream.
 
 use std::cell::{Ref, RefCell};
 use std::io;
@@ -100,8 +101,8 @@ impl ClosableStream {
         result
     }
 
-    /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the last
-    /// response.
+    /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the
+    /// last response.
     fn discard_received(&self) {
         let mut buffer = [0; 4096];
         for _ in 0..16 {

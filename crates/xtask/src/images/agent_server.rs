@@ -1,5 +1,5 @@
-//! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the process
-//! suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
+//! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the
+//! process suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
 
 use std::collections::BTreeSet;
 use std::fs;

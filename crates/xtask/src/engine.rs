@@ -14,7 +14,7 @@ use crate::run::{program, root, run, say};
 /// Time for a started engine to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Lines of its log to show if it does not.
+/// Maximum number of lines of the engine's log to show if it does not answer.
 const MAX_SHOWN_LINES: usize = 15;
 
 /// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it

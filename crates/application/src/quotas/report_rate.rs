@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::id::SandboxId;
 use tokio::time::Instant;
 
-/// Buckets in memory. Above this number full ones are removed, and if there are none, all.
+/// Maximum number of buckets in memory. Above this number full ones are removed, and if there are none, all.
 const MAX_BUCKETS: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -22,7 +22,7 @@ impl DocsHome {
     pub(crate) fn new(purpose: &str) -> anyhow::Result<Self> {
         let name = format!("target/tmp/docs-{purpose}-{}", std::process::id());
         let path = root().join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 

@@ -92,7 +92,7 @@ fn running_engine() -> Option<String> {
 fn ask() -> anyhow::Result<String> {
     let mut docker = program("timeout");
     docker.args(["20", "docker", "version", "--format", "{{.Server.Version}}"]);
-    let output = docker.output().context("docker cannot be run")?;
+    let output = docker.output().context("cannot run docker")?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
@@ -128,7 +128,7 @@ fn remove_stale_state() {
 
 fn start() -> anyhow::Result<()> {
     let folder = root().join("target").join("acceptance");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let log = folder.join("dockerd.log");
     say(&format!("starting dockerd; its log is {}", log.display()));
     let problem = match start_once(&log) {
@@ -191,7 +191,7 @@ fn wait(child: &mut Child) -> anyhow::Result<()> {
             Err(problem) => problem,
         };
         if let Some(status) = child.try_wait()? {
-            bail!("it ended with {status}");
+            bail!("dockerd ended with {status}");
         }
         if started.elapsed() > START_TIMEOUT {
             // This command started it; nothing else would stop it.

@@ -50,7 +50,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
         )
     })?;
     let boot = python.boot();
-    let script = fs::read(&boot).with_context(|| format!("there is no {}", boot.display()))?;
+    let script = fs::read(&boot).with_context(|| format!("cannot read {}", boot.display()))?;
     // The folder's name contains a hash of its requirements and Python.
     let name = python.environment.file_name().unwrap_or_default();
     let hash = hash([

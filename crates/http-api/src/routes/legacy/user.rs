@@ -1,5 +1,5 @@
-//! Git providers under the paths of front ends of the 1.0 to 1.3 line. Without a stored token they answer 401 with a
-//! plain text.
+//! Git providers under the paths of front ends of the 1.0 to 1.3 line. Without a stored token they answer 401 with a plain
+//! text.
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
@@ -128,8 +128,7 @@ pub(crate) async fn suggested_tasks(
     Ok(web::Json(found.items.into_iter().map(Into::into).collect()))
 }
 
-/// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure
-/// DevOps).
+/// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
 #[utoipa::path(
     tag = "Git of older front ends",
     params(LegacyInstallationsQuery),

@@ -4,8 +4,9 @@ use std::thread;
 
 use anyhow::anyhow;
 
+use crate::bench::bench_cargo;
 use crate::report::RunReport;
-use crate::run::{cargo, output, programs, run};
+use crate::run::{cargo, output, programs, run, say};
 use crate::suites::Extent;
 use crate::{debian, deny, docs, openapi, schemathesis, suites};
 
@@ -47,7 +48,9 @@ fn checks(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("lock file and format", |_| {
         let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
         output(cargo().args(locked))?;
-        run(cargo().args(["fmt", "--all", "--check"]))
+        output(bench_cargo().args(locked))?;
+        run(cargo().args(["fmt", "--all", "--check"]))?;
+        run(bench_cargo().args(["fmt", "--check"]))
     })?;
     report.stage("lints", |_| {
         let lint = ["clippy", "--workspace", "--all-targets"];

@@ -27,6 +27,8 @@ const TRANSFER_MIB: u64 = 8 * 1024;
 
 /// Runs everything, also after a failure, and prints a summary in the form of `bench/results`.
 pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
+    let date = output(program("date").arg("+%F"))?;
+    let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
     let mut report = RunReport::new();
     let mut causes = Vec::new();
     checks(&mut report, &mut causes);
@@ -34,8 +36,6 @@ pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
         causes.push(format!("suites: {cause:#}"));
     }
     long_runs(&mut report, &mut causes, args);
-    let date = output(program("date").arg("+%F"))?;
-    let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
     print(&format!("\n{}, commit {}", date.trim(), commit.trim()));
     report.print();
     if !causes.is_empty() {

@@ -121,11 +121,29 @@ impl RunReport {
         self.add(result, access);
     }
 
-    /// Runs a stage and records its time, also when it fails.
+    /// Runs a stage, and notes how long it took, also when it fails.
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
         work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        self.timed(name, work, |_| true)
+    }
+
+    /// Runs suites as a stage. Returns whether all tests passed.
+    pub(crate) fn suite_stage(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<bool> {
+        self.timed(name, work, |has_passed| *has_passed)
+    }
+
+    fn timed<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+        has_passed: impl FnOnce(&T) -> bool,
     ) -> anyhow::Result<T> {
         say(name);
         let began = Instant::now();
@@ -133,7 +151,7 @@ impl RunReport {
         self.stages.push(StageTime {
             name: name.to_owned(),
             took: began.elapsed(),
-            has_passed: outcome.is_ok(),
+            has_passed: outcome.as_ref().is_ok_and(has_passed),
         });
         outcome
     }

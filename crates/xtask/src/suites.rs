@@ -112,7 +112,7 @@ pub(crate) fn test_inner(args: &[String]) -> anyhow::Result<()> {
     }
     let mut report = RunReport::new();
     let mut count = TestCount::default();
-    let passed = report.stage("tests without other programs", |report| {
+    let passed = report.suite_stage("tests without other programs", |report| {
         watch_suites(command.args(args), "", &mut count, report)
     });
     report.print();
@@ -143,20 +143,17 @@ fn inner_targets() -> anyhow::Result<Vec<String>> {
 pub(crate) fn all(extent: Extent, report: &mut RunReport) -> anyhow::Result<()> {
     let mut count = TestCount::default();
     let mut has_passed = true;
-    report.stage("suites at the service's own port", |report| {
-        has_passed &= directly(extent, &mut count, report)?;
-        Ok(())
+    has_passed &= report.suite_stage("suites at the service's own port", |report| {
+        directly(extent, &mut count, report)
     })?;
-    report.stage("suites behind nginx, with TLS", |report| {
-        has_passed &= behind_nginx(extent, &mut count, report)?;
-        Ok(())
+    has_passed &= report.suite_stage("suites behind nginx, with TLS", |report| {
+        behind_nginx(extent, &mut count, report)
     })?;
-    report.stage("documentation examples", |report| {
+    has_passed &= report.suite_stage("documentation examples", |report| {
         // nextest cannot run them.
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-        has_passed &= watch_suites(&mut command, "", &mut count, report)?;
-        Ok(())
+        watch_suites(&mut command, "", &mut count, report)
     })?;
     count.verdict(has_passed)
 }

@@ -108,10 +108,12 @@ impl ConnectionPolicy {
             return;
         };
         let close_handle = Arc::clone(io.close_handle());
-        data.insert(
-            self.connections
-                .accept(peer.ip(), move || close_handle.close()),
-        );
+        let connection = self
+            .connections
+            .accept(peer.ip(), move || close_handle.close());
+        let connection = Arc::new(connection);
+        io.count_as(Arc::clone(&connection));
+        data.insert(connection);
     }
 
     fn tune(&self, stream: &TcpStream) -> rustix::io::Result<()> {

@@ -158,7 +158,7 @@ impl CircuitBreaker {
         let silence = self.time_since_response().min(since.elapsed());
         if silence >= OUTAGE_GRACE && !self.unavailable.send_replace(true) {
             tracing::warn!(
-                %error,
+                cause = %error,
                 "the database does not respond; requests fail until it does. Check that it runs and that \
                  `storage.url` is right"
             );

@@ -28,13 +28,14 @@ RUN apt-get update \
  && chmod 0700 /data
 COPY --from=build /agent-workspace /usr/local/bin/agent-workspace
 
-# Nobody in particular. May use the engine once its group is added: docker run --group-add "$(stat -c %g /var/run/docker.sock)".
+# An unprivileged user. To let it use the engine, add the group of the socket:
+# docker run --group-add "$(stat -c %g /var/run/docker.sock)".
 USER 10001:10001
 ENV HOME=/data \
     WORKSPACE_DATA_DIR=/data \
     WORKSPACE_HTTP__BIND=0.0.0.0:3000 \
     WORKSPACE_SANDBOX__BACKEND=docker
-# Keys, and the name of this installation, by which it knows its sandboxes again.
+# The master key, the first API key, and the name of this installation, which marks its sandboxes.
 VOLUME /data
 EXPOSE 3000
 HEALTHCHECK --interval=10s --timeout=6s --start-period=20s --retries=3 CMD ["agent-workspace", "healthcheck"]

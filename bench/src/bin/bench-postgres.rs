@@ -8,10 +8,10 @@ mod postgres_figures;
 
 use std::time::{Duration, Instant};
 
-use benchmarks::SortedTimes;
-use benchmarks::table::Table;
 use acceptance::{Postgres, print_line};
 use anyhow::{Context as _, ensure};
+use benchmarks::SortedTimes;
+use benchmarks::table::Table;
 use serde_json::{Value, json};
 
 use crate::postgres_figures::load::{self, PageQuery};

@@ -9,10 +9,10 @@ mod figures;
 use std::time::{Duration, Instant};
 
 use acceptance::agent_server::built;
-use benchmarks::{SortedTimes, event, megabytes, rows};
 use acceptance::processes::resident;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
+use benchmarks::{SortedTimes, event, megabytes, rows};
 use benchmarks::{event, megabytes, rows};
 use serde_json::{Value, json};
 

@@ -122,7 +122,7 @@ impl AgentCall {
             .map_err(|()| CallError::InvalidRequest("the agent server's URL cannot have a path"))?
             .pop_if_empty()
             .extend(segments);
-        // The other methods are idempotent. A POST that is calls `idempotent`.
+        // All other methods that this crate uses are idempotent. The caller marks an idempotent POST by `idempotent`.
         let idempotent = method != Method::POST;
         Ok(Self {
             method,
@@ -200,8 +200,9 @@ impl Transport {
         }
     }
 
-    /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the connection
-    /// broke: the agent server closes connections after a 500, and a pooled connection may have died unnoticed.
+    /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the
+    /// connection broke: the agent server closes connections after a 500, and a pooled connection may have died
+    /// unnoticed.
     pub(crate) async fn exchange(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
         let attempts = async {
             match self.attempt(call).await {

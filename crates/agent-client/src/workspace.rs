@@ -1,7 +1,7 @@
 //! Commands and files in a sandbox: the implementation of [`SandboxWorkspace`].
 //!
-//! `POST /api/bash/execute_bash_command` runs a command and responds when the command has ended. At its `timeout` the agent
-//! server ends the whole process group (SIGTERM, a second later SIGKILL) and responds with exit code -1.
+//! `POST /api/bash/execute_bash_command` runs a command and responds when the command has ended. At its `timeout` the
+//! agent server ends the whole process group (SIGTERM, a second later SIGKILL) and responds with exit code -1.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use crate::transport::{AgentCall, AgentReply};
 
 /// The last bytes of a command's output that a caller gets.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
-/// A response contains at most 1 MiB of each output stream (the agent server's `MAX_CONTENT_CHAR_LENGTH`). In JSON a character
-/// may take six bytes.
+/// A response contains at most 1 MiB of each output stream (the agent server's `MAX_CONTENT_CHAR_LENGTH`). In JSON a
+/// character may take six bytes.
 const MAX_COMMAND_RESPONSE_BYTES: usize = 16 << 20;
 /// Skills or hooks of one project, in bytes.
 const MAX_PROJECT_RESPONSE_BYTES: usize = 4 << 20;
-/// Changes of a repository, or both sides of a diff. The agent server compares files of at most 1 MiB, and in JSON few of their
-/// characters take more than two bytes.
+/// Changes of a repository, or both sides of a diff. The agent server compares files of at most 1 MiB, and in JSON few
+/// of their characters take more than two bytes.
 const MAX_GIT_RESPONSE_BYTES: usize = 4 << 20;
 /// Time beyond a command's deadline for ending it (two grace periods of a second) and for the exchange.
 const COMMAND_GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
 const MAX_PROJECT_SKILLS: usize = 1_000;
-/// Bytes of the names of listed files. Less than the agent server returns of an output stream.
+/// Maximum number of bytes of the names of listed files. Less than the agent server returns of an output stream.
 const MAX_LISTING_BYTES: usize = 512 << 10;
 /// Directories whose many generated files are not listed.
 const EXCLUDED_DIRECTORIES: [&str; 6] = [
@@ -266,8 +266,8 @@ impl HttpAgentRuntime {
     }
 }
 
-/// Parses a response of these routes. Here 404 does not mean that a conversation is missing, but that the agent server has no
-/// such route, which holds for no supported release.
+/// Parses a response of these routes. Here 404 does not mean that a conversation is missing, but that the agent server
+/// has no such route, which holds for no supported release.
 fn workspace_document(reply: &AgentReply, at: &AgentEndpoint) -> Result<Value, AgentError> {
     document(reply, &Scrubber::of_key(&at.key)).map_err(|error| match error {
         AgentError::NotFound => AgentError::Rejected {
@@ -289,7 +289,8 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The script whose output [`parse_list`] reads. It stops at the limit, because a workspace may contain millions of files.
+/// The script whose output [`parse_list`] reads. It stops at the limit, because a workspace may contain millions of
+/// files.
 fn list_script(directory: &str, limit: usize) -> String {
     let exclusions: Vec<String> = EXCLUDED_DIRECTORIES
         .iter()

@@ -17,7 +17,7 @@ use crate::resources::{
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
-/// Attempts of a request with an `Idempotency-Key`.
+/// Maximum number of attempts of a request with an `Idempotency-Key`.
 const MAX_ATTEMPTS: u32 = 5;
 /// Backoff before the second attempt; doubles for each further one.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(200);
@@ -82,8 +82,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Creates a client for the service at `url` (http or https, optionally with a path). Without a key the service must
-    /// run in open mode. For https the client reads the system's certificate authorities.
+    /// Creates a client for the service at `url` (http or https, optionally with a path). Without a key the service
+    /// must run in open mode. For https the client reads the system's certificate authorities.
     ///
     /// # Errors
     /// The URL or the key is invalid.

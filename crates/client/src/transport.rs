@@ -24,7 +24,7 @@ use crate::error::Error;
 const CLIENT_USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
 /// The header of API keys.
 const KEY_HEADER: &str = "x-session-api-key";
-/// Idle connections in the pool.
+/// Maximum number of idle connections in the pool.
 const MAX_IDLE_CONNECTIONS: usize = 8;
 /// Shorter than servers keep idle connections.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -139,8 +139,8 @@ impl Http {
         }
     }
 
-    /// Repeats a read once if its connection breaks before the response starts: a pooled connection may be closed by the
-    /// other side at the moment of its reuse.
+    /// Repeats a read once if its connection breaks before the response starts: a pooled connection may be closed by
+    /// the other side at the moment of its reuse.
     async fn send(&self, call: &Call, accept: &'static str) -> Result<Response<Incoming>, Error> {
         let mut sent = self.client.request(self.request(call, accept)?).await;
         if sent.as_ref().is_err_and(|error| !error.is_connect()) && call.operation.method == "GET" {

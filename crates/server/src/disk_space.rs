@@ -1,9 +1,9 @@
 //! Free space on the disks of the database and the data directory.
 //!
-//! A full disk must not stop the service. While less than `storage.min_free` is left, `/ready` fails and the service refuses
-//! new data, so that the rest serves deletions, pauses and work in progress. Sandboxes and other programs may use up that
-//! space too. The service then removes a reserve file, because a deletion also needs space (`SQLite` first writes to its
-//! write-ahead log), as does a start (the log's index).
+//! A full disk must not stop the service. While less than `storage.min_free` is left, `/ready` fails and the service
+//! refuses new data, so that the rest serves deletions, pauses and work in progress. Sandboxes and other programs may
+//! use up that space too. The service then removes a reserve file, because a deletion also needs space (`SQLite` first
+//! writes to its write-ahead log), as does a start (the log's index).
 //!
 //! ```text
 //!   free        ≥ min_free + reserve       < min_free               < reserve
@@ -33,7 +33,7 @@ use crate::config::Config;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Reserved for deletions on a full disk: some thousand rows, or a start.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// Size from which `SQLite`'s write-ahead log is restarted.
+/// Size from which `SQLite`'s write-ahead log is truncated.
 const MAX_LOG_BYTES: u64 = 64 << 20;
 
 /// The state of the disks; cheap to clone.

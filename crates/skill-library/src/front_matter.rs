@@ -5,7 +5,7 @@ use std::fmt;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// Bytes of a file in which its front matter must end.
+/// The front matter of a file must end within this number of bytes.
 pub(crate) const MAX_FRONT_MATTER_BYTES: usize = 16 * 1024;
 /// Characters of a name, a type or a trigger.
 const MAX_FIELD_CHARS: usize = 256;

@@ -1,5 +1,5 @@
-//! Runs `git` on untrusted repositories: without credentials, prompts, other protocols and other hosts, and without a working tree
-//! (so without hooks, filters and links). Limits time, output, memory and disk.
+//! Runs `git` on untrusted repositories: without credentials, prompts, other protocols and other hosts, and without a
+//! working tree (so without hooks, filters and links). Limits time, output, memory and disk.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use url::Url;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Starts the program under limits: files of 64 MiB (in the units of POSIX, 512 bytes) and 2 GiB of memory.
 const GIT_WITH_ULIMITS: &str = "ulimit -f 131072 && ulimit -v 2097152 && exec git \"$@\"";
-/// Bytes of standard error that are kept for the log.
+/// Maximum number of bytes of standard error that are kept for the log.
 const MAX_STDERR_BYTES: u64 = 4 * 1024;
 /// The first release with `http.curloptResolve`, which pins the addresses of a name.
 const MIN_GIT_VERSION: (u32, u32) = (2, 37);

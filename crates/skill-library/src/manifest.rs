@@ -8,7 +8,7 @@ pub(crate) const MANIFEST_PATHS: [&str; 2] = [
     ".plugin/marketplace.json",
     ".claude-plugin/marketplace.json",
 ];
-/// Entries of each kind.
+/// Maximum number of entries of each kind.
 const MAX_MANIFEST_ENTRIES: usize = 1_000;
 /// Characters of a name and of a description. Longer descriptions are truncated.
 const MAX_NAME_CHARS: usize = 256;

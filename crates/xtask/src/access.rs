@@ -1,18 +1,18 @@
-//! How each suite of the package `acceptance` reaches the service: through nginx with TLS, as clients do, or at its own
-//! port.
+//! The way in which each suite of the package `acceptance` reaches the service: through nginx with TLS, as clients do,
+//! or at the service's own port.
 
 use std::process::Command;
 
-/// How a suite reaches the service.
+/// The way in which a suite reaches the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// `ACCEPTANCE_BEHIND=nginx`: through nginx with TLS and the documented configuration.
     Proxied,
-    /// Once through nginx, and once at its own port.
+    /// Once through nginx, and once at the service's own port.
     Both,
-    /// Through nginx; in nightly runs also at its own port.
+    /// Through nginx; in nightly runs also at the service's own port.
     BothNightly,
-    /// Only at its own port, for this reason.
+    /// Only at the service's own port, for this reason.
     Direct(&'static str),
 }
 

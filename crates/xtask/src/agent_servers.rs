@@ -14,7 +14,7 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.58.0", "1.34.0"];
 /// `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND` takes it, to `agent-server-<version>.command` in that folder. Returns it.
 pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<String> {
     let folder = root().join("target").join("acceptance");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut command = program(service);
     command
         .arg("prepare")

@@ -1,18 +1,18 @@
-//! Three hostile users beside three normal ones.
+//! Runs the test in which three hostile users attack while three normal users work.
 
 use crate::run::{run, say};
 use crate::soak::{build, builder, profile};
 
-/// How long, and which.
+/// Length and choice of the attacks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttackArgs {
-    /// How long all attacks take together. Preparing, and the look at the memory at the end, take up to six minutes more.
+    /// Minutes of attacks. The preparation and the measurement of memory at the end take up to six more.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=600))]
     minutes: u64,
-    /// Which requests, and which attacks meet a kill.
+    /// Selects the requests, and the attacks during which the service is killed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Against a debug build: to see that it works.
+    /// Use a debug build, which compiles faster. Its figures mean nothing.
     #[arg(long)]
     debug: bool,
 }

@@ -1,4 +1,4 @@
-//! Benchmarks, which are a workspace of their own in `bench/`. They assert no time; their results go into `bench/results`.
+//! Runs the benchmarks, a workspace of its own in `bench/`. They assert no time; their results go into `bench/results`.
 
 use std::process::Command;
 
@@ -7,25 +7,25 @@ use anyhow::ensure;
 use crate::run::{cargo, program, programs, root, run, say};
 use crate::{debian, engine, images, micro};
 
-/// What is measured.
+/// The benchmark and its options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     which: BenchSelection,
-    /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway`, `--postgres` or
-    /// `--micro`.
+    /// Use small numbers, to check that the benchmark works. Only with `--load`, `--start`, `--scale`, `--gateway`,
+    /// `--postgres` or `--micro`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
     short: bool,
-    /// With `--load`, `--start` or `--scale`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from
-    /// `BENCH_KEY`. Where that is an agent-workspace, it must not limit requests: `http.requests_per_second = 0`.
+    /// With `--load`, `--start` or `--scale`: another server to compare with, e.g. <http://127.0.0.1:3001>. `BENCH_KEY`
+    /// holds its key. If it is an agent-workspace, it must not limit requests: `http.requests_per_second = 0`.
     #[arg(long)]
     url: Option<String>,
-    /// With `--start`: how often each kind of start is measured.
+    /// With `--start`: number of measurements of each kind of start.
     #[arg(long, requires = "start", conflicts_with = "short")]
     rounds: Option<usize>,
 }
 
-/// One of them.
+/// The benchmark; at most one.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 #[expect(
@@ -33,26 +33,27 @@ pub(crate) struct BenchArgs {
     reason = "switches of the command line, one of which is on"
 )]
 struct BenchSelection {
-    /// Start, memory, single requests, starts of conversations, 100,000 conversations; with `BENCH_REFERENCE_PYTHON`, beside
-    /// the reference.
+    /// Start, memory, single requests, starts of conversations, 100,000 conversations; with `BENCH_REFERENCE_PYTHON`,
+    /// beside the reference.
     #[arg(long)]
     service: bool,
     /// Requests a second and latencies of central routes; with `BENCH_REFERENCE_PYTHON`, beside the reference.
     #[arg(long)]
     load: bool,
-    /// How soon a conversation is ready, with the real agent server that `cargo xtask prepare` installs: warm, cold, in a burst.
+    /// Time until a conversation is ready, with the real agent server that `cargo xtask prepare` installs: warm, cold,
+    /// in a burst.
     #[arg(long)]
     start: bool,
     /// Up to a million conversations and a thousand live sandboxes.
     #[arg(long)]
     scale: bool,
-    /// The way to agent servers through the service, beside a direct one and nginx.
+    /// Requests to agent servers through the service, compared with direct ones and with nginx.
     #[arg(long)]
     gateway: bool,
     /// On a Postgres server of its own, with a million conversations, beside bare handlers.
     #[arg(long)]
     postgres: bool,
-    /// The pieces that requests are made of, beside what of each cannot be left out; without the service.
+    /// Single steps of requests, each compared with its necessary part; without the service.
     #[arg(long)]
     micro: bool,
     /// Sandboxes as containers of an engine of its own; as root.

@@ -1,11 +1,12 @@
-//! What must pass before a change lands, from a fresh clone.
+//! Runs everything that must pass before a change lands, from a fresh clone.
 
 use std::thread;
 
 use anyhow::anyhow;
 
+use crate::bench::bench_cargo;
 use crate::report::RunReport;
-use crate::run::{cargo, output, programs, run};
+use crate::run::{cargo, output, programs, run, say};
 use crate::suites::Extent;
 use crate::{debian, deny, docs, openapi, schemathesis, suites};
 
@@ -17,7 +18,7 @@ pub(crate) fn ci() -> anyhow::Result<()> {
     outcome
 }
 
-/// Downloads and installations run beside the compiler, which they leave the processor to.
+/// Downloads and installations run beside the compiler, because they use little processor time.
 fn stages(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("libraries", |_| debian::libraries())?;
     thread::scope(|scope| {
@@ -42,12 +43,14 @@ fn stages(report: &mut RunReport) -> anyhow::Result<()> {
     suites::all(Extent::Ci, report)
 }
 
-/// Checks that need no program of ours.
+/// Runs checks that start no program of the workspace.
 fn checks(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("lock file and format", |_| {
         let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
         output(cargo().args(locked))?;
-        run(cargo().args(["fmt", "--all", "--check"]))
+        output(bench_cargo().args(locked))?;
+        run(cargo().args(["fmt", "--all", "--check"]))?;
+        run(bench_cargo().args(["fmt", "--check"]))
     })?;
     report.stage("lints", |_| {
         let lint = ["clippy", "--workspace", "--all-targets"];
@@ -56,7 +59,8 @@ fn checks(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("documentation of the code", |_| document(&[]))
 }
 
-/// `--examples` (there are none) selects the same features of dependencies as the lints, whose work is used again.
+/// Builds the documentation of the code. With `--examples` (there are none) cargo selects the same features of
+/// dependencies as for the lints, and reuses their results.
 pub(crate) fn document(options: &[&str]) -> anyhow::Result<()> {
     let document = ["doc", "--workspace", "--no-deps", "--lib", "--examples"];
     run(cargo()
@@ -65,7 +69,7 @@ pub(crate) fn document(options: &[&str]) -> anyhow::Result<()> {
         .env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Builds the suites, and checks what the service's program says about itself.
+/// Builds the suites, and checks the files and pages that the service's program generates.
 fn built(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("build of the suites", |_| suites::build())?;
     report.stage("OpenAPI document", |_| openapi::write(true))?;
@@ -76,5 +80,5 @@ fn built(report: &mut RunReport) -> anyhow::Result<()> {
 
 fn joined(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
     let ended = thread.join();
-    ended.unwrap_or_else(|_| Err(anyhow!("an installation panicked")))
+    ended.unwrap_or_else(|_| Err(anyhow!("an installation panicked; see its message above")))
 }

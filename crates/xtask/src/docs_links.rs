@@ -1,4 +1,4 @@
-//! Links of the documentation: each leads to a file and a heading that exist.
+//! Checks that each link of the documentation leads to a file and a heading that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +30,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
                 problems.push(format!("{}: {target}: {problem}", page.display()));
             }
         }
-        // The history names files that are gone, a tutorial those that its reader makes.
+        // The changelog names deleted files, and a tutorial names files that its reader creates.
         if page != Path::new("CHANGELOG.md") && !page.starts_with("docs/tutorials") {
             let missing = named_files(text).filter(|it| !root().join(it).exists());
             problems.extend(missing.map(|it| format!("{}: no file {it}", page.display())));
@@ -38,7 +38,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     }
     problems.extend(unlisted(&pages));
     for path in files {
-        // Large data is not searched; a page that is named there is not read by a person.
+        // Large files are data, and people do not follow names of pages there.
         let text = fs::read_to_string(root().join(path)).unwrap_or_default();
         let missing = page_references(&text)
             .filter(|it| !root().join(it).is_file())
@@ -98,7 +98,7 @@ fn resolve(page: &Path, target: &str, pages: &BTreeMap<PathBuf, String>) -> Resu
     }
 }
 
-/// Without `.` and `..`.
+/// Resolves `.` and `..`.
 fn normalized(path: &Path) -> PathBuf {
     let mut done = PathBuf::new();
     for part in path.components() {
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn names_of_pages_are_found_in_code() {
-        // Not in one piece, because this file is checked as well.
+        // The name is in two pieces, because the check also reads this file.
         let text = "see D/a/b.md. (D/c.md) https://example.org/D/d.md D/{file} D/e.rs";
         let text = text.replace('D', "docs");
         let found: Vec<String> = page_references(&text)

@@ -10,10 +10,11 @@ use anyhow::Context as _;
 use crate::docs_service::DocsService;
 use crate::run::Programs;
 
-/// The lines around the table.
+/// Markers around the table.
 const BEGIN: &str = "<!-- series: written by `cargo xtask docs` from `/metrics` -->\n";
 const END: &str = "<!-- /series -->\n";
-/// Labels whose values depend on the configuration or on the requests so far. A series with one of them shows no values.
+/// Labels whose values depend on the configuration or on the requests so far. A series with one of them shows no
+/// values.
 const OPEN_LABELS: [&str; 3] = ["method", "pool", "version"];
 /// Endings of the samples of a histogram.
 const HISTOGRAM_ENDINGS: [&str; 3] = ["_bucket", "_sum", "_count"];
@@ -23,14 +24,15 @@ pub(crate) fn page(present: &str, exposition: &str) -> anyhow::Result<String> {
     let parts = present
         .split_once(BEGIN)
         .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.context("the page has no markers of the table of series")?;
+    let (before, after) =
+        parts.context("docs/reference/metrics.md lacks the markers of the table of series")?;
     Ok(format!(
         "{before}{BEGIN}\n{}\n{END}{after}",
         table(exposition)
     ))
 }
 
-/// What a new service serves at `/metrics`, after it has answered a request.
+/// The page `/metrics` of a new service that has answered one request.
 pub(crate) fn exposition(programs: &Programs) -> anyhow::Result<String> {
     let service = DocsService::start(programs, "metrics")?;
     let mut connection = TcpStream::connect(&service.address)?;

@@ -1,4 +1,4 @@
-//! Programs that the documentation's checks start: a service with the stub agent server, and what stands around it.
+//! Programs that the documentation's checks start: a service with the stub agent server, and others that it needs.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 
 use crate::run::{Programs, program, root};
 
-/// How long a program may take to start.
+/// Time for a program to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -22,7 +22,7 @@ impl DocsHome {
     pub(crate) fn new(purpose: &str) -> anyhow::Result<Self> {
         let name = format!("target/tmp/docs-{purpose}-{}", std::process::id());
         let path = root().join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 
@@ -30,7 +30,7 @@ impl DocsHome {
         &self.0
     }
 
-    /// A file in it.
+    /// A file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -43,7 +43,8 @@ impl DocsHome {
         Ok(path)
     }
 
-    /// A program with this directory as home and working directory, `programs` first on its path, and no other variables.
+    /// A program with this directory as home and working directory, `programs` first on its path, and no other
+    /// variables.
     pub(crate) fn command(&self, name: &Path, programs: &Programs) -> Command {
         let folder = programs.service.parent().unwrap_or(Path::new("."));
         let path = format!(
@@ -119,7 +120,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -38,7 +38,8 @@ exit 1
 pub(crate) fn follow(programs: &Programs, blocks: &[&str]) -> anyhow::Result<()> {
     let server = TeamServer::new()?;
     let start = blocks.iter().position(|it| it.contains(START_COMMAND));
-    let (before, after) = blocks.split_at(start.context("no block starts the server")?);
+    let (before, after) =
+        blocks.split_at(start.context("no block of the tutorial starts the server")?);
     server.run(programs, &before.concat())?;
     let _postgres = TutorialPostgres::start(&server)?;
     let _service = server.service(programs)?;
@@ -200,7 +201,7 @@ impl TutorialPostgres {
         let is_root = fs::metadata("/proc/self")?.uid() == 0;
         let user = is_root.then(server_user).transpose()?;
         let folder = std::env::temp_dir().join(format!("aw-docs-postgres-{}", std::process::id()));
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         if let Some((uid, gid)) = user {
             chown(&folder, Some(uid), Some(gid))?;
         }

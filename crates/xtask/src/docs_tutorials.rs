@@ -59,7 +59,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     }
     if !problems.is_empty() {
         bail!(
-            "code of tutorials that is not tested:\n{}",
+            "tutorials contain code that no test runs:\n{}",
             problems.join("\n")
         );
     }

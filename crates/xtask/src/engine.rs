@@ -1,5 +1,5 @@
-//! A container engine for the suites. A running engine is used and never changed. Otherwise Debian's engine is installed
-//! and started, and keeps running.
+//! A container engine for the suites. A running engine is used and never changed. Otherwise Debian's engine is
+//! installed and started, and keeps running.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::run::{program, root, run, say};
 /// Time for a started engine to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Lines of its log to show if it does not.
+/// Maximum number of lines of the engine's log to show if it does not answer.
 const MAX_SHOWN_LINES: usize = 15;
 
-/// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it removed a
-/// network cannot start again.
+/// The network database of Debian 12's engine, and the log line of its panic: an engine that was killed while it
+/// removed a network cannot start again.
 const NETWORK_DATABASE: &str = "/var/lib/docker/network/files/local-kv.db";
 const NETWORK_PANIC: &str = "libnetwork.(*controller).reservePools";
 
@@ -92,7 +92,7 @@ fn running_engine() -> Option<String> {
 fn ask() -> anyhow::Result<String> {
     let mut docker = program("timeout");
     docker.args(["20", "docker", "version", "--format", "{{.Server.Version}}"]);
-    let output = docker.output().context("docker cannot be run")?;
+    let output = docker.output().context("cannot run docker")?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
@@ -106,7 +106,8 @@ fn ask() -> anyhow::Result<String> {
     );
 }
 
-/// Removes pid files of a killed engine: a new one takes any process with such a pid (even a zombie) for its predecessor.
+/// Removes pid files of a killed engine: a new one takes any process with such a pid (even a zombie) for its
+/// predecessor.
 fn remove_stale_state() {
     for (file, name) in [
         ("/var/run/docker.pid", "dockerd"),
@@ -127,7 +128,7 @@ fn remove_stale_state() {
 
 fn start() -> anyhow::Result<()> {
     let folder = root().join("target").join("acceptance");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let log = folder.join("dockerd.log");
     say(&format!("starting dockerd; its log is {}", log.display()));
     let problem = match start_once(&log) {
@@ -170,7 +171,7 @@ fn start_once(log: &Path) -> anyhow::Result<()> {
         let shown = lines.iter().skip(from).take(MAX_SHOWN_LINES);
         let tail = shown.copied().collect::<Vec<_>>().join("\n");
         return Err(problem.context(format!(
-            "dockerd did not come up; the end of its log:\n{tail}"
+            "dockerd did not start; the end of its log:\n{tail}"
         )));
     }
     Ok(())
@@ -190,7 +191,7 @@ fn wait(child: &mut Child) -> anyhow::Result<()> {
             Err(problem) => problem,
         };
         if let Some(status) = child.try_wait()? {
-            bail!("it ended with {status}");
+            bail!("dockerd ended with {status}");
         }
         if started.elapsed() > START_TIMEOUT {
             // This command started it; nothing else would stop it.

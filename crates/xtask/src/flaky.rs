@@ -1,4 +1,4 @@
-//! Finds tests that fail now and then.
+//! Finds tests that fail sometimes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::report::TestResult;
 use crate::run::{WatchedStream, print, say, watch};
 use crate::suites;
 
-/// How often, beside which load, and which tests.
+/// Number of runs, processor load, and tests.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FlakyArgs {
-    /// How often the tests run.
+    /// Number of runs.
     #[arg(long, default_value_t = 10)]
     runs: u32,
-    /// Busy loops beside them, each of which takes a processor as far as the scheduler lets it.
+    /// Number of busy loops beside the tests. Each one occupies a processor.
     #[arg(long, default_value_t = 0)]
     load: usize,
     /// Arguments of `cargo nextest run`, e.g. a part of a test's name, or `-p store-sql`. Without any: all tests.

@@ -1,7 +1,7 @@
-//! Developer tasks: `cargo xtask ci` is what CI runs, `cargo xtask test` the test suites, `cargo xtask nightly` what takes
-//! hours.
+//! Developer tasks: `cargo xtask ci` is what CI runs, `cargo xtask test` runs the test suites, `cargo xtask nightly`
+//! the tests that take hours.
 //!
-//! Knows: cargo, and the service as a binary. Must never know: our crates.
+//! Knows: cargo, and the service as a binary. Must never know: the crates of the workspace.
 
 mod access;
 mod agent_servers;
@@ -47,36 +47,36 @@ struct XtaskCli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Everything that must pass before a change lands: format, lints, documentation, the `OpenAPI` document, the test suites.
+    /// Run everything that must pass before a change lands: format, lints, dependencies, documentation, the `OpenAPI`
+    /// document, the test suites.
     Ci,
-    /// What takes too long for each change: all stories on all releases of the agent server, every crash point, long
-    /// hostile runs, benchmarks, the dependencies' licenses, the book. Prints a summary for `bench/results`.
+    /// Run what takes too long for each change: all stories on all releases of the agent server, every crash point,
+    /// long hostile runs, short benchmarks. Prints a summary for `bench/results`.
     Nightly(nightly::NightlyArgs),
-    /// Runs the service (`cargo run --release`) after installing the libraries that it is linked with, where they are
-    /// missing.
+    /// Install the libraries that the service links, if they are missing, and run the service (`cargo run --release`).
     Run {
-        /// Handed on to the service.
+        /// Arguments of the service.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// The test suites of `ci`, with what they need: agent servers are installed below `target/acceptance`, an engine is
-    /// started where none runs, images are made.
+    /// Run the test suites of `ci`. First install what they need: agent servers below `target/acceptance`, images, and
+    /// an engine if none runs.
     Test {
         /// Leave out the suites that need programs from the Python package index: real agent servers, schemathesis.
         #[arg(long)]
         no_agent_servers: bool,
-        /// Only what needs no engine, database server, browser or agent server: minutes after an edit.
+        /// Run only tests that need no engine, database server, browser or agent server. They take minutes.
         #[arg(long, conflicts_with = "no_agent_servers")]
         inner: bool,
-        /// Handed on to the test runner, e.g. a part of a test's name.
+        /// Arguments of the test runner, e.g. a part of a test's name.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Run tests repeatedly, also beside busy loops, and print which failed how often.
     Flaky(flaky::FlakyArgs),
-    /// Get everything ready that `test` needs, to run single suites with `cargo nextest run` or `cargo test`.
+    /// Install everything that `test` needs, to run single suites with `cargo nextest run` or `cargo test`.
     Prepare {
-        /// As for `test`.
+        /// Leave out what only the suites with programs from the Python package index need.
         #[arg(long)]
         no_agent_servers: bool,
     },
@@ -84,22 +84,22 @@ enum Task {
     Schemathesis,
     /// Run the long form of one suite; without a choice, hostile requests.
     Soak(soak::SoakArgs),
-    /// Attack the service as three hostile users beside three normal ones, while it is killed now and then. Prints what the
-    /// normal users wait with and without attackers, and fails when a bound is broken (docs/explanation/attacks.md). The tests have a
-    /// short form.
+    /// Attack the service as three hostile users beside three normal ones, and kill it several times. Prints the
+    /// waiting times of the normal users with and without attackers, and fails when a bound is broken
+    /// (docs/explanation/attacks.md). The test suites have a short form.
     Attack(attack::AttackArgs),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
     Bench(bench::BenchArgs),
-    /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed where it
-    /// is missing.
+    /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed
+    /// where it is missing.
     Docs(docs::DocsArgs),
     /// Check bans, licenses and sources of dependencies (`deny.toml`); `cargo-deny` is installed where it is missing.
     Deny,
-    /// Write `config/models.txt` and `config/acp-providers.json` from what the pinned agent server's environment knows.
+    /// Write `config/models.txt` and `config/acp-providers.json` from the environment of the pinned agent server.
     Models,
     /// Write `config/openapi.json` from the code.
     Openapi {
-        /// Only say whether it is up to date.
+        /// Fail if the file is out of date, instead of writing it.
         #[arg(long)]
         check: bool,
     },

@@ -32,10 +32,11 @@ pub(crate) fn write() -> anyhow::Result<()> {
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         .env("OPENHANDS_SUPPRESS_BANNER", "1");
     let facts = output(&mut ask)?;
-    let facts: Value = serde_json::from_str(&facts).context("the facts are no JSON")?;
-    let models = models(&facts).context("the facts have no models")?;
+    let facts: Value =
+        serde_json::from_str(&facts).context("the facts of the agent server are not valid JSON")?;
+    let models = models(&facts).context("the facts of the agent server lack the models")?;
     fs::write(root().join(MODELS), models).with_context(|| format!("cannot write {MODELS}"))?;
-    let agents = agents(&facts).context("the facts have no ACP agents")?;
+    let agents = agents(&facts).context("the facts of the agent server lack the ACP agents")?;
     fs::write(root().join(AGENTS), agents).with_context(|| format!("cannot write {AGENTS}"))?;
     print(&format!("{MODELS} and {AGENTS} written"));
     Ok(())

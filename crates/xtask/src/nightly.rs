@@ -1,4 +1,4 @@
-//! What takes too long for each change: all stories on all releases, all crash points, and long hostile runs.
+//! Runs what takes too long for each change: all stories on all releases, all crash points, and long hostile runs.
 
 use anyhow::bail;
 
@@ -8,25 +8,27 @@ use crate::run::{output, print, program};
 use crate::suites::Extent;
 use crate::{bench, ci, soak, suites};
 
-/// How long, and which.
+/// Length and seed of the runs.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct NightlyArgs {
-    /// Minutes of each run whose length can be chosen: hostile requests, attacks, replicas that die.
+    /// Minutes of each run with a variable length: hostile requests, attacks, killed replicas.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=600))]
     minutes: u64,
-    /// Which requests, points and operations.
+    /// Selects the requests, crash points and operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Containers that the soak makes, and kills of the service meanwhile.
+/// Number of containers that the soak creates, and of kills of the service meanwhile.
 const SOAK_SANDBOXES: u64 = 200;
 const SOAK_KILLS: u64 = 20;
-/// Size of the file that goes through the proxies.
+/// Size of the file that the proxies transfer.
 const TRANSFER_MIB: u64 = 8 * 1024;
 
 /// Runs everything, also after a failure, and prints a summary in the form of `bench/results`.
 pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
+    let date = output(program("date").arg("+%F"))?;
+    let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
     let mut report = RunReport::new();
     let mut causes = Vec::new();
     checks(&mut report, &mut causes);
@@ -34,8 +36,6 @@ pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
         causes.push(format!("suites: {cause:#}"));
     }
     long_runs(&mut report, &mut causes, args);
-    let date = output(program("date").arg("+%F"))?;
-    let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
     print(&format!("\n{}, commit {}", date.trim(), commit.trim()));
     report.print();
     if !causes.is_empty() {
@@ -56,7 +56,7 @@ fn attempt(
     }
 }
 
-/// What CI leaves out because its tools take minutes to build.
+/// Checks that CI leaves out.
 fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     attempt(report, causes, "installation", || suites::prepare(true));
     attempt(report, causes, "documentation of private items", || {
@@ -65,7 +65,7 @@ fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     attempt(report, causes, "benchmarks in short", bench::check);
 }
 
-/// Long forms of suites.
+/// Runs the long forms of suites.
 fn long_runs(report: &mut RunReport, causes: &mut Vec<String>, args: NightlyArgs) {
     let NightlyArgs { minutes, seed } = args;
     attempt(report, causes, "every crash point", || {

@@ -26,7 +26,7 @@ pub(crate) fn write(check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The line number, counted from 1.
+/// The number of the first different line, counted from 1.
 fn first_difference(one: &str, other: &str) -> usize {
     let same = one
         .lines()

@@ -1,4 +1,4 @@
-//! What a run took: the minutes of each stage, the tests and seconds of each suite.
+//! The report of a run: the minutes of each stage, the tests and seconds of each suite.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,7 +80,7 @@ impl FailedTest {
     }
 }
 
-/// Collects what stages and suites took.
+/// Collects the times of stages and suites.
 #[derive(Debug)]
 pub(crate) struct RunReport {
     began: Instant,
@@ -121,11 +121,29 @@ impl RunReport {
         self.add(result, access);
     }
 
-    /// Runs a stage and notes how long it took, also when it fails.
+    /// Runs a stage, and notes how long it took, also when it fails.
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
         work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        self.timed(name, work, |_| true)
+    }
+
+    /// Runs suites as a stage. Returns whether all tests passed.
+    pub(crate) fn suite_stage(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<bool> {
+        self.timed(name, work, |has_passed| *has_passed)
+    }
+
+    fn timed<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+        has_passed: impl FnOnce(&T) -> bool,
     ) -> anyhow::Result<T> {
         say(name);
         let began = Instant::now();
@@ -133,7 +151,7 @@ impl RunReport {
         self.stages.push(StageTime {
             name: name.to_owned(),
             took: began.elapsed(),
-            has_passed: outcome.is_ok(),
+            has_passed: outcome.as_ref().is_ok_and(has_passed),
         });
         outcome
     }
@@ -146,7 +164,8 @@ impl RunReport {
         totals.seconds += result.seconds;
     }
 
-    /// Prints both tables, in the form of `bench/results`, after the causes of failed tests: these are far above by now.
+    /// Prints both tables, in the form of `bench/results`, after the causes of failed tests: these are far above by
+    /// now.
     pub(crate) fn print(&self) {
         for failure in &self.failures {
             print(&format!("\nfailed: {}", failure.name));

@@ -135,7 +135,7 @@ fn find_programs(messages: &str) -> anyhow::Result<Programs> {
             .filter(|message| message["target"]["name"] == name)
             .filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
             .next_back()
-            .with_context(|| format!("cargo did not say where {name} is"))
+            .with_context(|| format!("cargo reported no path of the program {name}"))
     };
     Ok(Programs {
         service: find("agent-workspace")?,

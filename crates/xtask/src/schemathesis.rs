@@ -24,7 +24,7 @@ const IS_USABLE: &str = "import ensurepip, sys, venv; sys.exit(sys.version_info 
 /// Installs the tool unless it exists, and writes its path to `schemathesis.command`.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     let folder = root().join("target").join("acceptance");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let environment = folder.join(format!("schemathesis-{VERSION}"));
     let tool = environment.join("bin").join("schemathesis");
     let command = folder.join("schemathesis.command");

@@ -5,38 +5,39 @@ use std::process::Command;
 use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images};
 
-/// Which suite, how long, and against which build.
+/// The suite, its length and the build.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct SoakArgs {
-    /// So many hostile requests; without a number and without minutes, 100,000. The tests send 10,000.
+    /// Number of hostile requests. Default: 100,000, or as many as `--minutes` allows. The tests send 10,000.
     #[arg(long, conflicts_with = "sandboxes")]
     requests: Option<u64>,
-    /// Hostile requests for so long, at most.
+    /// Maximum minutes of hostile requests.
     #[arg(long, conflicts_with = "sandboxes")]
     minutes: Option<u64>,
-    /// Users start, pause, resume and delete so many containers in all, at most some 40 at once, while the service is killed.
+    /// Number of containers that users start, pause, resume and delete while the service is killed. About 40 exist at
+    /// once.
     #[arg(long)]
     sandboxes: Option<u64>,
-    /// How often the service is killed meanwhile.
+    /// Number of kills of the service, with `--sandboxes`.
     #[arg(long, default_value_t = 20, requires = "sandboxes")]
     kills: u64,
-    /// For so long, two services on one Postgres, one of which is killed every five seconds.
+    /// Minutes of two services on one Postgres, one of which is killed every five seconds.
     #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes"])]
     replicas_minutes: Option<u64>,
     /// Kill the service at every commit and every call that changes something, with processes and with containers, on
-    /// `SQLite` and on Postgres; the tests do so with a part of them.
+    /// `SQLite` and on Postgres. The tests take a sample.
     #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "release"])]
     crash_points: bool,
-    /// Slow clients: 10,000 idle connections, and deadlines that take minutes; the tests have fewer.
+    /// Slow clients: 10,000 idle connections, and deadlines of minutes. The tests have fewer and shorter ones.
     #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points"])]
     slow: bool,
-    /// One file of so many MiB, there and back through nginx and `HAProxy`; the tests take 1,024.
+    /// Size in MiB of a file that is sent there and back through nginx and `HAProxy`. The tests use 1,024.
     #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points", "slow"])]
     transfer_mib: Option<u64>,
-    /// Which requests, or in which order.
+    /// Selects the requests or their order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Against a release build.
+    /// Use a release build.
     #[arg(long)]
     release: bool,
 }
@@ -62,8 +63,8 @@ pub(crate) fn soak(args: SoakArgs) -> anyhow::Result<()> {
     hostile(args.requests, args.minutes, seed, release)
 }
 
-/// `cargo` with thin settings for programs whose speed does not matter: fully optimized release builds would take half an
-/// hour.
+/// `cargo` with thin settings for programs whose speed does not matter: fully optimized release builds would take half
+/// an hour.
 pub(crate) fn builder() -> Command {
     let mut cargo = cargo();
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
@@ -82,8 +83,8 @@ pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
         .args(profile))
 }
 
-/// Starts, pauses, resumes and deletes containers while the service is killed. A failure prints the seed and the sandbox's
-/// operations.
+/// Starts, pauses, resumes and deletes containers while the service is killed. A failure prints the seed and the
+/// sandbox's operations.
 pub(crate) fn sandboxes(
     sandboxes: u64,
     kills: u64,
@@ -128,8 +129,8 @@ pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result
         .env("REPLICAS_SEED", seed.to_string()))
 }
 
-/// Kills the service at every crash point that it reaches, and again during recovery. Needs a debug build, because others
-/// have no crash points.
+/// Kills the service at every crash point that it reaches, and again during recovery. Needs a debug build, because
+/// others have no crash points.
 pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
     say("the engine, a Postgres server, and the image of the stub agent server");
     debian::libraries()?;

@@ -13,11 +13,11 @@ use crate::{access, agent_servers, debian, engine, images, schemathesis};
 /// Which suites run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Those that need neither programs of the Python package index nor what is left to nightly runs.
+    /// The suites of [`Extent::Ci`] that need no programs from the Python package index.
     WithoutAgentServers,
-    /// What must pass before a change lands.
+    /// The suites that must pass before a change lands.
     Ci,
-    /// Also the ignored tests, and suites by both ways of access.
+    /// All suites, with the ignored tests, and both ways of access.
     Nightly,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the engine, and installs what single suites need of the distribution.
+/// Starts the engine, and installs the distribution's packages that single suites need.
 pub(crate) fn system_tools() -> anyhow::Result<()> {
     say("the engine, and tools of single suites");
     engine::prepare()?;
@@ -112,7 +112,7 @@ pub(crate) fn test_inner(args: &[String]) -> anyhow::Result<()> {
     }
     let mut report = RunReport::new();
     let mut count = TestCount::default();
-    let passed = report.stage("tests without other programs", |report| {
+    let passed = report.suite_stage("tests without other programs", |report| {
         watch_suites(command.args(args), "", &mut count, report)
     });
     report.print();
@@ -143,20 +143,17 @@ fn inner_targets() -> anyhow::Result<Vec<String>> {
 pub(crate) fn all(extent: Extent, report: &mut RunReport) -> anyhow::Result<()> {
     let mut count = TestCount::default();
     let mut has_passed = true;
-    report.stage("suites at the service's own port", |report| {
-        has_passed &= directly(extent, &mut count, report)?;
-        Ok(())
+    has_passed &= report.suite_stage("suites at the service's own port", |report| {
+        directly(extent, &mut count, report)
     })?;
-    report.stage("suites behind nginx, with TLS", |report| {
-        has_passed &= behind_nginx(extent, &mut count, report)?;
-        Ok(())
+    has_passed &= report.suite_stage("suites behind nginx, with TLS", |report| {
+        behind_nginx(extent, &mut count, report)
     })?;
-    report.stage("documentation examples", |report| {
+    has_passed &= report.suite_stage("documentation examples", |report| {
         // nextest cannot run them.
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-        has_passed &= watch_suites(&mut command, "", &mut count, report)?;
-        Ok(())
+        watch_suites(&mut command, "", &mut count, report)
     })?;
     count.verdict(has_passed)
 }
@@ -177,8 +174,9 @@ fn selected(extent: Extent, args: &[String], report: &mut RunReport) -> anyhow::
     count.verdict(has_passed)
 }
 
-/// The runner of tests, which goes on after a failure. With nextest twice as many tests run at a time as there are
-/// processors, since many wait most of their time; `.config/nextest.toml` gives those that compute several of these places.
+/// The test runner, which continues after a failure. With nextest twice as many tests run at a time as there are
+/// processors, because many wait most of their time. `.config/nextest.toml` gives several of these places to tests that
+/// compute.
 pub(crate) fn runner() -> Command {
     let mut command = cargo();
     if has_nextest() {

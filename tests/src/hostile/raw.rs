@@ -220,7 +220,7 @@ async fn pipelined(address: SocketAddr, key: &str) -> Option<String> {
     (answers != REQUESTS).then(|| format!("pipelining: {answers} answers to {REQUESTS} requests"))
 }
 
-/// Connections that say nothing take nobody's place.
+/// Silent connections do not keep other clients from connecting.
 async fn crowd(address: SocketAddr) -> Option<String> {
     let silent = join_all((0..300).map(|_| TcpStream::connect(address))).await;
     let alive = b"GET /alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

@@ -9,7 +9,8 @@ use super::wire::{Request, Response, SilenceKind};
 /// Stands in what belongs to another user.
 pub(super) const OTHERS: &str = "canary-of-another-user";
 
-/// Statuses of paths and methods that the document does not have. Agent servers' paths are among them, and their keys are counted.
+/// Statuses of paths and methods that the document does not have. Agent servers' paths are among them, and their keys
+/// are counted.
 const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405, 429];
 
 /// Operations whose 401 is a bare text when a git provider has no token or does not take it (the contract's family E).
@@ -49,7 +50,8 @@ pub(super) fn judge(
         Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => {
             return None;
         }
-        // Another of these requests may delete the conversation meanwhile: then nobody must take what came for all of it.
+        // Another of these requests may delete the conversation meanwhile. The cut shows the client that the download
+        // is incomplete.
         Err(SilenceKind::Cut(_)) if request.path().ends_with("/download") => return None,
         Err(SilenceKind::Garbled(what) | SilenceKind::Cut(what)) => {
             return Some(broken("answers no HTTP", what));

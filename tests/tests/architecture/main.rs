@@ -81,8 +81,7 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
 
 /// External crates that only these crates may depend on. `PURE` limits the others.
 const OWNED: &[(&str, &[&str])] = &[
-    // The benchmark with Postgres is compared with a bare handler on diesel.
-    ("diesel", &["store-sql", "acceptance"]),
+    ("diesel", &["store-sql"]),
     ("diesel_migrations", &["store-sql"]),
     ("libsqlite3-sys", &["store-sql"]),
     ("pq-sys", &["store-sql"]),
@@ -138,12 +137,12 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rand", &["keyring"]),
     ("zeroize", &["keyring"]),
     ("saphyr-parser", &["skill-library"]),
-    ("clap", &["server", "xtask", "acceptance"]),
+    ("clap", &["server", "xtask"]),
     ("toml", &["server", "acceptance"]),
     // The tests of the Docker backend search the log for secrets.
     (
         "tracing-subscriber",
-        &["server", "acceptance", "sandbox-docker", "telemetry"],
+        &["server", "sandbox-docker", "telemetry"],
     ),
     ("anyhow", &["server", "xtask", "acceptance"]),
 ];

@@ -84,7 +84,7 @@ pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) 
         .await
         .expect("the run is under way");
     world.service.kill9();
-    // The agent goes on, and nobody takes its reports.
+    // The agent continues without a service that accepts its reports.
     world
         .llm
         .wait_for_calls(12, RECONCILE_TIMEOUT)

@@ -63,7 +63,7 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
 pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
     let world = World::start(setup).await;
     let (command, args) = scripted_mcp::stdio();
-    // Nobody listens on the discard port; the second ends at once; the third never says a word.
+    // No program listens on the discard port; the second server ends at once; the third never answers.
     let servers = json!({
         "nobody": {"url": "http://127.0.0.1:9/mcp", "transport": "http"},
         "ends": {"command": "false"},

@@ -1,4 +1,4 @@
-//! A user elsewhere: the real agent server behind a real proxy with TLS, whose port is the only one that others reach.
+//! Remote clients: the real agent server behind a real proxy with TLS. Clients reach only the proxy's port.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) async fn a_socket_through_haproxy(setup: Setup) {
     is_followed(Kind::HaProxy, setup).await;
 }
 
-/// Somebody who has the proxy's name and port, a key, and nothing else.
+/// A client that knows only the proxy's name and port, and a key.
 struct RemoteClient {
     service: Service,
     proxy: Proxy,
@@ -58,7 +58,7 @@ impl RemoteClient {
         it
     }
 
-    /// On a connection of its own: whoever waits asks more often than nginx takes on one.
+    /// Uses a new connection for each request, because polls exceed the number of requests that nginx allows on one.
     async fn get(&self, path: &str) -> Value {
         let mut connection = self.proxy.connect().await;
         let (head, answer) = connection.ask(&format!("GET {path}"), &self.header).await;

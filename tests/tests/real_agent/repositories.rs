@@ -20,7 +20,7 @@ const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
 struct GitWorld {
     git: GitServer,
-    /// Another host, which nobody has to ask.
+    /// Another host, which receives no requests.
     other: GitServer,
     llm: ScriptedLlm,
     service: Service,
@@ -104,7 +104,7 @@ impl GitWorld {
         let inside = (self.service.container(sandbox), self.service.sandboxing());
         if let (Some(container), Sandboxing::Docker(engine)) = inside {
             let home = engine.docker(&["exec", &container, "printenv", "HOME"]);
-            // All that its user can write to, which nobody else in it does.
+            // All directories that the container's user can write to.
             let directories = ["/workspace", "/tmp", home.trim()];
             assert_not_below(&directories, |words| {
                 engine.command(&[&["exec", "-i", &container], words].concat())

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::io::Write as _;
 use std::time::Instant;
 
-use benchmarks::SortedTimes;
 use acceptance::{Client, print_line};
+use benchmarks::SortedTimes;
 
 /// Times as a cell of a table.
 pub(crate) fn times_cell(times: &SortedTimes) -> String {

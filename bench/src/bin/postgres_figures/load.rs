@@ -4,9 +4,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use acceptance::Client;
-use benchmarks::SortedTimes;
 use acceptance::processes::processor_time;
 use actix_web::web::Bytes;
+use benchmarks::SortedTimes;
 use futures::future::join_all;
 
 /// A request for a page whose content does not matter.

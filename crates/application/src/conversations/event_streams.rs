@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::conversations::stream_registry::StreamSlot;
 use crate::{AppError, Inner};
 
-/// Events of one read.
+/// Maximum number of events of one read.
 const MAX_READ_EVENTS: usize = 200;
 /// Interval of reads without a wake-up.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub struct EventStreams(Arc<Inner>);
 pub enum StreamPosition {
     /// At the first event.
     First,
-    /// After the last event of now.
+    /// After the event that is the last one now.
     Now,
     /// After the event with this number (0: at the first event).
     After(u64),
@@ -188,7 +188,7 @@ impl EventStream {
                     Some(Instant::now())
                 }
                 Err(error) => {
-                    tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "cannot read the events of a stream; it ends");
+                    tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "cannot read the events of a stream; the stream ends");
                     return StreamItem::End(StreamEndReason::Failed);
                 }
             };

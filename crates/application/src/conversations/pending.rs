@@ -36,9 +36,9 @@ use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
-/// Conversations with a delivery at the same time.
+/// Maximum number of conversations with a delivery at the same time.
 const MAX_PARALLEL_DELIVERIES: usize = 8;
-/// Conversations of one query.
+/// Maximum number of conversations of one query.
 const MAX_DUE_CONVERSATIONS: usize = 256;
 /// Longest call of an agent server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

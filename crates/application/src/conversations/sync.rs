@@ -31,12 +31,12 @@ use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
 use crate::sandboxes::endpoint;
 
-/// Requests in the queue. The periodic pass makes up for a dropped request.
+/// Maximum number of requests in the queue. The periodic pass makes up for a dropped request.
 const MAX_QUEUED_REQUESTS: usize = 1024;
 /// Conversations of one call. Agent servers take fewer than 100 ids.
 const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
 const MAX_CONVERSATIONS_PER_SANDBOX: usize = 990;
-/// Conversations of one query for news. With more, the syncer compares all running sandboxes.
+/// Maximum number of conversations of one query for news. With more, the syncer compares all running sandboxes.
 const MAX_UNSETTLED_CONVERSATIONS: usize = 5_000;
 /// Pages of one conversation's log in one pass; the next pass continues.
 const MAX_LOG_PAGES: usize = 50;
@@ -293,7 +293,7 @@ impl ConversationSyncer {
                     Err(AppError::Agent(
                         error @ (AgentError::Rejected { .. } | AgentError::Malformed(_)),
                     )) => {
-                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot sync a conversation");
+                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot sync a conversation; the others continue");
                     }
                     Err(error) => return Err(error),
                 }

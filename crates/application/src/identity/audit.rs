@@ -6,8 +6,8 @@
 //!                                                                          one at once, the same again as one line with a count
 //! ```
 //!
-//! No request waits for the audit log. Entries in the queue are lost when the process is killed: a fraction of a
-//! second's worth while the store works. Changes of users and keys do not use this queue, see
+//! No request waits for the audit log. Entries in the queue are lost when the process is killed: those of
+//! the last fraction of a second, or more while the store fails. Changes of users and keys do not use this queue, see
 //! [`crate::administration`].
 
 use std::collections::{HashMap, VecDeque};
@@ -23,13 +23,13 @@ use uuid::Uuid;
 use crate::administration::Origin;
 use crate::{AppError, Inner};
 
-/// Entries that wait for the store. Further entries go to the service's log instead.
+/// Maximum number of entries that wait for the store. Further entries go to the service's log instead.
 const MAX_QUEUED_ENTRIES: usize = 10_000;
-/// Entries of one transaction.
+/// Maximum number of entries of one transaction.
 const MAX_BATCH_ENTRIES: usize = 500;
-/// How long entries are collected for a batch.
+/// Time in which entries are collected for a batch.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long equal entries are only counted.
+/// Time in which equal entries are only counted.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Distinct repeatable entries of one actor in one interval. Further ones are counted together, so one actor cannot
 /// use up the space of others. All callers without a key are one actor.

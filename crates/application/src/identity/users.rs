@@ -8,7 +8,7 @@ use domain::identity::{PurgeCounts, User, UserRepository};
 
 use crate::{AppError, Inner};
 
-/// Rows of one transaction.
+/// Maximum number of rows of one transaction.
 const MAX_BATCH_ROWS: usize = 500;
 
 /// Lists and deletes users.

@@ -36,7 +36,7 @@ const EXCEEDED_USAGE_TTL: Duration = Duration::from_secs(2);
 /// Pause before a user's events are shortened again, after there was nothing left to shorten.
 const SHORTENING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Users in the cache. Above this number expired entries are removed, and if there are none, all.
+/// Maximum number of users in the cache. Above this number expired entries are removed, and if there are none, all.
 const MAX_USERS: usize = 10_000;
 
 /// A user's usage as it was queried, plus what this process has stored since.

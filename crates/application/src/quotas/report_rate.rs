@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::id::SandboxId;
 use tokio::time::Instant;
 
-/// Buckets in memory. Above this number full ones are removed, and if there are none, all.
+/// Maximum number of buckets in memory. Above this number full ones are removed, and if there are none, all.
 const MAX_BUCKETS: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ impl ByteBucket {
 pub(super) struct ReportRate(Mutex<HashMap<SandboxId, ByteBucket>>);
 
 impl ReportRate {
-    /// How long the sandbox must wait before its next report; `None`: not at all.
+    /// Time that the sandbox must wait before its next report; `None` if it need not wait.
     pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
         let buckets = self.lock();
         let bucket = buckets.get(sandbox)?;

@@ -12,19 +12,19 @@ use crate::idempotency::RESPONSE_TTL;
 use crate::ports::{Policy, Ports};
 use crate::{AppError, users};
 
-/// Rows of one transaction.
+/// Maximum number of rows that one transaction deletes.
 const MAX_BATCH_ROWS: usize = 500;
 
 /// Delay of the first pass, because a process has enough to do when it starts.
 const START_DELAY: Duration = Duration::from_secs(20);
 
-/// How long ended leases and signs of silent processes stay: longer than clocks of machines differ.
+/// Time after which ended leases and announcements of silent processes are deleted. It is longer than the clocks of
+/// machines differ.
 const ENDED_LEASE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long an expired key is still listed.
+/// Time for which an expired key is still listed.
 const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Name of the lease.
 const LEASE_NAME: &str = "housekeeping";
 
 /// A kind of data that expires.

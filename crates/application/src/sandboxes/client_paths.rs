@@ -5,13 +5,12 @@ use domain::sandbox::{SandboxError, is_below};
 
 use crate::AppError;
 
-/// The workspace as clients assume it, whatever the sandbox: it is so in the reference's containers, and front ends
-/// have it built in.
+/// The workspace path of the reference's containers. Front ends use it in every sandbox, because they have it built in.
 const CLIENT_ROOT: &str = "/workspace/project";
-/// Its parent. In sandboxes without this directory it means the workspace too.
+/// Parent of [`CLIENT_ROOT`]. It also means the workspace, unless the sandbox's workspace is below it.
 const CLIENT_PARENT: &str = "/workspace";
 
-/// Maps a client's path: what is below the assumed workspace is below the sandbox's workspace `root`.
+/// Maps a path below the workspace that clients assume to the same path below the sandbox's workspace `root`.
 pub(crate) fn to_sandbox_path(asked: &str, root: &str) -> String {
     let parent = (!is_below(root, CLIENT_PARENT)).then_some(CLIENT_PARENT);
     for believed in std::iter::once(CLIENT_ROOT).chain(parent) {

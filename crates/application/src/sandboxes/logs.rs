@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::{SandboxService, conversation_credential};
 use crate::AppError;
 
-/// Logs that one user reads at the same time in this process.
+/// Maximum number of logs that one user reads at the same time in this process.
 const MAX_READERS_PER_USER: usize = 10;
-/// Logs of all users. Each holds a part of a log in memory and a connection to the engine.
+/// Maximum number of logs that all users read. Each holds a part of a log in memory and a connection to the engine.
 const MAX_READERS: usize = 64;
 /// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 const KEY_TTL: Duration = Duration::from_secs(10 * 60);
 /// Shortest interval of sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys in the cache. Further keys are opened on each request.
+/// Maximum number of keys in the cache. Further keys are opened on each request.
 const MAX_KEYS: usize = 1_000;
 /// Longest sealed key in bytes; those of this service have about 200.
 const MAX_SEALED_BYTES: usize = 1024;

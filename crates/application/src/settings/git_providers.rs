@@ -24,7 +24,7 @@ use crate::error::AppError;
 pub struct TokenInput {
     /// The token; blank, absent or the mask keeps the stored one.
     pub token: Option<SecretString>,
-    /// The user's id there.
+    /// The user's id at the provider.
     pub user_id: Option<String>,
     /// Host or URL; blank or absent means the provider's own, or the stored one.
     pub host: Option<String>,
@@ -55,7 +55,7 @@ const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 const PROVIDER_TOKENS_KEY: &str = "provider_tokens";
 
 impl SettingsService {
-    /// Stores git tokens and an MCP configuration; nothing if there is an issue.
+    /// Stores git tokens and an MCP configuration, or nothing if one of them is invalid or rejected.
     pub async fn add_git_providers(
         &self,
         owner: &UserId,

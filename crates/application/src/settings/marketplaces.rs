@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Marketplaces of one user.
+/// Maximum number of marketplaces of one user.
 const MAX_MARKETPLACES: usize = 100;
 /// Longest text of a marketplace in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 2_048;

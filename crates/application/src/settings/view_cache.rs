@@ -15,9 +15,9 @@ use domain::id::UserId;
 use super::{Settings, SettingsService};
 use crate::error::AppError;
 
-/// Users in the cache.
+/// Maximum number of users in the cache.
 const MAX_USERS: usize = 1_000;
-/// Bytes of the cache, sealed documents included.
+/// Maximum number of bytes of the cache, sealed documents included.
 const MAX_CACHED_BYTES: usize = 4 * 1024 * 1024;
 /// Longest cached view in bytes.
 const MAX_VIEW_BYTES: usize = 64 * 1024;

@@ -8,10 +8,10 @@ use domain::error::chain;
 use crate::ports::Ports;
 use crate::settings::Settings;
 
-/// Timeout: ten profiles take far less than a second, and a start does not depend on them.
+/// Ten profiles take far less than a second, and a start does not depend on them.
 const SEED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Replaces the agent server's list of profiles by the user's, if the user has any
+/// Replaces the agent server's list of profiles with the user's, if the user has any
 /// (`docs/reference/wire/start-tasks.md`). Returns a note on failure.
 pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings) -> Option<String> {
     let profiles = settings.llm_profiles();
@@ -27,7 +27,10 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
             (why.clone(), why)
         }
     };
-    tracing::warn!(error = cause, "cannot seed a sandbox with model profiles");
+    tracing::warn!(
+        error = cause,
+        "cannot seed a sandbox with model profiles; the start continues"
+    );
     Some(format!(
         "The model profiles were not sent to the sandbox: {why}."
     ))

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::conversations::{check_branch, check_repository};
 use crate::secrets::{MAX_SECRET_VALUE_BYTES, is_reserved};
 
-/// Secrets of one request.
 const MAX_REQUEST_SECRETS: usize = 50;
 const MAX_SECRET_NAME_BYTES: usize = 256;
+
 /// Checks number, size and names of a request's secrets.
 pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
     if secrets.len() > MAX_REQUEST_SECRETS {

@@ -38,8 +38,8 @@ impl StartService {
             self.release_leases().await;
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
-        // After `App::hand_over` new tasks are for other processes, and so are the
-        // handed-over ones, which wake this loop.
+        // After `App::hand_over` this process claims no more tasks, not even the ones that it has handed over and that
+        // wake this loop.
         while !self.inner.leaving.is_cancelled() {
             let until = Instant::now() + policy.lease;
             for claim in self.claim(slots.available_permits()).await {
@@ -66,7 +66,8 @@ impl StartService {
         }
     }
 
-    /// The data directory is locked and no other process serves this host: the holders of its leases are dead.
+    /// Releases the leases of the host. This process has locked the data directory and no other one serves the host, so
+    /// their holders are dead.
     async fn release_leases(&self) {
         let (tasks, host) = (&self.inner.ports.start_tasks, &self.inner.policy.host);
         match tasks.release_host(host).await {
@@ -76,7 +77,7 @@ impl StartService {
                 "continuing starts that an earlier process left unfinished"
             ),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "cannot release old leases; they expire");
+                tracing::warn!(error = %chain(&error), "cannot release the leases of an earlier process; its starts continue when they expire");
             }
         }
     }
@@ -124,14 +125,14 @@ impl StartService {
         self.inner.metrics.count_ended(StartOutcome::Abandoned);
     }
 
-    /// Releases the lease. The run is cut off as by a crash; the next worker finds what it did.
+    /// Releases the lease of a run that was cut off. As after a crash, the next worker finds what is done.
     async fn hand_over(&self, id: StartTaskId, fence: i64) {
         match self.inner.ports.start_tasks.release(id, fence).await {
             Ok(()) => tracing::info!("start handed over; another worker continues it"),
             // The task has ended, or another worker has it.
             Err(StoreError::Stale { .. }) => {}
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "cannot hand over a start; its lease expires");
+                tracing::warn!(error = %chain(&error), "cannot hand over a start; another worker continues it when its lease expires");
             }
         }
     }

@@ -33,7 +33,7 @@ use crate::sandboxes::SandboxReconciler;
 pub struct WarmPolicy {
     /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
     pub keep: u32,
-    /// Older ones are replaced.
+    /// Older warm sandboxes are replaced.
     pub max_age: Duration,
     /// Interval of passes without an event.
     pub interval: Duration,
@@ -60,9 +60,9 @@ pub struct WarmCounts {
     pub target: u32,
     /// READY warm sandboxes of this host, as of the last pass.
     pub ready: u32,
-    /// Booting ones.
+    /// Booting sandboxes.
     pub booting: u32,
-    /// Claimed ones whose start is being stored.
+    /// Claimed sandboxes whose start is being stored.
     pub claimed: u32,
     /// Recipes that cannot boot dormant.
     pub refused_recipes: u64,
@@ -101,7 +101,7 @@ struct PoolState {
     refused: Option<String>,
     /// Boots of this process.
     booting: BTreeSet<SandboxId>,
-    /// READY ones.
+    /// READY sandboxes.
     ready: BTreeSet<SandboxId>,
     /// Consecutive unanswered checks.
     unanswered: BTreeMap<SandboxId, u32>,

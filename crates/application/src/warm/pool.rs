@@ -31,9 +31,9 @@ struct PoolSnapshot {
 
 /// Why a warm sandbox is removed.
 enum EvictionReason {
-    /// It is of no use to any process.
+    /// No process can use the sandbox.
     Unusable(&'static str),
-    /// This process would not boot it now.
+    /// This process would not boot the sandbox now.
     Outdated(&'static str),
 }
 
@@ -64,7 +64,7 @@ impl WarmSandboxPool {
         }
     }
 
-    /// Runs one pass: removes unusable ones, boots missing ones. Returns the number of rows.
+    /// Runs one pass: removes unusable sandboxes, boots missing ones. Returns the number of rows.
     async fn run_pass(&self) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
         let rows = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
@@ -163,13 +163,13 @@ impl WarmSandboxPool {
         self.state().booting.contains(id)
     }
 
-    /// Whether another process of this host may still be booting it.
+    /// Whether another process of this host may still be booting the sandbox.
     fn boots_elsewhere(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
     }
 
-    /// Continues a boot whose process died, if it is still wanted.
+    /// Continues the boot of a process that died, if the sandbox is still needed.
     fn resume_boot(&self, row: WarmSandbox) {
         if self.eviction_reason(&row, true).is_some() {
             return self.remove_soon(row, "it is outdated");
@@ -178,13 +178,13 @@ impl WarmSandboxPool {
         self.0.tasks.spawn(self.clone().continue_boot(booting, row));
     }
 
-    /// Whether other processes of this host may want it, whatever this process would boot.
+    /// Whether other processes of this host may need the sandbox, even if this process would not boot it.
     fn is_reserved_for_replicas(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= REPLICA_GRACE
     }
 
-    /// Why it is removed, if it is.
+    /// Why the sandbox must be removed; `None` if it need not be.
     fn eviction_reason(&self, row: &WarmSandbox, runs: bool) -> Option<EvictionReason> {
         let age = self.0.ports.clock.now().since(row.created_at);
         let state = self.state();
@@ -204,7 +204,7 @@ impl WarmSandboxPool {
         }
     }
 
-    /// Abandons an old claim: by now a sandbox has it, or its start failed.
+    /// Abandons an old claim: its start has used the sandbox or failed.
     async fn clear_claim(&self, row: &WarmSandbox) -> Result<(), AppError> {
         let ports = &self.0.ports;
         if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
@@ -213,7 +213,7 @@ impl WarmSandboxPool {
         self.abandon_claim(&row.id).await
     }
 
-    /// Checks the health of ready ones at each interval.
+    /// Checks the health of ready sandboxes at each interval.
     async fn check(&self, found: &mut PoolSnapshot) {
         let now = Instant::now();
         {
@@ -256,7 +256,7 @@ impl WarmSandboxPool {
         *silent < MAX_UNANSWERED_CHECKS
     }
 
-    /// Removes surplus ones and boots missing ones.
+    /// Removes surplus sandboxes and boots missing ones.
     fn resize(&self, mut found: PoolSnapshot) {
         let target = self.target() as usize;
         let booting = self.state().booting.len() + found.elsewhere;
@@ -307,7 +307,7 @@ impl WarmSandboxPool {
         self.0.tasks.spawn(boot);
     }
 
-    /// Removes one in the background, because it may take seconds.
+    /// Removes a sandbox in the background, because it may take seconds.
     fn remove_soon(&self, row: WarmSandbox, why: &'static str) {
         let warm = self.clone();
         self.0

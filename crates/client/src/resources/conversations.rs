@@ -41,8 +41,8 @@ impl Conversations {
         self.0.ask_once(&call).await
     }
 
-    /// Starts a conversation, and yields every state of its start. The start does not depend on the stream: if that ends
-    /// early, [`StartTasks::watch`](crate::StartTasks::watch) continues.
+    /// Starts a conversation, and yields every state of its start. The start does not depend on the stream: if that
+    /// ends early, [`StartTasks::watch`](crate::StartTasks::watch) continues.
     pub async fn stream_start(
         &self,
         request: &StartRequest,
@@ -59,7 +59,7 @@ impl Conversations {
         Ok(try_unfold((state, VecDeque::new()), next_state))
     }
 
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The conversations with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Conversation>>, Error> {
         let call = Call::to(&operations::CONVERSATIONS);
         self.0
@@ -121,8 +121,8 @@ impl Conversations {
         self.0.ask(&call.body(message)?).await
     }
 
-    /// Sends a message that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of
-    /// its start. The client repeats a request whose response is lost; the service still queues one message.
+    /// Sends a message that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the
+    /// id of its start. The client repeats a request whose response is lost; the service still queues one message.
     pub async fn queue(&self, id: &str, message: &Message) -> Result<MessageQueued, Error> {
         let call = Call::to(&operations::QUEUE_MESSAGE).at(id).body(message)?;
         self.0.ask_once(&call.once(&IdempotencyKey::random())).await

@@ -15,7 +15,7 @@ use crate::page::{Page, all};
 pub struct Events(pub(crate) Client, pub(crate) String);
 
 impl Events {
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The events with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
         let call = Call::to(&operations::EVENTS).at(&self.1);
         self.0
@@ -59,8 +59,8 @@ impl Events {
             .await
     }
 
-    /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across lost
-    /// connections and restarts of the service.
+    /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across
+    /// lost connections and restarts of the service.
     pub fn follow(
         &self,
         from: FollowFrom,

@@ -20,7 +20,7 @@ const LOG_IDLE_TIMEOUT: Duration = Duration::from_secs(16 * 60);
 pub struct Sandboxes(pub(crate) Client);
 
 impl Sandboxes {
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The sandboxes with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Sandbox>>, Error> {
         let call = Call::to(&operations::SANDBOXES);
         self.0
@@ -103,7 +103,7 @@ impl Sandboxes {
 pub struct Specs(pub(crate) Client);
 
 impl Specs {
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The sandbox specs with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Spec>>, Error> {
         let call = Call::to(&operations::SPECS);
         self.0

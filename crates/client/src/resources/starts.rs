@@ -24,7 +24,7 @@ const MAX_CONSECUTIVE_FAILURES: u32 = 30;
 pub struct StartTasks(pub(crate) Client);
 
 impl StartTasks {
-    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    /// The starts with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<StartTask>>, Error> {
         let call = Call::to(&operations::START_TASKS);
         self.0
@@ -72,8 +72,8 @@ impl StartTasks {
             .await
     }
 
-    /// Yields a start, now and after every change, until it has ended. Polls the service, so it continues across restarts
-    /// of the service.
+    /// Yields a start, now and after every change, until it has ended. Polls the service, so it continues across
+    /// restarts of the service.
     pub fn watch(&self, id: &str) -> impl Stream<Item = Result<StartTask, Error>> + use<> {
         let watch = (self.clone(), id.to_owned(), None::<StartTask>);
         try_unfold(watch, |(tasks, id, last)| async move {

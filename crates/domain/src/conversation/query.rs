@@ -35,13 +35,13 @@ pub struct ConversationFilter {
 pub struct ConversationChange {
     /// Title. Setting or clearing it also disables automatic titles.
     pub title: Patch<String>,
-    /// Public flag.
+    /// Whether the conversation is public.
     pub public: Patch<bool>,
     /// Repository.
     pub selected_repository: Patch<String>,
-    /// Branch.
+    /// Branch of the repository.
     pub selected_branch: Patch<String>,
-    /// Provider.
+    /// Git provider of the repository.
     pub git_provider: Patch<GitProvider>,
 }
 

@@ -47,8 +47,8 @@ pub struct WarmSandbox {
     pub spec_id: SpecId,
     /// The host that runs it.
     pub host: HostId,
-    /// Hash of what it was booted from: image, settings, agent server, webhook address. It is stale if a cold start
-    /// would now use another recipe.
+    /// Hash of the image, settings, agent server and webhook address that it was booted with. The sandbox is stale if a
+    /// cold start would now use another recipe.
     pub recipe: String,
     /// Its state.
     pub state: WarmState,
@@ -58,7 +58,7 @@ pub struct WarmSandbox {
     pub session_key: Sealed,
     /// The agent server's encryption key, which also authenticates the request that wakes it; same context.
     pub secret_key: Sealed,
-    /// Its addresses, once it is [`WarmState::Ready`].
+    /// Addresses of the sandbox, once it is [`WarmState::Ready`].
     pub endpoints: Option<SandboxEndpoints>,
     /// Time of creation.
     pub created_at: Timestamp,

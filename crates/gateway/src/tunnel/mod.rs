@@ -1,8 +1,8 @@
 //! Upgraded connections: bytes in both directions. The gateway parses only the boundaries of WebSocket frames.
 //!
-//! Towards the client a tunnel is the response body, which actix polls as fast as the client reads. Towards the upstream a
-//! small task copies the bytes as fast as the upstream reads. A buffer exists only while it holds data, so thousands of
-//! silent tunnels need little memory.
+//! Towards the client a tunnel is the response body, which actix polls as fast as the client reads. Towards the
+//! upstream a small task copies the bytes as fast as the upstream reads. A buffer exists only while it holds data, so
+//! thousands of silent tunnels need little memory.
 
 pub(crate) mod frames;
 pub(crate) mod unauthenticated;
@@ -41,8 +41,8 @@ use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway, forward, hea
 
 /// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
-/// Bytes of a refused upgrade's response that reach the client. The connection is not reused, so the response is read
-/// first.
+/// Maximum number of bytes of a refused upgrade's response that reach the client. The connection is not reused, so the
+/// response is read first.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 /// Longest time to read that response.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -152,8 +152,8 @@ async fn refusal(
     Ok(builder.force_close().body(whole.freeze()))
 }
 
-/// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication. It sends a
-/// refusal immediately, before anything else.
+/// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication. It
+/// sends a refusal immediately, before anything else.
 #[derive(Default)]
 struct AuthProgress {
     /// The client has sent a complete frame.
@@ -163,8 +163,8 @@ struct AuthProgress {
     is_refused: Cell<bool>,
 }
 
-/// Completes when an unauthenticated client must be disconnected: it sent nothing in time, the upstream refused it, or it
-/// was evicted. Never completes once the client is accepted; it then holds slots of the owner and the sandbox.
+/// Completes when an unauthenticated client must be disconnected: it sent nothing in time, the upstream refused it, or
+/// it was evicted. Never completes once the client is accepted; it then holds slots of the owner and the sandbox.
 async fn rejection(
     admission: Admission,
     progress: &AuthProgress,
@@ -290,7 +290,8 @@ impl MessageBody for Tunnel {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let this = &mut *self;
-        // Poll this first: an upstream that never pauses must not keep the tunnel open. Polling also registers the waker.
+        // Poll this first: an upstream that never pauses must not keep the tunnel open. Polling also registers the
+        // waker.
         if this
             .upload
             .as_mut()

@@ -53,7 +53,7 @@ const PLAIN_HTTP: ForbiddenHost = ForbiddenHost(
      git.allow_private_hosts",
 );
 const NO_HOST: ForbiddenHost = ForbiddenHost(
-    "its URL needs the scheme https and a host name, and must contain no user name or password",
+    "its URL needs the scheme http or https and a host name, and must contain no user name or password",
 );
 
 impl HostGuard {

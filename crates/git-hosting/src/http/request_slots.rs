@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Waiting requests of one caller per slot of that caller.
+/// Maximum number of waiting requests of a caller, for each slot of that caller.
 const MAX_WAITING_PER_SLOT: usize = 8;
 
 /// A caller is any hashable value: a token with its host, or a host name.
@@ -51,8 +51,8 @@ impl RequestSlots {
         }
     }
 
-    /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not block
-    /// others.
+    /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not
+    /// block others.
     pub(crate) async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
         let own = self.caller_semaphore(self.hasher.hash_one(caller));
         // Every slot and every waiting request holds a reference to the semaphore.

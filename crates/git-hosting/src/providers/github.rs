@@ -1,6 +1,7 @@
 //! GitHub (`https://api.github.com`, `https://api.NAME.ghe.com`) and Enterprise Server (`https://host/api/v3`).
 //!
-//! Uses REST where it lists well, and GraphQL for searches of branches and for tasks, which take many requests with REST.
+//! Uses REST where it lists well, and GraphQL for searches of branches and for tasks, which take many requests with
+//! REST.
 
 mod responses;
 
@@ -31,7 +32,7 @@ const PROVIDER: GitProvider = GitProvider::Github;
 const MAX_PAGE_ITEMS: usize = 100;
 /// GitHub's limit of results of one search, over all pages.
 const MAX_SEARCH_RESULTS: usize = 1000;
-/// Organisations that a search includes. GitHub limits the length of the query.
+/// Maximum number of organisations that a search includes. GitHub limits the length of the query.
 const MAX_ORGANIZATIONS: usize = 30;
 
 pub(crate) struct Github {
@@ -89,7 +90,8 @@ impl Github {
         Ok(answer.body["data"].take())
     }
 
-    /// Converts a search text to GitHub's query. Restricts it to a named owner, or to the user and the user's organisations.
+    /// Converts a search text to GitHub's query. Restricts it to a named owner, or to the user and the user's
+    /// organisations.
     async fn search_terms(&self, search_text: &str) -> Result<String, GitError> {
         if let Some(name) = repository_in_url(search_text, &self.web) {
             return Ok(format!("repo:{name} fork:true"));

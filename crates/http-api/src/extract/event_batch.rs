@@ -1,5 +1,5 @@
-//! Batches of events from a sandbox. Each event is read on its own, so that an unreadable or oversized one is skipped alone.
-//! The agent server would send a refused batch again and then lose it.
+//! Batches of events from a sandbox. Each event is read on its own, so that an unreadable or oversized one is skipped
+//! alone. The agent server would send a refused batch again and then lose it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -99,7 +99,7 @@ impl EventBatch {
                 let event = serde_json::from_slice(&bytes[range]);
                 if event.is_err() {
                     // The reason would quote the event's content.
-                    tracing::warn!(index, "event skipped: not readable JSON");
+                    tracing::warn!(index, "event skipped: invalid JSON");
                 }
                 event.ok()
             });
@@ -118,8 +118,8 @@ impl EventBatch {
     }
 }
 
-/// The ranges of a list's items, and the number of items beyond the limit. `None` if it is not a complete list. The items
-/// themselves are not checked.
+/// The ranges of a list's items, and the number of items beyond the limit. `None` if it is not a complete list. The
+/// items themselves are not checked.
 fn split(bytes: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     let start = if bytes.starts_with(b"\xef\xbb\xbf") {
         3

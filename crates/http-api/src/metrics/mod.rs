@@ -299,7 +299,7 @@ fn write_reports(page: &mut MetricsPage, app: &App) {
     );
     page.counter(
         "webhook_events_total",
-        "Events in batches that were taken in.",
+        "Events in batches that the service accepted.",
         one(counted.events),
     );
     page.histogram(

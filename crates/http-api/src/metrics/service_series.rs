@@ -25,7 +25,7 @@ pub(super) fn write_gateway(page: &mut MetricsPage, numbers: GatewayCounts) {
     ];
     page.counter(
         "gateway_requests_total",
-        "Requests that were forwarded, or not: `refused` by us, `failed` behind us.",
+        "Requests to sandboxes by outcome: the service refused it, the sandbox answered it or failed.",
         ended
             .iter()
             .map(|(labels, count)| (labels as MetricLabels<'_>, *count)),

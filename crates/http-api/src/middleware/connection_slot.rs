@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use actix_web::HttpResponse;
@@ -33,7 +34,7 @@ pub(super) struct ConnectionSlot {
 impl ConnectionSlot {
     /// Without a connection (tests in memory) every request gets a slot.
     pub(super) fn of(req: &ServiceRequest) -> Self {
-        let Some(connection) = req.conn_data::<ClientConnection>() else {
+        let Some(connection) = req.conn_data::<Arc<ClientConnection>>() else {
             return Self {
                 in_flight: None,
                 is_surplus: false,

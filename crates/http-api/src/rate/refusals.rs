@@ -1,12 +1,12 @@
 //! Refusals that are answered late.
 //!
-//! A client that repeats a refused request at once, over a thousand connections, keeps the workers busy with refusals alone.
-//! Each held refusal keeps one connection waiting instead, which costs a timer.
+//! A client that repeats a refused request at once, over a thousand connections, keeps the workers busy with refusals
+//! alone. Each held refusal keeps one connection waiting instead, which costs a timer.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Refusals that one sender is answered at once in a second; further ones are held.
+/// Maximum number of refusals that one sender is answered at once in a second; further ones are held.
 pub(super) const MAX_PROMPT_REFUSALS_PER_SECOND: u64 = 50;
 /// Refusals that are held at the same time: a quarter of the connections that are open by default. Further ones are
 /// answered at once, so that held ones do not use up `http.max_connections`.

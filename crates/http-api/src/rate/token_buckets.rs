@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use domain::clock::Timestamp;
 
-/// Buckets in memory at the same time.
+/// Maximum number of buckets in memory at the same time.
 const MAX_BUCKETS: usize = 20_000;
 /// Cost of a request, in units of which a bucket gains one per microsecond and permitted request per second.
 const REQUEST_COST: i64 = 1_000_000;
@@ -83,8 +83,8 @@ pub(super) struct DrawOutcome {
 }
 
 impl<S: Eq + Hash> TokenBuckets<S> {
-    /// Takes one request out of each bucket, or out of none if one is empty. The outcome describes the first bucket, or the empty
-    /// one.
+    /// Takes one request out of each bucket, or out of none if one is empty. The outcome describes the first bucket, or
+    /// the empty one.
     pub(super) fn try_take<const N: usize>(
         &self,
         requested: [(S, u64); N],
@@ -127,8 +127,8 @@ impl<S: Eq + Hash> TokenBuckets<S> {
     }
 }
 
-/// Drops full buckets, which carry no information. If that frees too little, drops all: forgetting is better than refusing
-/// everyone.
+/// Drops full buckets, which carry no information. If that frees too little, drops all: forgetting is better than
+/// refusing everyone.
 fn make_room<S: Eq + Hash>(
     buckets: &mut HashMap<S, TokenBucket>,
     requested: usize,

@@ -1,10 +1,10 @@
 //! Safe names of files in an archive.
 
-/// Longest part of a name from outside.
+/// Further characters are cut.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Keeps letters, digits, `-` and `_` of a text, and replaces all else with `_`. Agent servers choose event ids, and some
-/// programs unpack `../` or `C:` literally.
+/// Replaces all characters but ASCII letters, digits, `-` and `_` with `_`. Names contain event ids, which agent
+/// servers choose, and some programs follow `../` or `C:` when they unpack.
 pub(crate) fn safe_name(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     text.chars()

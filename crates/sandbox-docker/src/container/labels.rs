@@ -8,23 +8,24 @@ use url::Url;
 
 use crate::config::{DockerSpec, PauseMode};
 
-/// The installation. A resource without it is never touched, whatever its name.
+/// Id of the installation. A resource without it is never touched, whatever its name.
 pub(crate) const INSTANCE: &str = "agent-workspace.instance";
-/// The sandbox.
+/// Id of the sandbox.
 pub(crate) const SANDBOX: &str = "agent-workspace.sandbox";
-/// The owner.
+/// Owner of the sandbox.
 pub(crate) const OWNER: &str = "agent-workspace.owner";
-/// The template.
+/// Sandbox spec.
 pub(crate) const SPEC: &str = "agent-workspace.spec";
-/// The callback URL of its agent server.
+/// Callback URL of the agent server.
 pub(crate) const CALLBACK: &str = "agent-workspace.callback";
-/// Its ports as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor inspection.
+/// Ports of the sandbox as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor
+/// inspection.
 pub(crate) const PORTS: &str = "agent-workspace.ports";
-/// The agents' working directory.
+/// Working directory of the agents.
 pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
-/// How it is paused.
+/// How the service pauses the sandbox.
 pub(crate) const PAUSE: &str = "agent-workspace.pause";
-/// Names (not values) of its secret variables, separated by commas: quotations of its log mask their values.
+/// Names of secret variables, separated by commas. The service masks their values where it quotes the log.
 pub(crate) const SECRETS: &str = "agent-workspace.secrets";
 
 /// Labels as the engine has them.
@@ -88,8 +89,8 @@ pub(crate) fn address(url: &Url) -> String {
     url.to_string()
 }
 
-/// The sandbox of this container or volume, if it is the installation's own. The name must match: an image committed from a
-/// sandbox's container passes its labels on to new containers.
+/// The sandbox of this container or volume, if it is the installation's own. The name must match: an image committed
+/// from a sandbox's container passes its labels on to new containers.
 pub(crate) fn sandbox(instance: &HostId, full_name: &str, labels: &Labels) -> Option<SandboxId> {
     if labels.get(INSTANCE).map(String::as_str) != Some(instance.as_str()) {
         return None;

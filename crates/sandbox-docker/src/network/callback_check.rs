@@ -18,7 +18,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for one program in seconds: passed to the program, so that it reports the cause.
 const CONNECT_TIMEOUT_SECONDS: &str = "3";
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(3500);
-/// Bytes of a program's output that are kept.
+/// Maximum number of bytes of a program's output that are kept.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// Fails with the cause unless an HTTP response arrives, with any status.
@@ -185,7 +185,8 @@ async fn read_exit_code(
 
 fn outcome_of(program: &str, code: Option<i64>, output: &str) -> ProbeOutcome {
     match code {
-        // The shell's codes for "cannot execute" and "not found", which engines use too, and codes of signals (a crash).
+        // The shell's codes for "cannot execute" and "not found", which engines use too, and codes of signals (a
+        // crash).
         Some(126..) | None => ProbeOutcome::NoSuchProgram,
         Some(0) => ProbeOutcome::Answered,
         // GNU wget: the server answered with an error. Busybox prints the same as text.

@@ -20,7 +20,7 @@ use crate::backend::ProcessInner;
 use crate::errors::{blocking, other};
 use crate::files::log_file;
 
-/// Bytes of one chunk.
+/// Maximum number of bytes of one chunk.
 const MAX_READ_BYTES: usize = 64 * 1024;
 /// Bytes to read from the end of each of both files: a line may be long.
 const MAX_TAIL_BYTES: u64 = 512 * 1024;
@@ -96,8 +96,8 @@ impl LogFollower {
             let (Some(mut reader), Some(ended)) = (self.reader.take(), &mut self.ended) else {
                 return Ok(false);
             };
-            // Read the flag before the last chunk, so that the end of the log is not missed. An error: the process is no
-            // longer watched.
+            // Read the flag before the last chunk, so that the end of the log is not missed. An error: the process is
+            // no longer watched.
             let has_exited = *ended.borrow() || ended.has_changed().is_err();
             let read = blocking(move || {
                 let chunk = reader.read();

@@ -35,7 +35,7 @@ use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
 use crate::processes::spawn::{self, PortReservation};
 
-/// A permit to use processor time for a start; `None` when the sandbox runs already.
+/// A permit to start a process, which limits parallel starts; `None` if the sandbox runs already.
 pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {
@@ -139,8 +139,8 @@ impl ProcessInner {
         arguments.extend(command);
         arguments.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
         arguments.push(port.to_string().into());
-        // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this runtime
-        // reap the child.
+        // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this
+        // runtime reap the child.
         let runtime = self.runtime.clone();
         blocking(move || {
             let _runtime = runtime.enter();
@@ -163,8 +163,8 @@ impl ProcessInner {
         prepared.await?.map_err(errors::other)
     }
 
-    /// Adopts the main process if it runs, was not being stopped and has the launch's session key. A process with another
-    /// key is stopped: it would refuse the service, and the replaced key would still open it.
+    /// Adopts the main process if it runs, was not being stopped and has the launch's session key. A process with
+    /// another key is stopped: it would refuse the service, and the replaced key would still open it.
     async fn adopt(
         self: &Arc<Self>,
         launch: &SandboxLaunch,

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::processes::pidfd::{PidHandle, PidWatch};
 use crate::processes::proc;
 
-/// Lines of output kept for an error.
+/// Maximum number of lines of output kept for an error.
 const MAX_KEPT_LINES: usize = 40;
 /// Longer lines (progress bars, tracebacks with data) are truncated.
 const MAX_LINE_BYTES: usize = 500;
@@ -173,7 +173,8 @@ fn without_credentials(text: &str) -> String {
     while let Some(start) = rest.find("://") {
         let (before, after) = rest.split_at(start + 3);
         cleaned.push_str(before);
-        // A password may contain an unescaped `@` or `/`, so everything up to the last `@` before white space is removed.
+        // A password may contain an unescaped `@` or `/`, so everything up to the last `@` before white space is
+        // removed.
         let end = after.find(char::is_whitespace).unwrap_or(after.len());
         match after[..end].rfind('@') {
             Some(at) => {
@@ -186,8 +187,8 @@ fn without_credentials(text: &str) -> String {
     cleaned + rest
 }
 
-/// The standard input of a step: empty, or the lock's file. A `flock` lives as long as any copy of its open file, so a step
-/// that outlives a killed service keeps the installation locked until its end.
+/// The standard input of a step: empty, or the lock's file. A `flock` lives as long as any copy of its open file, so a
+/// step that outlives a killed service keeps the installation locked until its end.
 pub(super) fn input(lock: Option<&File>) -> io::Result<Stdio> {
     lock.map_or_else(
         || Ok(Stdio::null()),

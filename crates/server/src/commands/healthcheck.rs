@@ -1,5 +1,5 @@
-//! The `healthcheck` command: requests `/ready` of the running service. Made for container images, which contain no HTTP
-//! client.
+//! The `healthcheck` command: requests `/ready` of the running service. Made for container images, which contain no
+//! HTTP client.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::config::{HttpSettings, reachable};
 
 /// Longer than the service's own checks take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a response that are read.
+/// Maximum number of bytes of a response that are read.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// Succeeds if `/ready` at the configured address answers 200.
@@ -24,7 +24,7 @@ pub(crate) async fn check(http: &HttpSettings) -> anyhow::Result<()> {
         .await
         .with_context(|| {
             format!(
-                "{url}ready did not response in {} s",
+                "{url}ready did not respond within {} s",
                 REQUEST_TIMEOUT.as_secs()
             )
         })?

@@ -1,9 +1,11 @@
 //! A client connection that any thread can close.
 //!
-//! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the limit of
-//! open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the stream.
+//! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the
+//! limit of open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the
+//! stream.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{OnceCell, Ref, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,27 +15,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::task::AtomicWaker;
+use http_api::ClientConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Bytes to read and discard after a connection's last response.
-const MAX_LINGER_BYTES: usize = 1 << 20;
-
 /// A connection that can be closed from another thread.
-#[derive(Debug)]
 pub(crate) struct ClosableStream {
     stream: Rc<RefCell<TcpStream>>,
     close_handle: Arc<CloseHandle>,
+    connection: Rc<OnceCell<Arc<ClientConnection>>>,
 }
 
 /// A connection after its server has dropped it.
 pub(crate) struct StreamRemainder {
     stream: Rc<RefCell<TcpStream>>,
     close_handle: Arc<CloseHandle>,
+    /// The connection counts until this is dropped.
+    connection: Rc<OnceCell<Arc<ClientConnection>>>,
 }
 
-/// Closes a connection.
+/// Closes a connection from any thread.
 #[derive(Debug, Default)]
 pub(crate) struct CloseHandle {
     is_closed: AtomicBool,
@@ -51,6 +53,18 @@ impl CloseHandle {
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
+
+    async fn closed(&self) {
+        poll_fn(|cx| {
+            self.waiting.register(cx.waker());
+            if self.is_closed() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
 }
 
 impl ClosableStream {
@@ -58,17 +72,18 @@ impl ClosableStream {
     pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
         let close_handle: Arc<CloseHandle> = Arc::default();
+        let connection = Rc::default();
         let remainder = StreamRemainder {
             stream: Rc::clone(&stream),
             close_handle: Arc::clone(&close_handle),
+            connection: Rc::clone(&connection),
         };
-        (
-            Self {
-                stream,
-                close_handle,
-            },
-            remainder,
-        )
+        let stream = Self {
+            stream,
+            close_handle,
+            connection,
+        };
+        (stream, remainder)
     }
 
     pub(crate) fn stream(&self) -> Ref<'_, TcpStream> {
@@ -77,6 +92,12 @@ impl ClosableStream {
 
     pub(crate) fn close_handle(&self) -> &Arc<CloseHandle> {
         &self.close_handle
+    }
+
+    /// Counts the connection until its remainder is dropped.
+    pub(crate) fn count_as(&self, connection: Arc<ClientConnection>) {
+        // It is set once, when the stream is accepted.
+        let _ = self.connection.set(connection);
     }
 
     /// Polls the connection, unless it is closed. Also wakes a pending task on close.
@@ -100,8 +121,8 @@ impl ClosableStream {
         result
     }
 
-    /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the last
-    /// response.
+    /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the
+    /// last response.
     fn discard_received(&self) {
         let mut buffer = [0; 4096];
         for _ in 0..16 {
@@ -119,29 +140,32 @@ impl ClosableStream {
 
 impl StreamRemainder {
     /// Shuts down the write side and reads until the client closes too, for a while: closing a socket with unread bytes
-    /// resets it, and the client may lose the response. A connection that another thread closed is dropped at once.
+    /// resets it, and the client may lose the response. Ends when another thread closes the connection.
     pub(crate) async fn linger(self, time_limit: Duration) {
-        let stream = Rc::into_inner(self.stream);
-        let Some(stream) = stream.filter(|_| !self.close_handle.is_closed()) else {
+        let Self {
+            stream,
+            close_handle,
+            connection: _connection,
+        } = self;
+        let Some(mut stream) = Rc::into_inner(stream).map(RefCell::into_inner) else {
             return;
         };
-        let mut stream = stream.into_inner();
         let drain = async {
             stream.shutdown().await?;
-            let mut remaining = MAX_LINGER_BYTES;
-            while remaining > 0 {
+            loop {
                 stream.readable().await?;
                 match discard(&stream) {
-                    Ok(0) => break,
-                    Ok(read) => remaining = remaining.saturating_sub(read),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
+                    Ok(0) => return io::Result::Ok(()),
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
                 }
             }
-            Ok(())
         };
-        // The connection is closed in any case.
-        let _ = timeout(time_limit, drain).await;
+        tokio::select! {
+            () = close_handle.closed() => {}
+            // The connection is closed in any case.
+            _ = timeout(time_limit, drain) => {}
+        }
     }
 }
 
@@ -273,7 +297,7 @@ mod tests {
         let mut client = client.unwrap();
         ours.write_all(b"431").await.unwrap();
         drop(ours);
-        let rest = vec![0; MAX_LINGER_BYTES / 2];
+        let rest = vec![0; 8 << 20];
         let talk = async {
             client.write_all(&rest).await.unwrap();
             client.shutdown().await.unwrap();

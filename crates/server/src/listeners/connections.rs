@@ -23,11 +23,11 @@ pub(crate) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The same for the callback listener.
 const CALLBACK_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections of the callback listener, and of one sandbox. A sandbox that hoards connections must not exhaust the file
-/// descriptors or block reports of others.
+/// Connections of the callback listener, and of one sandbox. A sandbox that hoards connections must not exhaust the
+/// file descriptors or block reports of others.
 const MAX_CALLBACK_CONNECTIONS: usize = 1024;
 const MAX_CONNECTIONS_PER_SANDBOX: usize = 64;
-/// Connections of the metrics listener. Their descriptors are part of [`RESERVED_FILE_DESCRIPTORS`].
+/// Maximum number of connections of the metrics listener. Their descriptors are part of [`RESERVED_FILE_DESCRIPTORS`].
 const MAX_METRICS_CONNECTIONS: usize = 64;
 /// Idle time before the first keep-alive probe, and interval of probes.
 const TCP_KEEP_ALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -108,10 +108,12 @@ impl ConnectionPolicy {
             return;
         };
         let close_handle = Arc::clone(io.close_handle());
-        data.insert(
-            self.connections
-                .accept(peer.ip(), move || close_handle.close()),
-        );
+        let connection = self
+            .connections
+            .accept(peer.ip(), move || close_handle.close());
+        let connection = Arc::new(connection);
+        io.count_as(Arc::clone(&connection));
+        data.insert(connection);
     }
 
     fn tune(&self, stream: &TcpStream) -> rustix::io::Result<()> {
@@ -126,8 +128,8 @@ impl ConnectionPolicy {
 }
 
 /// Connections of the public and of the callback listener that fit into the limit of open files. Each needs one file;
-/// forwarded connections count at their maximum. A quarter more is reserved for essential requests when all connections are
-/// busy ([`Connections`]).
+/// forwarded connections count at their maximum. A quarter more is reserved for essential requests when all connections
+/// are busy ([`Connections`]).
 fn connection_capacity(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
     let callback = (MAX_CALLBACK_CONNECTIONS as u64).min(files / 16);

@@ -22,7 +22,7 @@ use crate::listeners::closable_stream::ClosableStream;
 use crate::listeners::connections::{ConnectionPolicy, REQUEST_HEAD_TIMEOUT};
 use crate::listeners::malformed_log::MalformedLog;
 
-/// How long to read from a client before its connection is closed, so that the client receives the error response.
+/// How long to read from a client before its connection is closed, so that the client receives the last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server that its handle stops.

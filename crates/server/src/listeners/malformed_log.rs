@@ -1,5 +1,5 @@
-//! Logs connections that do not speak HTTP. Any client can open one, so the log is limited to a few lines per second (level
-//! `debug`).
+//! Logs connections that do not speak HTTP. Any client can open one, so the log is limited to a few lines per second
+//! (level `debug`).
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use actix_http::error::DispatchError;
 use domain::error::chain;
 
-/// Lines per second, for all connections of a listener.
+/// Maximum number of lines per second, for all connections of a listener.
 const MAX_LINES_PER_SECOND: u32 = 3;
 
 /// Logs malformed connections.
@@ -53,7 +53,8 @@ impl MalformedLog {
 }
 
 impl LineBudget {
-    /// Takes a line of the budget. Returns how many lines were suppressed before it; `None` if this one is suppressed too.
+    /// Takes a line of the budget. Returns how many lines were suppressed before it; `None` if this one is suppressed
+    /// too.
     fn take(&mut self, now: Duration) -> Option<u64> {
         if self.second != now.as_secs() {
             (self.second, self.lines) = (now.as_secs(), 0);

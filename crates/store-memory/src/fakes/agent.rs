@@ -10,7 +10,7 @@ use domain::agent::{
     LaunchRequest, LlmProfile, MessageDelivery,
 };
 use domain::clock::Timestamp;
-use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
+use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::event::Event;
 use domain::id::{ConversationId, SandboxId};
 use url::Url;
@@ -18,6 +18,7 @@ use url::Url;
 use crate::fakes::behavior::{FakeAgentCalls, FakeBehavior};
 use crate::fakes::dormant_servers::DormantServers;
 use crate::fakes::message_events::user_message_event;
+use crate::fakes::new_conversation::new_conversation;
 
 /// Maximum number of events of one page of the log.
 const EVENTS_PER_PAGE: usize = 100;
@@ -246,28 +247,6 @@ impl FakeAgentRuntime {
         let mut state = self.lock();
         let stored = state.conversations.get_mut(&id);
         stored.map(with).ok_or(AgentError::NotFound)
-    }
-}
-
-fn new_conversation(request: &LaunchRequest) -> AgentConversation {
-    let runs = request
-        .initial_message
-        .as_ref()
-        .is_some_and(|message| message.run);
-    AgentConversation {
-        id: request.conversation_id,
-        execution_status: Some(if runs {
-            ExecutionStatus::Running
-        } else {
-            ExecutionStatus::Idle
-        }),
-        title: None,
-        metrics: Some(Metrics::default()),
-        llm_model: Some(request.llm.model.clone()),
-        agent_kind: "openhands".to_owned(),
-        tags: request.tags.clone(),
-        updated_at: None,
-        notes: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ mod clock_and_ids;
 mod dormant_servers;
 mod git_hosting;
 mod message_events;
+mod new_conversation;
 mod skills;
 mod specs;
 mod workspace;

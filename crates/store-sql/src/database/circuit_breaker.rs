@@ -1,8 +1,8 @@
 //! Detects that the database is unavailable, so that calls fail at once instead of timing out.
 //!
-//! A call that waits too long for a connection, or a failed connection attempt, starts probing: the circuit breaker opens
-//! connections of its own until one succeeds. After a second without any response the database counts as unavailable. Then
-//! calls that would have to wait for a connection fail at once; working connections stay in use.
+//! A call that waits too long for a connection, or a failed connection attempt, starts probing: the circuit breaker
+//! opens connections of its own until one succeeds. After a second without any response the database counts as
+//! unavailable. Then calls that would have to wait for a connection fail at once; working connections stay in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,8 @@ use crate::error::unavailable;
 pub(crate) const OUTAGE_GRACE: Duration = Duration::from_secs(1);
 /// Timeout of one probe. libpq itself gives up a connection attempt after 5 seconds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Probes at the same time. A probe cannot be cancelled: each one that the database never answers occupies a thread.
+/// Maximum number of probes at the same time. A probe cannot be cancelled: each one that the database never answers
+/// occupies a thread.
 const MAX_CONCURRENT_PROBES: usize = 4;
 /// Pause between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
@@ -157,7 +158,7 @@ impl CircuitBreaker {
         let silence = self.time_since_response().min(since.elapsed());
         if silence >= OUTAGE_GRACE && !self.unavailable.send_replace(true) {
             tracing::warn!(
-                %error,
+                cause = %error,
                 "the database does not respond; requests fail until it does. Check that it runs and that \
                  `storage.url` is right"
             );

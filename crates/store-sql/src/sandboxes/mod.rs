@@ -1,5 +1,6 @@
 //! `SandboxRepository`.
 
+mod caps;
 mod hosts;
 mod keys;
 pub(crate) mod occupancy;
@@ -13,7 +14,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::change::StoreChange;
 use domain::clock::Timestamp;
-use domain::error::{ReachedCap, StoreError};
+use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::identity::KeyHash;
@@ -24,6 +25,7 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 
+use self::caps::check_caps;
 use self::retirement::{retirable, retire};
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
@@ -98,35 +100,6 @@ fn load_page(
         .limit(limit)
         .select(ViewRow::as_select())
         .load(conn)?)
-}
-
-/// Returns an error if one more running sandbox of this user would exceed a cap.
-fn check_caps(
-    conn: &mut AnyConnection,
-    user: &UserId,
-    caps: SandboxCaps,
-) -> Result<(), TransactionError> {
-    let counted = || {
-        sandboxes::table
-            .into_boxed::<AnyBackend>()
-            .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
-            .filter(sandboxes::status.eq_any([
-                SandboxStatus::Starting.as_str(),
-                SandboxStatus::Running.as_str(),
-            ]))
-    };
-    let of_user: i64 = counted()
-        .filter(sandboxes::owner.eq(user.as_str()))
-        .count()
-        .get_result(conn)?;
-    if of_user >= i64::from(caps.per_user) {
-        return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)).into());
-    }
-    let overall: i64 = counted().count().get_result(conn)?;
-    if overall >= i64::from(caps.overall) {
-        return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)).into());
-    }
-    Ok(())
 }
 
 /// Stores a new sandbox within the caps, in the caller's transaction.

@@ -1,5 +1,5 @@
-//! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the process
-//! suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
+//! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the
+//! process suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,7 +50,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
         )
     })?;
     let boot = python.boot();
-    let script = fs::read(&boot).with_context(|| format!("there is no {}", boot.display()))?;
+    let script = fs::read(&boot).with_context(|| format!("cannot read {}", boot.display()))?;
     // The folder's name contains a hash of its requirements and Python.
     let name = python.environment.file_name().unwrap_or_default();
     let hash = hash([
@@ -111,11 +111,11 @@ impl PythonInstallation {
         let environment = python
             .ancestors()
             .nth(2)
-            .context("the Python is in no environment")?;
+            .context("the Python is not in a virtual environment")?;
         let known = output(program(python).args(["-I", "-c", INTERPRETER_PROBE]))?;
         let [prefix, program, version, library] = known.lines().collect::<Vec<_>>()[..] else {
             bail!(
-                "{} says strange things about itself: {known}",
+                "{} printed unexpected facts about itself: {known}",
                 python.display()
             );
         };
@@ -189,7 +189,7 @@ impl PythonInstallation {
         let root = place.join(INSTALL_DIR);
         fs::create_dir_all(root.join("bin"))?;
         symlink(&self.program, root.join("bin/python"))?;
-        let home = self.program.parent().context("a Python is in a folder")?;
+        let home = self.program.parent().context("the Python has no folder")?;
         let settings = format!(
             "home = {}\ninclude-system-site-packages = false\n",
             home.display()
@@ -199,7 +199,7 @@ impl PythonInstallation {
         // Published images have Python on the path: MCP servers and agents of users are started by such names.
         let on_path = "usr/local/bin/python3";
         let bin = place.join(on_path);
-        fs::create_dir_all(bin.parent().context("a program is in a folder")?)?;
+        fs::create_dir_all(bin.parent().context("the program has no parent folder")?)?;
         symlink(&self.program, bin)?;
         run(append(archive)
             .arg("-C")

@@ -99,7 +99,8 @@ impl Recipe {
 }
 
 fn release() -> anyhow::Result<String> {
-    let text = fs::read_to_string("/etc/os-release").context("this is no Debian or Ubuntu")?;
+    let text = fs::read_to_string("/etc/os-release")
+        .context("cannot read /etc/os-release; images need Debian or Ubuntu")?;
     let name = text
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -127,7 +128,7 @@ fn sources() -> anyhow::Result<String> {
     let is_distribution_line = |line: &&str| line.contains("debian") || line.contains("ubuntu");
     lines.retain(is_distribution_line);
     if lines.is_empty() {
-        bail!("apt knows no mirror: run apt-get update");
+        bail!("apt has no package lists: run apt-get update");
     }
     Ok(lines.join("\n") + "\n")
 }

@@ -24,7 +24,7 @@ const LABEL: &str = "agent-workspace.test-image";
 /// `target/acceptance`, which holds all results.
 fn folder() -> anyhow::Result<PathBuf> {
     let folder = root().join("target").join("acceptance");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
@@ -107,7 +107,7 @@ fn libraries<P: AsRef<OsStr>>(files: impl IntoIterator<Item = P>) -> anyhow::Res
     let mut command = program("ldd");
     command.args(files);
     // `ldd` fails for files that are not dynamic programs.
-    let known = command.output().context("ldd cannot be run")?;
+    let known = command.output().context("cannot run ldd")?;
     let said = String::from_utf8_lossy(&known.stdout);
     let mut found: Vec<PathBuf> = said.lines().filter_map(library).collect();
     if found.is_empty() {

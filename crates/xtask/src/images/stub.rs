@@ -90,7 +90,7 @@ fn fill(place: &Path, stub: &Path, busybox: &Path) -> anyhow::Result<()> {
     }
     for library in libraries([stub])? {
         let inside = place.join(library.strip_prefix("/")?);
-        fs::create_dir_all(inside.parent().context("a library is in a folder")?)?;
+        fs::create_dir_all(inside.parent().context("the library has no folder")?)?;
         fs::copy(&library, inside)?;
     }
     fs::write(

@@ -12,7 +12,7 @@ use crate::AppError;
 
 /// Longest interruption of runs before a pause.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Conversations that are checked for runs before a pause.
+/// Maximum number of conversations that are checked for runs before a pause.
 const MAX_INTERRUPTED_CONVERSATIONS: usize = 100;
 
 impl SandboxReconciler {

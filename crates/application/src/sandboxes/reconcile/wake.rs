@@ -39,7 +39,8 @@ impl SandboxReconciler {
         )
     }
 
-    /// Sends its keys to the agent server if it is dormant. Called before any row shows that the sandbox runs.
+    /// Sends the sandbox's keys to its agent server if that is dormant. Called before any row shows that the sandbox
+    /// runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
         let (agents, until) = (&self.0.ports.agents, Instant::now() + WAKE_TIMEOUT);
         let is_dormant = match retry_until(until, || agents.is_dormant(&row.id, url)).await {

@@ -260,7 +260,7 @@ mod tests {
             json!({"r": {"url": format!("https://h/mcp?a=1&apiKey={MASK}#x"), "headers": {"X": MASK}}})
         );
         assert_eq!(unmask(shown, Some(&stored)), stored);
-        // A new key is no other server; another host is, and gets neither.
+        // A URL with a new key is the same server and keeps its headers. Another host gets neither key nor headers.
         let rotated =
             json!({"r": {"url": "https://h/mcp?a=1&apiKey=new#x", "headers": {"X": MASK}}});
         assert_eq!(unmask(rotated, Some(&stored))["r"]["headers"]["X"], "s2");

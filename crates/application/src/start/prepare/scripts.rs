@@ -19,7 +19,7 @@ const PRIVATE_DIRECTORY: &str = ".agent-workspace";
 const HOOK_MARK: &str = "Installed by agent-workspace";
 /// First line of output about a setup script that began and did not end.
 pub(super) const INTERRUPTED: &str = "agent-workspace: interrupted";
-/// Bytes of output that a script prints.
+/// Maximum number of bytes of output that a script prints.
 const MAX_OUTPUT_BYTES: usize = 3_000;
 
 /// Quotes a text as one word for a shell.

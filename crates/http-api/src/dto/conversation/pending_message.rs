@@ -19,7 +19,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone)]
 pub struct PendingTargetParam(pub String);
 
-/// By hand: the text is parsed by the handler, whose errors are 404.
+/// Written by hand, because the handler parses the text and answers 404 to an invalid one.
 impl Decode for PendingTargetParam {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         String::decode(value, at, errors).map(Self)

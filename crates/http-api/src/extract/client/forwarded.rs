@@ -1,11 +1,11 @@
 //! Reads the headers that proxies add: `X-Forwarded-For`, `-Proto` and `-Host`, or `Forwarded` (RFC 7239).
 //!
-//! Pure. A proxy appends what it saw at the right end; everything to the left may be forged. A chain is therefore read from
-//! the right, as long as the machine that wrote an entry is trusted.
+//! Pure. A proxy appends what it saw at the right end; everything to the left may be forged. A chain is therefore read
+//! from the right, as long as the machine that wrote an entry is trusted.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Entries of a chain that are read, from the right; more than any real chain of proxies.
+/// Maximum number of entries of a chain that are read, from the right; more than any real chain of proxies.
 const MAX_HOPS: usize = 32;
 /// Longest host that is accepted: a DNS name with a port.
 const MAX_HOST_BYTES: usize = 261;
@@ -51,8 +51,8 @@ pub(super) fn forwarded_hops<'a>(lines: impl DoubleEndedIterator<Item = &'a str>
     hops
 }
 
-/// The client of a request from `peer`, a trusted machine: the right-most hop that is not trusted, or the farthest one if all
-/// are trusted. An unreadable entry ends the chain at the machine that wrote it.
+/// The client of a request from `peer`, a trusted machine: the right-most hop that is not trusted, or the farthest one
+/// if all are trusted. An unreadable entry ends the chain at the machine that wrote it.
 pub(super) fn client(
     peer: IpAddr,
     hops: Vec<Hop>,
@@ -92,8 +92,8 @@ fn element_of(element: &str) -> Hop {
     hop
 }
 
-/// Splits at a separator outside of quotes. Addresses, schemes and hosts contain no quotes, so escapes are not decoded: a
-/// value with one is unreadable.
+/// Splits at a separator outside of quotes. Addresses, schemes and hosts contain no quotes, so escapes are not decoded:
+/// a value with one is unreadable.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut from, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
     for (at, letter) in text.char_indices() {

@@ -15,7 +15,7 @@ use crate::extract::{Actor, ApiCall, Application, Query};
 use crate::problem::{Detail, Problem};
 use crate::routes::integration::git::problem;
 
-/// Tasks in one response.
+/// Maximum number of tasks in one response.
 const MAX_SUGGESTED_TASKS: usize = 100;
 
 fn refusal(failure: GitServiceError, without_token: &str) -> Problem {

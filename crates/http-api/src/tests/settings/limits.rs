@@ -59,7 +59,7 @@ async fn responses_contain_the_rate_limit_of_the_key() {
     assert_eq!(told(answer.headers()), [None; 4]);
 }
 
-/// Whoever repeats what was refused waits for further refusals; nobody else does.
+/// A client that repeats a refused request waits for further refusals; other clients do not.
 #[actix_web::test]
 async fn refusals_that_are_repeated_are_held() {
     let world = SettingsFixture::limited(sandbox(), 2);

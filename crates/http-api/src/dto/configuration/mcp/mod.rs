@@ -1,5 +1,5 @@
-//! `MCPConfig`: three lists of servers, with the shorthands that clients use (a text for a remote server, a command line for
-//! arguments, `A=1,B=2` for an environment).
+//! `MCPConfig`: three lists of servers, with the shorthands that clients use (a text for a remote server, a command
+//! line for arguments, `A=1,B=2` for an environment).
 //!
 //! No error quotes a value: URLs, arguments and variables may all be secret.
 
@@ -206,7 +206,7 @@ fn checked_command(text: String) -> Result<String, &'static str> {
 #[derive(Debug, Clone)]
 pub struct StdioArgs(Vec<String>);
 
-/// By hand, as the next one: there is no model for two forms of one value.
+/// Written by hand, like the next one, because the derive has no model for two forms of one value.
 impl Decode for StdioArgs {
     const SENSITIVE: bool = true;
 

@@ -78,7 +78,9 @@ fn built(report: &mut RunReport) -> anyhow::Result<()> {
     })
 }
 
+/// A failure is printed, because the caller reports one only.
 fn joined(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
     let ended = thread.join();
-    ended.unwrap_or_else(|_| Err(anyhow!("an installation panicked; see its message above")))
+    let outcome = ended.unwrap_or_else(|_| Err(anyhow!("an installation panicked")));
+    outcome.inspect_err(|error| say(&format!("failed: {error:#}")))
 }

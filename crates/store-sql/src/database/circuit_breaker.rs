@@ -154,11 +154,11 @@ impl CircuitBreaker {
     }
 
     /// Marks the database as unavailable once the probes that began at `since` have failed for [`OUTAGE_GRACE`].
-    fn record_failure(&self, since: Instant, error: &(dyn std::fmt::Display + Sync)) {
+    fn record_failure(&self, since: Instant, cause: &(dyn std::fmt::Display + Sync)) {
         let silence = self.time_since_response().min(since.elapsed());
         if silence >= OUTAGE_GRACE && !self.unavailable.send_replace(true) {
             tracing::warn!(
-                cause = %error,
+                %cause,
                 "the database does not respond; requests fail until it does. Check that it runs and that \
                  `storage.url` is right"
             );

@@ -4,8 +4,9 @@ use std::process::Command;
 
 use anyhow::ensure;
 
+use crate::install::{debian, engine, images};
+use crate::micro;
 use crate::run::{cargo, program, programs, root, run, say};
-use crate::{debian, engine, images, micro};
 
 /// The benchmark and its options.
 #[derive(Debug, clap::Args)]

@@ -3,40 +3,23 @@
 //!
 //! Knows: cargo, and the service as a binary. Must never know: the crates of the workspace.
 
-mod access;
-mod agent_servers;
-mod attack;
 mod bench;
-mod ci;
-mod config_schema;
-mod debian;
 mod deny;
 mod docs;
-mod docs_generated;
-mod docs_links;
-mod docs_metrics;
-mod docs_service;
-mod docs_team_server;
-mod docs_tutorials;
-mod engine;
-mod flaky;
-mod images;
+mod install;
 mod micro;
 mod models;
-mod nightly;
 mod openapi;
-mod report;
 mod run;
-mod schemathesis;
-mod soak;
 mod suites;
-mod test_count;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::install::{debian, schemathesis};
 use crate::run::{cargo, say};
+use crate::suites::{attack, ci, flaky, nightly, soak};
 
 /// Developer tasks of agent-workspace.
 #[derive(Debug, Parser)]

@@ -8,7 +8,7 @@ use std::fs;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::agent_servers;
+use crate::install::agent_servers;
 use crate::run::{output, print, program, programs, root};
 
 const MODELS: &str = "config/models.txt";

@@ -66,7 +66,7 @@ const SANDBOX_OPTIONS: [&str; 34] = [
     "--log-opt",
     "max-size=10m",
 ];
-/// The image's Python (`crates/xtask/src/images/agent_server.rs`).
+/// The image's Python (`crates/xtask/src/install/images/agent_server.rs`).
 const PYTHON: &str = "/opt/agent-server/bin/python";
 /// The same as for a start.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

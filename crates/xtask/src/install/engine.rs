@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::debian;
+use crate::install::debian;
 use crate::run::{program, root, run, say};
 
 /// Time for a started engine to answer.

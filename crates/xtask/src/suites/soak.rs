@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use crate::install::{debian, engine, images};
 use crate::run::{cargo, programs, run, say};
-use crate::{debian, engine, images};
 
 /// The suite, its length and the build.
 #[derive(Debug, Clone, Copy, clap::Args)]

@@ -2,11 +2,12 @@
 
 use anyhow::bail;
 
-use crate::attack::{self, AttackArgs};
-use crate::report::RunReport;
+use crate::bench;
 use crate::run::{output, print, program};
 use crate::suites::Extent;
-use crate::{bench, ci, soak, suites};
+use crate::suites::attack::{self, AttackArgs};
+use crate::suites::report::RunReport;
+use crate::suites::{self, ci, soak};
 
 /// Length and seed of the runs.
 #[derive(Debug, Clone, Copy, clap::Args)]

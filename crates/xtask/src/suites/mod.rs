@@ -1,14 +1,23 @@
 //! Runs the test suites, and counts their tests.
 
+mod access;
+pub(crate) mod attack;
+pub(crate) mod ci;
+pub(crate) mod flaky;
+pub(crate) mod nightly;
+pub(crate) mod report;
+pub(crate) mod soak;
+mod test_count;
+
 use std::process::Command;
 use std::thread::available_parallelism;
 
 use serde_json::Value;
 
-use crate::report::RunReport;
+use self::report::RunReport;
+use self::test_count::TestCount;
+use crate::install::{agent_servers, debian, engine, images, schemathesis};
 use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
-use crate::test_count::TestCount;
-use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
 /// Which suites run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

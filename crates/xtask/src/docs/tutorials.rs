@@ -7,9 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use crate::docs::read;
-use crate::docs_service::DocsService;
+use crate::docs::service::DocsService;
+use crate::docs::team_server;
+use crate::install::debian;
 use crate::run::{Programs, output, print, program, root, say};
-use crate::{debian, docs_team_server};
 
 /// The info string of a block whose commands are run.
 const RUN_BLOCK: &str = "sh run";
@@ -80,7 +81,7 @@ pub(crate) fn run(programs: &Programs) -> anyhow::Result<()> {
         }
         say(&format!("commands of {}", path.display()));
         let done = if path.ends_with(TEAM_SERVER) {
-            docs_team_server::follow(programs, &scripts)
+            team_server::follow(programs, &scripts)
         } else {
             follow(programs, &scripts.concat())
         };

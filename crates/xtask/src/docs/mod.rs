@@ -1,11 +1,18 @@
 //! The documentation: pages that are generated, links, the book, and the commands of the tutorials.
 
+mod config_schema;
+mod generated;
+mod links;
+mod metrics;
+mod service;
+mod team_server;
+mod tutorials;
+
 use std::fs;
 
 use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, output, print, program, programs, root, run, say};
-use crate::{config_schema, docs_generated, docs_links, docs_metrics, docs_tutorials};
 
 /// A version that is known to work, for Rust 1.88 or newer.
 const MDBOOK_VERSION: &str = "0.5.4";
@@ -38,7 +45,7 @@ pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
     let pages = [
         (
             "docs/reference/settings.md",
-            docs_generated::settings(&read("config/default.toml")?),
+            generated::settings(&read("config/default.toml")?),
         ),
         (
             "config/schema.json",
@@ -46,23 +53,23 @@ pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
         ),
         (
             "docs/reference/command-line.md",
-            docs_generated::command_line(&mut |words| {
+            generated::command_line(&mut |words| {
                 output(program(&programs.service).args(words).arg("--help"))
             })?,
         ),
         (
             METRICS_PAGE,
-            docs_metrics::page(&read(METRICS_PAGE)?, &docs_metrics::exposition(&programs)?)?,
+            metrics::page(&read(METRICS_PAGE)?, &metrics::exposition(&programs)?)?,
         ),
     ];
     for (path, text) in pages {
         write(path, &text, args.check)?;
     }
-    docs_links::check()?;
-    docs_tutorials::check()?;
+    links::check()?;
+    tutorials::check()?;
     book()?;
     if args.run {
-        docs_tutorials::run(&programs)?;
+        tutorials::run(&programs)?;
     }
     Ok(())
 }

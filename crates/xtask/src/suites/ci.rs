@@ -5,10 +5,11 @@ use std::thread;
 use anyhow::anyhow;
 
 use crate::bench::bench_cargo;
-use crate::report::RunReport;
+use crate::install::{debian, schemathesis};
 use crate::run::{cargo, output, programs, run, say};
 use crate::suites::Extent;
-use crate::{debian, deny, docs, openapi, schemathesis, suites};
+use crate::suites::report::RunReport;
+use crate::{deny, docs, openapi, suites};
 
 /// Runs all checks and suites, and prints what each took.
 pub(crate) fn ci() -> anyhow::Result<()> {

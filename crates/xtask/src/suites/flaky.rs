@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{bail, ensure};
 
-use crate::report::TestResult;
 use crate::run::{WatchedStream, print, say, watch};
 use crate::suites;
+use crate::suites::report::TestResult;
 
 /// Number of runs, processor load, and tests.
 #[derive(Debug, clap::Args)]

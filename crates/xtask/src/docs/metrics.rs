@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use anyhow::Context as _;
 
-use crate::docs_service::DocsService;
+use crate::docs::service::DocsService;
 use crate::run::Programs;
 
 /// Markers around the table.

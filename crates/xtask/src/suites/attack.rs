@@ -1,7 +1,7 @@
 //! Runs the test in which three hostile users attack while three normal users work.
 
 use crate::run::{run, say};
-use crate::soak::{build, builder, profile};
+use crate::suites::soak::{build, builder, profile};
 
 /// Length and choice of the attacks.
 #[derive(Debug, clap::Args)]

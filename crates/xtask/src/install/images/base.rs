@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::{folder, hash};
-use crate::debian;
+use crate::install::debian;
 use crate::run::{output, program, run, say};
 
 /// Change this with the recipe.

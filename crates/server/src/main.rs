@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Err(error) => return finish(Err(error)),
     };
     let level = logging::start(&config.log, telemetry.as_ref());
-    let _flush = logging::FlushOnDrop;
+    let flush = logging::FlushOnDrop;
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
     let result = run(command, &config, &variables, &level);
@@ -91,7 +91,23 @@ fn main() -> ExitCode {
             "the last traces were not exported within 2 s: check the collector at telemetry.otlp_endpoint"
         );
     }
-    finish(result)
+    let code = finish(result);
+    drop(flush);
+    end(code)
+}
+
+/// Ends the process without the exit handlers of libraries. A thread of a connection pool may still connect to Postgres,
+/// and crashes when OpenSSL's handler frees what it uses.
+fn end(code: ExitCode) -> ! {
+    let status = if code == ExitCode::SUCCESS {
+        0
+    } else if code == ExitCode::from(BAD_CONFIGURATION) {
+        i32::from(BAD_CONFIGURATION)
+    } else {
+        1
+    };
+    let _ = std::io::stdout().flush();
+    signal_hook::low_level::exit(status)
 }
 
 /// Only `serve` exports traces.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::templates::{self, TemplateLayer};
+use super::sections::templates::{self, TemplateLayer};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
 pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");

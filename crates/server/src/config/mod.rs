@@ -3,50 +3,37 @@
 //! The only module that reads the environment. One struct per section. Problems are collected and reported together, by key
 //! and source, never with the value.
 
-mod auth;
-mod docker;
 mod fingerprints;
-mod git;
-mod http;
 mod layers;
-mod log;
-mod metrics;
-mod process;
-mod quota;
 mod reader;
-mod retention;
-mod sandbox;
+mod sections;
 mod show;
-mod skills;
-mod storage;
-mod telemetry;
-mod templates;
 #[cfg(test)]
 mod tests;
-mod web_client;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use auth::{AuthModeSetting, AuthSettings, SecretsSettings};
-pub(crate) use docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
-pub(crate) use git::GitSettings;
-pub(crate) use http::{HttpSettings, reachable};
-pub(crate) use log::{LogFormat, LogSettings};
-pub(crate) use metrics::MetricsSettings;
-pub(crate) use process::ProcessSettings;
 pub(crate) use reader::parse_duration;
-pub(crate) use sandbox::{BackendKind, SandboxSettings, StartSettings};
 use secrecy::ExposeSecret as _;
+pub(crate) use sections::auth::{AuthModeSetting, AuthSettings, SecretsSettings};
+pub(crate) use sections::docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
+pub(crate) use sections::git::GitSettings;
+pub(crate) use sections::http::{HttpSettings, reachable};
+pub(crate) use sections::log::{LogFormat, LogSettings};
+pub(crate) use sections::metrics::MetricsSettings;
+pub(crate) use sections::process::ProcessSettings;
+pub(crate) use sections::sandbox::{BackendKind, SandboxSettings, StartSettings};
+pub(crate) use sections::skills::SkillsSettings;
+pub(crate) use sections::storage::StorageSettings;
+pub(crate) use sections::telemetry::TelemetrySettings;
 pub(crate) use show::without_password;
-pub(crate) use skills::SkillsSettings;
-pub(crate) use storage::StorageSettings;
-pub(crate) use telemetry::TelemetrySettings;
 
 use fingerprints::ConfigFingerprints;
 use layers::SettingLayers;
 use reader::SettingReader;
+use sections::{quota, retention, web_client};
 
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
@@ -66,7 +53,7 @@ pub(crate) struct Config {
     /// Whether agents get the service's own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
-    pub(crate) quota: domain::usage::QuotaLimits,
+    pub(crate) quota: domain::user::usage::QuotaLimits,
     pub(crate) log: LogSettings,
     pub(crate) telemetry: TelemetrySettings,
     pub(crate) metrics: MetricsSettings,

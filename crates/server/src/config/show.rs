@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use url::Url;
 
 use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, SettingValue};
-use super::templates::short;
+use super::sections::templates::short;
 
 /// Keys of which only the presence is shown.
 const SECRET_KEYS: [&str; 5] = [

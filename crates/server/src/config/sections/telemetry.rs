@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The section `telemetry`.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct TelemetrySettings {
 }
 
 impl TelemetrySettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             otlp_endpoint: reader.optional_url("telemetry.otlp_endpoint"),
             headers: headers(reader),

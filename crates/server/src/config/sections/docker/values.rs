@@ -9,7 +9,7 @@ pub(crate) struct MountSettings {
 }
 
 /// A supported form of the engine's address; TLS is not supported.
-pub(super) fn is_socket(text: &str) -> bool {
+pub(in crate::config) fn is_socket(text: &str) -> bool {
     let unix = text
         .strip_prefix("unix://")
         .is_some_and(|path| path.starts_with('/') && path.len() > 1);
@@ -22,7 +22,7 @@ pub(super) fn is_socket(text: &str) -> bool {
 }
 
 /// A name that becomes part of an engine command.
-pub(super) fn is_plain_name(text: &str) -> bool {
+pub(in crate::config) fn is_plain_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
@@ -30,7 +30,7 @@ pub(super) fn is_plain_name(text: &str) -> bool {
 }
 
 /// Roughly an image reference; the engine checks it exactly.
-pub(super) fn is_image(text: &str) -> bool {
+pub(in crate::config) fn is_image(text: &str) -> bool {
     let plain = text
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"-_./:@".contains(&b));
@@ -38,7 +38,7 @@ pub(super) fn is_image(text: &str) -> bool {
 }
 
 /// An absolute path without `.`, `..`, empty segments, and colons (which separate the parts of a mount).
-pub(super) fn container_path(text: &str) -> Option<String> {
+pub(in crate::config) fn container_path(text: &str) -> Option<String> {
     let path = match text.strip_suffix('/') {
         Some("") => return Some("/".to_owned()),
         Some(path) => path,
@@ -49,7 +49,7 @@ pub(super) fn container_path(text: &str) -> Option<String> {
     plain.then(|| path.to_owned())
 }
 
-pub(super) fn is_inside(path: &str, directory: &str) -> bool {
+pub(in crate::config) fn is_inside(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -76,14 +76,14 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// The parts of `NAME=VALUE`, if the name is valid for a variable.
-pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
+pub(in crate::config) fn assignment(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let is_name = plain && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
     (is_name && !value.contains('\0')).then_some((name, value))
 }
 
-pub(super) fn mount(text: &str) -> Option<MountSettings> {
+pub(in crate::config) fn mount(text: &str) -> Option<MountSettings> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, writable) = match parts[..] {
         [source, target] | [source, target, "rw"] => (source, target, true),

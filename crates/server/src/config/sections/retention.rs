@@ -2,10 +2,10 @@
 
 use application::Retention;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// How long unused data is kept.
-pub(super) fn read(reader: &SettingReader<'_>) -> Retention {
+pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Retention {
     Retention {
         start_tasks: reader.limit("retention.start_tasks"),
         deleted_conversations: reader.limit("retention.deleted_conversations"),

@@ -1,12 +1,12 @@
 //! Section `quota`.
 
-use domain::usage::{Quota, QuotaLimits};
+use domain::user::usage::{Quota, QuotaLimits};
 
 use super::docker::parse_size;
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// Storage limits per user, and report limits per sandbox.
-pub(super) fn read(reader: &SettingReader<'_>) -> QuotaLimits {
+pub(in crate::config) fn read(reader: &SettingReader<'_>) -> QuotaLimits {
     let count = |key| Some(reader.number(key, 0..=1_000_000_000_000)).filter(|count| *count > 0);
     QuotaLimits {
         report_bytes_per_minute: size(reader, "quota.report_bytes_per_minute"),

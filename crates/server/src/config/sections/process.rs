@@ -1,6 +1,6 @@
 //! Section `process`.
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The section `process`.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub(crate) struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             allow_multiple_users: reader.switch("process.allow_multiple_users"),
         }

@@ -1,7 +1,7 @@
 //! Section `docker`: the engine, and the templates for sandboxes.
 
-pub(super) mod template;
-pub(super) mod values;
+pub(in crate::config) mod template;
+pub(in crate::config) mod values;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 use values::{is_plain_name, is_socket};
 
 pub(crate) use template::{PauseSetting, TemplateSettings};
-pub(super) use values::parse_size;
+pub(in crate::config) use values::parse_size;
 
 /// Whether to block the cloud's metadata address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) struct DockerSettings {
 
 impl DockerSettings {
     /// `docker_host` is the variable that Docker's own programs use.
-    pub(super) fn read(reader: &SettingReader<'_>, docker_host: Option<String>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, docker_host: Option<String>) -> Self {
         let socket =
             reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {
                 is_socket(text).then(|| text.to_owned())

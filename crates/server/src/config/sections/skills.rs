@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The section `skills`.
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ pub(crate) struct SkillsSettings {
 }
 
 impl SkillsSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         let key = "skills.directories";
         let listed = reader.list(key);
         let absolute = |path: &String| std::path::absolute(path).ok();

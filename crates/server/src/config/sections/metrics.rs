@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::http::{HttpSettings, address};
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The section `metrics`.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub(crate) struct MetricsSettings {
 }
 
 impl MetricsSettings {
-    pub(super) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let expected = "an address and a port, e.g. 127.0.0.1:9464";
         let bind = reader.optional_parsed("metrics.bind", expected, address);
         if bind.is_some_and(|bind| bind.port() != 0 && bind == http.bind) {

@@ -9,8 +9,8 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::docker::template::variables;
-use super::reader::SettingReader;
 use super::storage::StorageSettings;
+use crate::config::reader::SettingReader;
 
 /// The configured backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl SandboxSettings {
         self.warm.unwrap_or(u32::from(has_containers))
     }
 
-    pub(super) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
         Self {
             shared_host: shared_host(reader, storage),
             direct_urls: reader.switch("sandbox.direct_urls"),
@@ -176,7 +176,7 @@ pub(crate) struct StartSettings {
 }
 
 impl StartSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             parallel: reader.number("start.parallel", 1..=1000),
             sandbox_deadline: reader.deadline("start.sandbox_deadline"),

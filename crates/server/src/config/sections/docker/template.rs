@@ -56,7 +56,7 @@ pub(crate) struct TemplateSettings {
 
 impl TemplateSettings {
     /// Reads the section's keys; the reader may put an additional template over them.
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         let image = reader.parsed("docker.image", "an image, e.g. agents:1", |text| {
             is_image(text).then(|| text.to_owned())
         });

@@ -4,13 +4,13 @@ use chrono::{DateTime, Utc};
 use domain::clock::Timestamp;
 use http_api::WebClient;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// Longest message on every page, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
 /// Settings for web front ends.
-pub(super) fn read(reader: &SettingReader<'_>) -> WebClient {
+pub(in crate::config) fn read(reader: &SettingReader<'_>) -> WebClient {
     WebClient {
         maintenance_start_time: reader.optional_parsed(
             "web_client.maintenance_start_time",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// Largest file of certificate authorities, in bytes.
 const MAX_CA_FILE_BYTES: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub(crate) struct GitSettings {
 }
 
 impl GitSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             private_hosts: reader.list("git.allow_private_hosts"),
             authorities: authorities(reader),

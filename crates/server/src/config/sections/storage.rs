@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::docker::values::parse_size;
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The database.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl StorageSettings {
         url.strip_prefix("sqlite://").map(PathBuf::from)
     }
 
-    pub(super) fn read(reader: &SettingReader<'_>, data_dir: &Path) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, data_dir: &Path) -> Self {
         let url = reader.secret("storage.url").unwrap_or_else(|| {
             format!("sqlite://{}", data_dir.join("agent-workspace.db").display()).into()
         });

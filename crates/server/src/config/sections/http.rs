@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::network::Network;
 use url::{Host, Url};
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The section `http`.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub(crate) struct HttpSettings {
 }
 
 impl HttpSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         let workers: usize = reader.number("http.workers", 0..=64);
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
@@ -129,7 +129,7 @@ pub(crate) fn reachable(bound: SocketAddr) -> Url {
         .expect("an address and a port make a URL")
 }
 
-pub(super) fn address(text: &str) -> Option<SocketAddr> {
+pub(in crate::config) fn address(text: &str) -> Option<SocketAddr> {
     match text.strip_prefix("localhost:") {
         Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
         None => text.parse().ok(),

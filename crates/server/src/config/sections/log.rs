@@ -2,7 +2,7 @@
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::reader::SettingReader;
+use crate::config::reader::SettingReader;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct LogSettings {
 }
 
 impl LogSettings {
-    pub(super) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             level: reader.parsed(
                 "log.level",

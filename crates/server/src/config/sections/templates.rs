@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
+use crate::config::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
 
 /// Keys that every template must set.
 const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
@@ -32,17 +32,17 @@ const INHERITED_KEYS: [&str; 19] = [
 
 /// The values of one template, by full key.
 #[derive(Clone)]
-pub(super) struct TemplateLayer {
-    pub(super) leaves: BTreeMap<String, Setting>,
+pub(in crate::config) struct TemplateLayer {
+    pub(in crate::config) leaves: BTreeMap<String, Setting>,
 }
 
 /// The name of a key within a template.
-pub(super) fn short(key: &str) -> &str {
+pub(in crate::config) fn short(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(_, name)| name)
 }
 
 /// Removes the templates from a file's table, which then has only single values.
-pub(super) fn take(
+pub(in crate::config) fn take(
     table: &mut toml::Table,
     path: &Path,
     layers: &mut SettingLayers,

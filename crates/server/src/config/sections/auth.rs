@@ -6,8 +6,8 @@ use keyring::MasterKey;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::http::HttpSettings;
-use super::reader::SettingReader;
 use super::storage::StorageSettings;
+use crate::config::reader::SettingReader;
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct AuthSettings {
 }
 
 impl AuthSettings {
-    pub(super) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
             "api_key" => Some(AuthModeSetting::ApiKey),
             "open" => Some(AuthModeSetting::Open),
@@ -75,7 +75,7 @@ pub(crate) struct SecretsSettings {
 }
 
 impl SecretsSettings {
-    pub(super) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
+    pub(in crate::config) fn read(reader: &SettingReader<'_>, storage: &StorageSettings) -> Self {
         let parse = |key: &str, text: &SecretString| {
             let parsed = MasterKey::parse_all(text);
             parsed.unwrap_or_else(|_| {

@@ -6,7 +6,7 @@ use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, Key, KeyInit, Nonce};
 use criterion::{Criterion, criterion_group, criterion_main};
-use domain::cipher::Cipher;
+use domain::encryption::cipher::Cipher;
 use keyring::{Keyring, MasterKey};
 use secrecy::SecretString;
 

@@ -10,7 +10,7 @@ use domain::conversation::ConversationFilter;
 use domain::event::{EventFilter, EventOrder};
 use domain::id::{ConversationId, UserId};
 use domain::page::PageRequest;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -16,7 +16,7 @@ use actix_web::App;
 use actix_web::test::TestRequest;
 use actix_web::web::{Bytes, Data};
 use criterion::{Bencher, Criterion};
-use domain::identity::KeyHash;
+use domain::user::identity::KeyHash;
 use http_api::decode::{FieldErrors, Flavour};
 use http_api::extract::{EventBatch, RequestPart};
 use serde_json::Value;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use domain::agent::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};

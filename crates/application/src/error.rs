@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use domain::agent::AgentError;
-use domain::cipher::CipherError;
+use domain::encryption::cipher::CipherError;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::sandbox::SandboxError;
 

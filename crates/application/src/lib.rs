@@ -31,9 +31,9 @@ pub use sandboxes::{gateway, inspection};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::identity::ApiKeyWithRole;
 use domain::sandbox::{Sandbox, SandboxCaps};
-use domain::usage::QuotaLimits;
+use domain::user::identity::ApiKeyWithRole;
+use domain::user::usage::QuotaLimits;
 pub use error::AppError;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use runtime::live_setting::LiveSetting;

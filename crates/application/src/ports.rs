@@ -4,29 +4,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::AgentRuntime;
+use domain::agent::workspace::SandboxWorkspace;
 use domain::audit::AuditLog;
-use domain::change::ChangeFeed;
-use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
+use domain::conversation::pending::PendingMessageRepository;
+use domain::coordination::change::ChangeFeed;
+use domain::coordination::host::HostRepository;
+use domain::coordination::idempotency::IdempotencyRepository;
+use domain::coordination::lease::LeaseRepository;
+use domain::encryption::cipher::Cipher;
+use domain::encryption::vault::{Fingerprints, VaultRepository};
 use domain::event::EventStore;
 use domain::git::GitHosting;
-use domain::host::HostRepository;
 use domain::id::{HostId, IdGenerator, UserId};
-use domain::idempotency::IdempotencyRepository;
-use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
-use domain::lease::LeaseRepository;
-use domain::pending::PendingMessageRepository;
 use domain::sandbox::{
     SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, WarmRepository,
 };
-use domain::secret::SecretRepository;
-use domain::settings::SettingsRepository;
 use domain::skill::SkillLibrary;
 use domain::start_task::StartTaskRepository;
-use domain::usage::{QuotaLimits, UsageRepository};
-use domain::vault::{Fingerprints, VaultRepository};
-use domain::workspace::SandboxWorkspace;
+use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::secret::SecretRepository;
+use domain::user::settings::SettingsRepository;
+use domain::user::usage::{QuotaLimits, UsageRepository};
 use url::Url;
 
 use crate::runtime::live_setting::LiveSetting;

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use uuid::{Builder, Uuid};
 
-use crate::identity::NewApiKey;
+use crate::user::identity::NewApiKey;
 
 /// The text is not an identifier of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@
 //! # Conventions of the ports
 //!
 //! * A port is an object-safe `#[async_trait] pub trait X: Send + Sync + 'static`, used as `Arc<dyn X>`.
-//! * The first argument of every read or write of a user's object is a [`Scope`](scope::Scope), which names the caller.
+//! * The first argument of every read or write of a user's object is a [`Scope`](user::scope::Scope), which names the caller.
 //!   A row outside the scope is *not found*, never *forbidden*.
 //! * **One method call is one transaction.** When it returns `Ok`, its changes are durable.
 //! * Look-ups return `Option`. `find_many` keeps order and length. An idempotent delete returns whether anything existed.
@@ -18,32 +18,21 @@
 
 pub mod agent;
 pub mod audit;
-pub mod change;
-pub mod cipher;
 pub mod clock;
 pub mod conversation;
+pub mod coordination;
 pub mod crash_point;
+pub mod encryption;
 pub mod error;
 pub mod event;
 pub mod git;
-pub mod host;
 pub mod id;
-pub mod idempotency;
-pub mod identity;
 pub mod json;
-pub mod lease;
 pub mod metrics;
 pub mod network;
 pub mod page;
 pub mod patch;
-pub mod pending;
 pub mod sandbox;
-pub mod scope;
-pub mod sealed;
-pub mod secret;
-pub mod settings;
 pub mod skill;
 pub mod start_task;
-pub mod usage;
-pub mod vault;
-pub mod workspace;
+pub mod user;

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use domain::encryption::vault::Fingerprints;
 use domain::id::SandboxId;
-use domain::identity::KeyHash;
 use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus, SandboxView};
-use domain::vault::Fingerprints;
+use domain::user::identity::KeyHash;
 use url::{Position, Url};
 
 /// First segment of signed paths: `/s/{sandbox}/{name}/{signature}/…`.
@@ -267,7 +267,7 @@ mod tests {
         assert!(!it.is_signed(&sandbox, "WORKER_1", &signature[1..]));
         assert!(!it.is_signed(&sandbox, "WORKER_1", ""));
         let mut other = sandbox.clone();
-        other.key_hash = domain::identity::KeyHash::of("another");
+        other.key_hash = domain::user::identity::KeyHash::of("another");
         assert!(
             !it.is_signed(&other, "WORKER_1", signature),
             "it dies with the key"

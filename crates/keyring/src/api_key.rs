@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use domain::identity::KeyHash;
+use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 

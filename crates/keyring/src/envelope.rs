@@ -9,7 +9,7 @@ use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, Key, KeyInit, Nonce, Tag};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::cipher::{Cipher, CipherError, Sealed};
+use domain::encryption::cipher::{Cipher, CipherError, Sealed};
 use rand::TryRngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::{Zeroize as _, Zeroizing};

@@ -1,7 +1,7 @@
 //! Random ids and secrets.
 
 use domain::id::{IdGenerator, SandboxId};
-use domain::identity::NewApiKey;
+use domain::user::identity::NewApiKey;
 use rand::Rng;
 use secrecy::SecretString;
 use uuid::Uuid;

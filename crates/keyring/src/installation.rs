@@ -4,8 +4,8 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::cipher::{Cipher, CipherError, Sealed};
-use domain::vault::{Fingerprints, INSTALLATION_SECRET_CONTEXT};
+use domain::encryption::cipher::{Cipher, CipherError, Sealed};
+use domain::encryption::vault::{Fingerprints, INSTALLATION_SECRET_CONTEXT};
 use hmac::{Hmac, Mac as _};
 use rand::TryRngCore as _;
 use secrecy::{ExposeSecret as _, SecretString};

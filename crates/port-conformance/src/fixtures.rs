@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationReport, ExecutionStatus, Metrics};
+use domain::encryption::cipher::Sealed;
 use domain::event::Event;
 use domain::id::{
     ConversationId, EventId, HostId, SandboxId, SecretId, SpecId, StartTaskId, UserId,
 };
-use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
     DesiredState, ExposedUrl, Sandbox, SandboxCaps, SandboxEndpoints, SandboxStatus, WarmSandbox,
     WarmState,
 };
-use domain::scope::Scope;
-use domain::secret::{CustomSecret, SecretValue};
 use domain::start_task::{
     NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskUpdate,
 };
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
+use domain::user::secret::{CustomSecret, SecretValue};
 use serde_json::json;
 use url::Url;
 use uuid::Uuid;

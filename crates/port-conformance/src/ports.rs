@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use domain::audit::AuditLog;
+use domain::conversation::pending::PendingMessageRepository;
 use domain::conversation::{Conversation, ConversationRepository, ConversationView};
+use domain::coordination::host::HostRepository;
+use domain::coordination::idempotency::IdempotencyRepository;
+use domain::coordination::lease::LeaseRepository;
+use domain::encryption::sealed::SealedRecordRepository;
+use domain::encryption::vault::VaultRepository;
 use domain::event::{AppendOutcome, EventStore};
-use domain::host::HostRepository;
 use domain::id::{ConversationId, SandboxId};
-use domain::idempotency::IdempotencyRepository;
-use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
-use domain::lease::LeaseRepository;
-use domain::pending::PendingMessageRepository;
 use domain::sandbox::{Sandbox, SandboxRepository, WarmRepository};
-use domain::scope::Scope;
-use domain::sealed::SealedRecordRepository;
-use domain::secret::SecretRepository;
-use domain::settings::SettingsRepository;
 use domain::start_task::{
     ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskRepository,
 };
-use domain::usage::UsageRepository;
-use domain::vault::VaultRepository;
+use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::scope::Scope;
+use domain::user::secret::SecretRepository;
+use domain::user::settings::SettingsRepository;
+use domain::user::usage::UsageRepository;
 
 use crate::fixtures::{self, AMPLE_CAPS, at, host};
 

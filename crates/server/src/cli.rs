@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{MAX_KEY_NAME_CHARS, Role};
+use domain::user::identity::{MAX_KEY_NAME_CHARS, Role};
 
 use crate::config::parse_duration;
 use crate::remote;

@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
-use domain::idempotency::{
+use domain::coordination::idempotency::{
     IdempotencyCheck, IdempotencyRepository, IdempotentRequest, IdempotentResponse,
     MAX_RESPONSES_PER_USER,
 };
+use domain::error::StoreError;
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

@@ -1,10 +1,10 @@
 //! `LeaseRepository` and `ChangeFeed`. Several applications in one process can share a store like replicas.
 
 use async_trait::async_trait;
-use domain::change::{ChangeFeed, StoreChange};
 use domain::clock::Timestamp;
+use domain::coordination::change::{ChangeFeed, StoreChange};
+use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
-use domain::lease::LeaseRepository;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
 

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::IdempotencyCheck;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
-use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
-use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
     PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
     StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
+use domain::user::scope::Scope;
 
 use crate::state::{MemoryState, TaskRow};
 use crate::{MemoryStore, page};

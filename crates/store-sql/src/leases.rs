@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
+use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
-use domain::lease::LeaseRepository;
 
 use crate::database::pool::Workload;
 use crate::error::TransactionError;

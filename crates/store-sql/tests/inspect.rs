@@ -3,7 +3,7 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use domain::vault::VaultRepository as _;
+use domain::encryption::vault::VaultRepository as _;
 use store_sql::{SchemaStatus, SqlStore, StoreConfig, StoreInspection};
 use tempfile::TempDir;
 use tokio::runtime::Handle;

@@ -11,8 +11,8 @@ use domain::conversation::{ConversationFilter, ConversationRepository};
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::PageRequest;
-use domain::scope::Scope;
-use domain::settings::SettingsRepository;
+use domain::user::scope::Scope;
+use domain::user::settings::SettingsRepository;
 use port_conformance::{StorePorts, fixtures};
 use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ async fn the_database_files_are_private() {
         .unwrap();
     store.ping().await.unwrap();
     let user = UserId::parse("alice").unwrap();
-    let document = domain::cipher::Sealed::from_text("x");
+    let document = domain::encryption::cipher::Sealed::from_text("x");
     let at = Timestamp::from_micros(0);
     store.save(&user, &document, None, at).await.unwrap();
     let mut names = Vec::new();
@@ -67,7 +67,7 @@ async fn several_stores_open_a_new_database_at_once() {
             .collect();
         // Each store writes concurrently through its own connection.
         let at = Timestamp::from_micros(0);
-        let document = domain::cipher::Sealed::from_text("x");
+        let document = domain::encryption::cipher::Sealed::from_text("x");
         let saves = stores.iter().enumerate().map(|(n, store)| {
             let user = UserId::parse(format!("user-{n}")).unwrap();
             let document = &document;
@@ -198,7 +198,7 @@ async fn a_long_wait_for_the_writer_fails_as_unavailable() {
     let mut other = raw(directory.path());
     other.batch_execute("BEGIN IMMEDIATE").unwrap();
     let (one, two) = (UserId::parse("one").unwrap(), UserId::parse("two").unwrap());
-    let document = domain::cipher::Sealed::from_text("x");
+    let document = domain::encryption::cipher::Sealed::from_text("x");
     let at = Timestamp::from_micros(0);
     let first = store.save(&one, &document, None, at);
     let second = async {

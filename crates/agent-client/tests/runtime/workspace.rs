@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::agent::AgentError;
-use domain::workspace::{SandboxWorkspace, ShellCommand};
+use domain::agent::workspace::{SandboxWorkspace, ShellCommand};
 use serde_json::{Value, json};
 
 use crate::stub::{Stub, StubAction};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::event::SequencedEvent;
 use domain::id::{ConversationId, UserId};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
 use domain::page::{Page, PageRequest};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::{AppError, Inner};
 

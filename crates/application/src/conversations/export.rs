@@ -8,7 +8,7 @@ use domain::error::ErrorClass;
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, UserId};
 use domain::page::PageRequest;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::{AppError, Inner};
 

@@ -21,7 +21,7 @@ use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner, Ports};

@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use domain::agent::{AgentEndpoint, AgentError, MessageDelivery};
 use domain::clock::Timestamp;
+use domain::conversation::pending::{
+    EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
+};
 use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{
-    EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
-};
-use domain::scope::Scope;
 use domain::start_task::CLOCK_SKEW_GRACE;
-use domain::usage::Quota;
+use domain::user::scope::Scope;
+use domain::user::usage::Quota;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};

@@ -18,7 +18,7 @@ use domain::error::chain;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc};

@@ -12,8 +12,8 @@ use domain::event::{AppendOutcome, Event};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
-use domain::usage::Quota;
+use domain::user::scope::Scope;
+use domain::user::usage::Quota;
 use serde_json::Value;
 
 use crate::{AppError, Inner};

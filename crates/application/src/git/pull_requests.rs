@@ -8,7 +8,7 @@ use domain::error::{Classify as _, chain};
 use domain::git::{GitError, NewPullRequest, OpenedPullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use url::Url;
 
 use crate::git::{GitService, GitServiceError};

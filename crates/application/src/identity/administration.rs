@@ -14,11 +14,11 @@ use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
-use domain::identity::{
+use domain::page::{Page, PageRequest, PageToken};
+use domain::user::identity::{
     ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID,
     CALLER_ENTITY, DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
 };
-use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{AppError, Inner};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKeyWithRole, KeyHash, Role};
 use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox};
+use domain::user::identity::{ApiKeyWithRole, KeyHash, Role};
 
 use crate::{AppError, AuthMode, Inner};
 

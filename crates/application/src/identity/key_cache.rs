@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::error::StoreError;
-use domain::identity::KeyHash;
+use domain::user::identity::KeyHash;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

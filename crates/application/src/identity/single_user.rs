@@ -3,7 +3,7 @@
 
 use domain::error::ErrorClass;
 use domain::id::UserId;
-use domain::identity::UserRepository;
+use domain::user::identity::UserRepository;
 
 use crate::ports::AuthMode;
 use crate::{AppError, Inner};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::clock::Clock;
 use domain::id::UserId;
-use domain::identity::{PurgeCounts, User, UserRepository};
+use domain::user::identity::{PurgeCounts, User, UserRepository};
 
 use crate::{AppError, Inner};
 

@@ -19,9 +19,9 @@ use domain::event::Event;
 use domain::id::{SandboxId, UserId};
 use domain::json::text_bytes;
 use domain::metrics::Counter;
-use domain::scope::Scope;
-use domain::secret::MAX_SECRETS_PER_USER;
-use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
+use domain::user::scope::Scope;
+use domain::user::secret::MAX_SECRETS_PER_USER;
+use domain::user::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
 use tokio::time::Instant;
 
 use self::report_rate::ReportRate;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::change::StoreChange;
+use domain::coordination::change::StoreChange;
 use domain::error::chain;
 use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;

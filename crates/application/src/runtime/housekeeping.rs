@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use domain::error::{StoreError, chain};
-use domain::identity::USER_NAME_REUSE_GRACE;
+use domain::user::identity::USER_NAME_REUSE_GRACE;
 
 use crate::idempotency::RESPONSE_TTL;
 use crate::ports::{Policy, Ports};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use domain::clock::Timestamp;
+use domain::coordination::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
 use domain::id::UserId;
-use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
 
 use crate::AppError;
 use crate::ports::Ports;

@@ -10,11 +10,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::cipher::Cipher;
 use domain::clock::Clock;
+use domain::encryption::cipher::Cipher;
+use domain::encryption::sealed::{
+    ResealedRecord, SealedKind, SealedRecord, SealedRecordRepository,
+};
+use domain::encryption::vault::{KeyHolder, VaultRepository};
 use domain::error::{StoreError, chain};
-use domain::sealed::{ResealedRecord, SealedKind, SealedRecord, SealedRecordRepository};
-use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
 
 /// Records of one page and transaction.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use domain::agent::AgentEndpoint;
 use domain::error::ErrorClass;
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 use secrecy::SecretString;
 
 use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sandbox_path};

@@ -8,13 +8,13 @@ mod limiter;
 
 use std::sync::Arc;
 
+use domain::agent::workspace::ProjectSkill;
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, ConversationReport};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{DesiredState, SandboxStatus, is_below};
-use domain::scope::Scope;
-use domain::workspace::ProjectSkill;
+use domain::user::scope::Scope;
 use serde_json::Value;
 
 pub use hooks::{EventHooks, Hook, HookMatcher};

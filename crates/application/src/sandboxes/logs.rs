@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, UserId};
 use domain::sandbox::{LogStream, LogTail, Sandbox};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
 use tokio::time::Instant;

@@ -10,17 +10,17 @@ mod session_key_cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::change::StoreChange;
-use domain::cipher::CipherError;
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::IdempotencyCheck;
+use domain::encryption::cipher::CipherError;
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::idempotency::IdempotencyCheck;
-use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey,
 };
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 

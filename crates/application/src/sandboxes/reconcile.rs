@@ -24,7 +24,7 @@ use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::metrics::Gauge;
 use domain::sandbox::{DesiredState, Sandbox, SandboxEndpoints, SandboxFacts, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;

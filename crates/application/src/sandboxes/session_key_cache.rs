@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::cipher::{CipherError, Sealed};
+use domain::encryption::cipher::{CipherError, Sealed};
 use domain::id::SandboxId;
 use domain::sandbox::SealedSessionKey;
 use secrecy::SecretString;
@@ -97,8 +97,8 @@ mod tests {
 
     use domain::clock::Timestamp;
     use domain::id::{HostId, SpecId, UserId};
-    use domain::identity::KeyHash;
     use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
+    use domain::user::identity::KeyHash;
     use secrecy::ExposeSecret as _;
 
     use super::*;

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::cipher::{Cipher, Sealed};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::GitProvider;
+use domain::encryption::cipher::{Cipher, Sealed};
 use domain::id::{SandboxId, UserId};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl AccessTokens {
             expires_at: self.clock.now().plus(ttl.min(MAX_TOKEN_TTL)),
         };
         let text = serde_json::to_string(&grant)
-            .map_err(|error| domain::cipher::CipherError::Other(error.into()))?;
+            .map_err(|error| domain::encryption::cipher::CipherError::Other(error.into()))?;
         let sealed = self.cipher.seal(SEAL_CONTEXT, &SecretString::from(text))?;
         Ok(SecretString::from(sealed.as_text().to_owned()))
     }

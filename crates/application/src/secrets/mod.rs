@@ -13,8 +13,8 @@ mod validation;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{SecretId, UserId};
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, SecretChange, SecretSummary, SecretValue};
-use domain::usage::Quota;
+use domain::user::secret::{CustomSecret, SecretChange, SecretSummary, SecretValue};
+use domain::user::usage::Quota;
 use secrecy::SecretString;
 use url::Url;
 

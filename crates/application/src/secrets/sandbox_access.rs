@@ -10,7 +10,7 @@ use domain::agent::LaunchSecret;
 use domain::conversation::GitProvider;
 use domain::error::ErrorClass;
 use domain::sandbox::{DesiredState, Sandbox};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 

@@ -33,12 +33,12 @@ mod view_cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::cipher::{Cipher, Sealed};
 use domain::clock::Clock;
+use domain::encryption::cipher::{Cipher, Sealed};
 use domain::error::{ErrorClass, StoreError};
 use domain::git::GitHosting;
 use domain::id::UserId;
-use domain::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 use secrecy::ExposeSecret;
 
 use crate::error::AppError;

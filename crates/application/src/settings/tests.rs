@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use domain::cipher::Sealed;
 use domain::clock::{SystemClock, Timestamp};
 use domain::conversation::GitProvider;
+use domain::encryption::cipher::Sealed;
 use domain::error::Classify;
 use domain::git::{GitError, GitUser};
 use serde_json::json;

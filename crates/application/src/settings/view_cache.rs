@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::id::UserId;
 
 use super::{Settings, SettingsService};

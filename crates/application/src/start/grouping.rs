@@ -6,8 +6,8 @@ use domain::conversation::ConversationView;
 use domain::error::chain;
 use domain::id::{ConversationId, UserId};
 use domain::sandbox::{Sandbox, SandboxGrouping, SandboxStatus};
-use domain::scope::Scope;
 use domain::start_task::StartRequest;
+use domain::user::scope::Scope;
 
 use super::StartService;
 use crate::AppError;

@@ -207,7 +207,7 @@ fn open_secrets(
         .cipher
         .open(&StartTask::secrets_context(task.id), sealed)?;
     let map: BTreeMap<String, String> = serde_json::from_str(plain.expose_secret())
-        .map_err(|_| domain::cipher::CipherError::Damaged)?;
+        .map_err(|_| domain::encryption::cipher::CipherError::Damaged)?;
     Ok(map
         .into_iter()
         .map(|(name, value)| (name, SecretString::from(value)))

@@ -21,12 +21,12 @@ use domain::id::{ConversationId, StartTaskId, UserId};
 use domain::json::serialized_bytes;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
-use domain::scope::Scope;
 use domain::start_task::{
     NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus,
     StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
 };
-use domain::usage::Quota;
+use domain::user::scope::Scope;
+use domain::user::usage::Quota;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::StartTaskId;
-use domain::scope::Scope;
 use domain::start_task::StartTask;
+use domain::user::scope::Scope;
 use tokio::sync::mpsc;
 
 use crate::Inner;

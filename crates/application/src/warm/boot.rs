@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use domain::error::{Classify, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::identity::KeyHash;
 use domain::sandbox::{
     PrepareProgress, Sandbox, SandboxEndpoints, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
 };
+use domain::user::identity::KeyHash;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, WarmSandbox};
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 

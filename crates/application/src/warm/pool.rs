@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use domain::error::chain;
 use domain::id::{SandboxId, SpecId};
-use domain::identity::KeyHash;
 use domain::sandbox::{BackendState, WarmSandbox, WarmState};
+use domain::user::identity::KeyHash;
 use futures::StreamExt;
 use futures::stream;
 use tokio::time::Instant;

@@ -10,8 +10,8 @@ use domain::clock::{Clock, SystemClock};
 use domain::conversation::{ConversationView, MessageInput};
 use domain::id::{ConversationId, HostId, UserId};
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
 use domain::start_task::{StartRequest, StartTask};
+use domain::user::scope::Scope;
 use serde_json::json;
 use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,

@@ -5,14 +5,14 @@ use application::{AppError, Policy};
 use domain::agent::document::STATE_UPDATE;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
+use domain::conversation::pending::MessageTarget;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{BULKY_EVENT_BYTES, Event, EventFilter, EventOrder};
 use domain::id::ConversationId;
 use domain::page::{PageLimit, PageRequest};
-use domain::pending::MessageTarget;
 use domain::sandbox::Sandbox;
 use domain::start_task::StartTask;
-use domain::usage::{EventStorage, Quota, QuotaLimits};
+use domain::user::usage::{EventStorage, Quota, QuotaLimits};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

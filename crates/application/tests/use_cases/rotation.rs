@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use application::rotation::MasterKeyRotation;
 use async_trait::async_trait;
-use domain::cipher::{Cipher, CipherError, Sealed};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
-use domain::error::StoreError;
-use domain::id::UserId;
-use domain::sealed::{
+use domain::encryption::cipher::{Cipher, CipherError, Sealed};
+use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
-use domain::settings::{SettingsRepository, StoredSettings};
-use domain::vault::{KeyHolder, VaultRepository as _};
+use domain::encryption::vault::{KeyHolder, VaultRepository as _};
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::user::settings::{SettingsRepository, StoredSettings};
 use secrecy::{ExposeSecret as _, SecretString};
 use store_memory::MemoryStore;
 

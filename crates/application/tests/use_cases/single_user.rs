@@ -3,8 +3,8 @@
 use application::administration::Origin;
 use domain::error::{Classify, ErrorClass};
 use domain::id::UserId;
-use domain::identity::Role;
-use domain::scope::Scope;
+use domain::user::identity::Role;
+use domain::user::scope::Scope;
 
 use crate::fixture::Fixture;
 

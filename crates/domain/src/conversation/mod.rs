@@ -1,5 +1,6 @@
 //! Conversations: the record of one run of an agent, its metrics and its sandbox.
 
+pub mod pending;
 mod port;
 mod query;
 mod report;

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::event::AppendOutcome;
 use crate::id::{ConversationId, HostId, SandboxId};
 use crate::page::{Page, PageRequest};
-use crate::scope::Scope;
+use crate::user::scope::Scope;
 
 /// A deleted conversation that its agent server still has. Its sandbox still exists, because other conversations share
 /// it.

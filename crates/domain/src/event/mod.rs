@@ -94,7 +94,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// Events by id, in the order of `ids`; `None` for unknown ones.
     async fn find_many(
         &self,
-        scope: &crate::scope::Scope,
+        scope: &crate::user::scope::Scope,
         conversation: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError>;
@@ -102,7 +102,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES), but holds at least one event if one matches.
     async fn search(
         &self,
-        scope: &crate::scope::Scope,
+        scope: &crate::user::scope::Scope,
         conversation: ConversationId,
         filter: &EventFilter,
         order: EventOrder,
@@ -115,7 +115,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// A reader that always asks for what follows the last number sees every event exactly once.
     async fn list_after(
         &self,
-        scope: &crate::scope::Scope,
+        scope: &crate::user::scope::Scope,
         conversation: ConversationId,
         after: u64,
         limit: usize,
@@ -123,13 +123,13 @@ pub trait EventStore: Send + Sync + 'static {
     /// The highest sequence number; 0 without events. `None` if the scope has no such conversation.
     async fn last_sequence(
         &self,
-        scope: &crate::scope::Scope,
+        scope: &crate::user::scope::Scope,
         conversation: ConversationId,
     ) -> Result<Option<u64>, StoreError>;
     /// Number of matching events.
     async fn count(
         &self,
-        scope: &crate::scope::Scope,
+        scope: &crate::user::scope::Scope,
         conversation: ConversationId,
         filter: &EventFilter,
     ) -> Result<u64, StoreError>;

@@ -37,11 +37,11 @@ pub use port::{
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
 use crate::conversation::wire_enum;
+use crate::encryption::cipher::Sealed;
 use crate::id::{HostId, SandboxId, SpecId, UserId};
-use crate::identity::KeyHash;
+use crate::user::identity::KeyHash;
 
 wire_enum! {
     /// Status on the wire, see `docs/reference/wire/sandboxes.md`.

@@ -16,12 +16,12 @@ use super::{
     SandboxOccupancy, SandboxSpec, SandboxView,
 };
 use crate::clock::Timestamp;
+use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::{BoxError, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
-use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
-use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
-use crate::scope::Scope;
+use crate::user::identity::KeyHash;
+use crate::user::scope::Scope;
 
 /// The rows of sandboxes. In a user's scope, rows with [`DesiredState::Deleted`] are not visible; in the system's scope
 /// they are.
@@ -29,7 +29,7 @@ use crate::scope::Scope;
 pub trait SandboxRepository: Send + Sync + 'static {
     /// Stores a new sandbox if the caps allow it. Counting and inserting are one transaction, so concurrent inserts
     /// never exceed a cap (`CapReached`). `Conflict` if the id is taken, `NotFound` if the owner was deleted
-    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)). The caps count rows with `desired =
+    /// ([`UserRepository::purge`](crate::user::identity::UserRepository::purge)). The caps count rows with `desired =
     /// running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError>;
     /// Inserts like [`SandboxRepository::insert`] and stores the response to a request with an idempotency key, in one transaction. The key is

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{ExposedUrl, Sandbox, SandboxStatus};
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
+use crate::encryption::cipher::Sealed;
 use crate::id::{SandboxId, SpecId, UserId};
-use crate::identity::KeyHash;
+use crate::user::identity::KeyHash;
 
 /// The columns of a sandbox that lists show. Lists are read often, so they do not read the rest.
 #[derive(Debug, Clone, PartialEq)]

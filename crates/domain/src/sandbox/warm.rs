@@ -16,12 +16,12 @@
 use async_trait::async_trait;
 
 use super::SandboxEndpoints;
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
 use crate::conversation::wire_enum;
+use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::{HostId, SandboxId, SpecId};
-use crate::identity::KeyHash;
+use crate::user::identity::KeyHash;
 
 /// Maximum number of warm sandboxes of one host, whatever the configuration says.
 pub const MAX_WARM_SANDBOXES_PER_HOST: usize = 200;

@@ -19,9 +19,9 @@ pub use port::{
     StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
 use crate::conversation::{GitProvider, MessageInput, Trigger, wire_enum};
+use crate::encryption::cipher::Sealed;
 use crate::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
 
 wire_enum! {

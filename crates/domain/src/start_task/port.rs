@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use super::{StartStatus, StartTask};
 use crate::clock::Timestamp;
 use crate::conversation::Conversation;
+use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
-use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::page::{Page, PageRequest};
 use crate::sandbox::{Sandbox, SandboxCaps};
-use crate::scope::Scope;
+use crate::user::scope::Scope;
 
 /// Maximum number of unfinished start tasks of one user. The caps on sandboxes do not bound starts in a named sandbox.
 pub const MAX_UNFINISHED_STARTS: u32 = 100;

@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::Role;
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
+use domain::user::identity::Role;
+use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};

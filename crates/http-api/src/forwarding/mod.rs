@@ -21,7 +21,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::ConversationId;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use gateway::{ForwardError, ForwardTarget, Gateway, Revocation};
 use secrecy::{ExposeSecret, SecretString};
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::{ConversationId, SandboxId};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};

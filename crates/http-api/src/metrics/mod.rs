@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use application::App;
-use domain::identity::KeyHash;
 use domain::metrics::PoolStats;
+use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;

@@ -8,7 +8,7 @@ use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
-use domain::identity::NewApiKey;
+use domain::user::identity::NewApiKey;
 use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
-use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
+use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use http_api::{
     AddressConfig, HttpConfig, HttpPorts, HttpState, Listener, Readiness, ReadinessCheck,
 };

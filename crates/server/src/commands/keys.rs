@@ -8,7 +8,7 @@ use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, IdGenerator};
-use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
+use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
 use crate::cli::{Create, Keys, Rotate};

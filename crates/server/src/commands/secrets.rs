@@ -15,8 +15,8 @@ use anyhow::{Context as _, bail};
 use application::rotation::{MasterKeyRotation, SealedRecordCount, retry_while_unavailable};
 use domain::clock::Clock;
 use domain::crash_point;
+use domain::encryption::vault::{KeyHolder, VaultRepository};
 use domain::error::StoreError;
-use domain::vault::{KeyHolder, VaultRepository};
 use keyring::{InstallationKey, Keyring, MasterKey};
 
 use crate::cli::Secrets;

@@ -9,7 +9,7 @@ use application::users;
 use domain::clock::{Clock, Timestamp};
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::{IdGenerator, UserId};
-use domain::identity::{AdminChange, PurgeCounts, User, UserRepository};
+use domain::user::identity::{AdminChange, PurgeCounts, User, UserRepository};
 
 use crate::cli::{Delete, Users};
 use crate::commands::keys::seconds;
@@ -175,7 +175,7 @@ fn deleted(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use domain::identity::Role;
+    use domain::user::identity::Role;
 
     use super::*;
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use application::BackgroundTasks;
-use domain::cipher::{Cipher as _, CipherError, Sealed};
 use domain::clock::Clock;
+use domain::encryption::cipher::{Cipher as _, CipherError, Sealed};
+use domain::encryption::sealed::{SealedKind, SealedRecord, SealedRecordRepository};
+use domain::encryption::vault::{KeyHolder, VaultRepository};
 use domain::error::chain;
-use domain::sealed::{SealedKind, SealedRecord, SealedRecordRepository};
-use domain::vault::{KeyHolder, VaultRepository};
 use keyring::{InstallationKey, Keyring, MasterKey, MasterKeyError, private_file};
 use store_sql::SqlStore;
 

@@ -12,7 +12,7 @@ use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{
+use domain::user::identity::{
     AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
     DELETED_USER_ENTITY, KeyHash, Role,
 };

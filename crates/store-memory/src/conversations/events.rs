@@ -10,7 +10,7 @@ use domain::event::{
 };
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::state::MemoryState;
 use crate::{MemoryStore, page};

@@ -1,8 +1,8 @@
 //! A fake cipher whose sealed texts tests can read.
 
-use domain::cipher::{Cipher, CipherError, Sealed};
-use domain::identity::KeyHash;
-use domain::vault::Fingerprints;
+use domain::encryption::cipher::{Cipher, CipherError, Sealed};
+use domain::encryption::vault::Fingerprints;
+use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Seals by prepending the context, so that tests can inspect and damage sealed values. A value that was sealed for one

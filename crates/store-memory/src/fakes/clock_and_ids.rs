@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::id::{IdGenerator, SandboxId};
-use domain::identity::NewApiKey;
+use domain::user::identity::NewApiKey;
 use secrecy::SecretString;
 use uuid::Uuid;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use domain::agent::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{ProjectSkill, SandboxWorkspace, ShellCommand, ShellOutcome};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
+use domain::coordination::host::HostRepository;
 use domain::error::StoreError;
-use domain::host::HostRepository;
 use domain::id::HostId;
 
 use crate::MemoryStore;

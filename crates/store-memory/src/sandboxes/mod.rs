@@ -4,19 +4,19 @@ mod hosts;
 mod warm;
 
 use async_trait::async_trait;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
-use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
     SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
 };
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 
 use crate::state::MemoryState;
 use crate::{MemoryStore, page};

@@ -7,7 +7,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{
+use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
     SecretSummary,
 };

@@ -1,13 +1,13 @@
 //! `VaultRepository` and `SealedRecordRepository`.
 
 use async_trait::async_trait;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
-use domain::sealed::{
+use domain::encryption::cipher::Sealed;
+use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
-use domain::vault::{KeyHolder, VaultRepository};
+use domain::encryption::vault::{KeyHolder, VaultRepository};
+use domain::error::StoreError;
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

@@ -5,7 +5,7 @@ use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
+use domain::user::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{
+use domain::user::identity::{
     ApiKey, ApiKeyRepository, ApiKeyWithRole, DELETED_USER_ENTITY, KeyHash, Role,
     USER_NAME_REUSE_GRACE, User,
 };

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
-use domain::identity::{DELETED_USER_ENTITY, PurgeCounts, Role, User, UserRepository};
 use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
+use domain::user::identity::{DELETED_USER_ENTITY, PurgeCounts, Role, User, UserRepository};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

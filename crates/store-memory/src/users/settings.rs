@@ -1,11 +1,11 @@
 //! `SettingsRepository`.
 
 use async_trait::async_trait;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::MemoryStore;
 

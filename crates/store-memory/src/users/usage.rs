@@ -5,8 +5,8 @@ use domain::error::StoreError;
 use domain::event::shorten_document;
 use domain::id::UserId;
 use domain::json::text_bytes;
-use domain::scope::Scope;
-use domain::usage::{ShortenedEvents, Usage, UsageRepository};
+use domain::user::scope::Scope;
+use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::MemoryStore;
 

@@ -22,7 +22,7 @@ use domain::event::AppendOutcome;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use uuid::Uuid;
 
 use self::rows::{AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow};

@@ -3,15 +3,15 @@
 use async_trait::async_trait;
 use diesel::dsl::{exists, max, not, select};
 use diesel::prelude::*;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
-use domain::id::{ConversationId, HostId, SandboxId};
-use domain::idempotency::IdempotencyCheck;
-use domain::pending::{
+use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
     PendingMessage, PendingMessageRepository,
 };
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::IdempotencyCheck;
+use domain::error::StoreError;
+use domain::id::{ConversationId, HostId, SandboxId};
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::StartStatus;
 use uuid::Uuid;

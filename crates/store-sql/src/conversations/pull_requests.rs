@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::add_pull_request_number;
 use domain::id::ConversationId;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;

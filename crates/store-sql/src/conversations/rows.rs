@@ -17,7 +17,7 @@ use domain::event::AppendOutcome;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::patch::Patch;
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;

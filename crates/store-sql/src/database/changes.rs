@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use domain::change::{ChangeFeed, StoreChange};
+use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;

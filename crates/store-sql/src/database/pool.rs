@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, UserId};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;

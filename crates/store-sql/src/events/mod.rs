@@ -17,7 +17,7 @@ use domain::event::{
 };
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 #[cfg(feature = "postgres")]
 use self::append_statement::AppendStatement;

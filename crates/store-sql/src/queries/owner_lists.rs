@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use domain::conversation::ConversationFilter;
 use domain::id::UserId;
 use domain::sandbox::DesiredState;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::conversations::rows::{self, ChildIdsSql, ConversationRow, JoinedRow};
 use crate::database::connection::{AnyConnection, on_backend};

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use diesel::dsl::{exists, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
+use domain::coordination::host::HostRepository;
 use domain::error::StoreError;
-use domain::host::HostRepository;
 use domain::id::HostId;
 
 use crate::database::connection::AnyConnection;

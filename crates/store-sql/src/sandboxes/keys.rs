@@ -3,9 +3,9 @@
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
-use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, NewSessionKey, Sandbox};
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 
 use super::rows::SandboxRow;
 use super::{load, save};

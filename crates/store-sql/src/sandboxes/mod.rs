@@ -12,18 +12,18 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotencyCheck, IdempotentResponse};
-use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
     SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
 };
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 
 use self::caps::check_caps;
 use self::retirement::{retirable, retire};

@@ -1,11 +1,11 @@
 //! Rows of sandboxes.
 
 use diesel::prelude::*;
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
+use domain::user::identity::KeyHash;
 
 use crate::error::TransactionError;
 use crate::schema::codec::replace_nul;

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::str::FromStr;
 
 use domain::error::StoreError;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

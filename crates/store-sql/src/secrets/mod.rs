@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use diesel::sql_types::Text;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{
+use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
     SecretSummary, SecretValue,
 };

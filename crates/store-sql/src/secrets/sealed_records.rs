@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::cipher::Sealed;
-use domain::error::StoreError;
-use domain::sealed::{
+use domain::encryption::cipher::Sealed;
+use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
+use domain::error::StoreError;
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
+use domain::encryption::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 use domain::error::StoreError;
-use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 
 use crate::database::connection::AnyConnection;
 use crate::database::pool::Workload;

@@ -1,9 +1,9 @@
 //! Inserts a start task, assigns its sandbox, and stores its idempotent response.
 
 use diesel::prelude::*;
-use domain::change::StoreChange;
+use domain::coordination::change::StoreChange;
+use domain::coordination::idempotency::IdempotencyCheck;
 use domain::error::{ReachedCap, StoreError};
-use domain::idempotency::IdempotencyCheck;
 use domain::sandbox::{DesiredState, SandboxCaps, SandboxStatus};
 use domain::start_task::{
     MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,

@@ -8,19 +8,19 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
+use domain::coordination::change::StoreChange;
 use domain::error::StoreError;
 use domain::id::{HostId, StartTaskId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps};
-use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, NewStartTask, PARENT_CONVERSATION_ENTITY,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskInsertOutcome,
     StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
+use domain::user::scope::Scope;
 use uuid::Uuid;
 
 use self::insertion::insert;

@@ -5,8 +5,8 @@ use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 

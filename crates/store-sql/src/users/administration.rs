@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::identity::{AdminChange, AdministrationRepository, PurgeCounts};
+use domain::user::identity::{AdminChange, AdministrationRepository, PurgeCounts};
 
 use crate::database::connection::AnyConnection;
 use crate::database::pool::Workload;

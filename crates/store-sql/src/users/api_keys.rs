@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
+use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;

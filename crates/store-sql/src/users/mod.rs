@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::identity::{
+use domain::user::identity::{
     DELETED_USER_ENTITY, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository,
 };
 

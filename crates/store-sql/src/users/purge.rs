@@ -2,11 +2,11 @@
 
 use diesel::dsl::{exists, not, select};
 use diesel::prelude::*;
-use domain::change::StoreChange;
 use domain::clock::Timestamp;
-use domain::identity::PurgeCounts;
+use domain::coordination::change::StoreChange;
 use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
+use domain::user::identity::PurgeCounts;
 
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::conversations::pending_messages::delete_orphans;

@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::cipher::Sealed;
 use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
 use crate::error::{TransactionError, stale};

@@ -6,8 +6,8 @@ use diesel::sql_types::{BigInt, Text};
 use domain::error::StoreError;
 use domain::event::shorten_document;
 use domain::id::UserId;
-use domain::scope::Scope;
-use domain::usage::{ShortenedEvents, Usage, UsageRepository};
+use domain::user::scope::Scope;
+use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};

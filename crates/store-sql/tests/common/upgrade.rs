@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use domain::cipher::Sealed;
+use domain::conversation::pending::{EnqueueOutcome, MessageTarget};
 use domain::conversation::{
     Conversation, ConversationFilter, ExecutionStatus, GitProvider, Metrics,
 };
+use domain::encryption::cipher::Sealed;
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
-use domain::identity::{AdminChange, ApiKey, Role};
-use domain::pending::{EnqueueOutcome, MessageTarget};
 use domain::sandbox::{DesiredState, SandboxFacts};
-use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::user::identity::{AdminChange, ApiKey, Role};
+use domain::user::scope::Scope;
 use port_conformance::suites::conversations::pending_messages::message;
 use port_conformance::{StorePorts, fixtures};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use domain::change::{ChangeFeed, StoreChange};
 use domain::conversation::ConversationReport;
+use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::event::AppendOutcome;
 use domain::sandbox::DesiredState;
 use domain::start_task::{ClaimLimit, StartStatus};

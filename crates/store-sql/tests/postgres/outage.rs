@@ -7,8 +7,8 @@ use diesel::prelude::*;
 use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::page::PageRequest;
-use domain::scope::Scope;
 use domain::start_task::ClaimLimit;
+use domain::user::scope::Scope;
 use futures::future::join_all;
 use port_conformance::{StorePorts, fixtures};
 use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
@@ -38,7 +38,7 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
     let name = format!("user-{n}");
     let (user, document) = (
         fixtures::user(&name),
-        domain::cipher::Sealed::from_text("x"),
+        domain::encryption::cipher::Sealed::from_text("x"),
     );
     let batch = [fixtures::event(&name, "A", fixtures::at(n))];
     let (report, at, host) = (
@@ -248,7 +248,7 @@ async fn calls_that_wait_in_one_pool_do_not_delay_others() {
     for n in 100..110 {
         let page = PageRequest::default();
         let user = fixtures::user(&format!("user-{n}"));
-        let document = domain::cipher::Sealed::from_text("x");
+        let document = domain::encryption::cipher::Sealed::from_text("x");
         ports
             .sandboxes
             .search(&Scope::System, &page)

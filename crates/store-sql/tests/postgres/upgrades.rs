@@ -3,7 +3,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::id::EventId;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use port_conformance::{StorePorts, fixtures};
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
-use domain::identity::KeyHash;
 use domain::sandbox::{
     BackendFact, BackendState, DesiredState, NewSessionKey, PrepareProgress, Sandbox,
     SandboxEndpoints, SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
 };
+use domain::user::identity::KeyHash;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use secrecy::ExposeSecret;

@@ -10,13 +10,13 @@ mod scripts;
 
 use std::time::Duration;
 
+use domain::agent::workspace::{ShellCommand, ShellOutcome};
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::error::{ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
-use domain::scope::Scope;
 use domain::start_task::StartTask;
-use domain::workspace::{ShellCommand, ShellOutcome};
+use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use domain::workspace::ShellOutcome;
+use domain::agent::workspace::ShellOutcome;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::plan::PlannedRepository;

@@ -1,7 +1,7 @@
 //! A user's usage on the wire. An addition: the reference has no quotas.
 
 use application::quotas::UsageReport;
-use domain::usage::{EventStorage, Quota};
+use domain::user::usage::{EventStorage, Quota};
 use serde::Serialize;
 use utoipa::ToSchema;
 

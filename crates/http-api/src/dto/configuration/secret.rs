@@ -5,7 +5,7 @@ use application::secrets::{
     NewSecret, SecretInfo, SecretUpdate, check_description, check_name, check_value,
 };
 use application::settings::MASK;
-use domain::secret::SecretSummary;
+use domain::user::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::Value;

@@ -3,8 +3,8 @@
 
 use application::pending::QueuedMessage;
 use domain::conversation::MessageInput;
+use domain::conversation::pending::MessageTarget;
 use domain::id::{ConversationId, StartTaskId};
-use domain::pending::MessageTarget;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

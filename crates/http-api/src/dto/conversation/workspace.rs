@@ -1,7 +1,7 @@
 //! The workspace of a sandbox on the wire, and switching the agent's model; see `docs/reference/wire/conversations.md`.
 
 use application::inspection::{EventHooks, Hook, HookMatcher};
-use domain::workspace::ProjectSkill;
+use domain::agent::workspace::ProjectSkill;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

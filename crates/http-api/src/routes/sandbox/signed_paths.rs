@@ -10,7 +10,7 @@ use actix_web::http::header::{
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::id::SandboxId;
 use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use gateway::{ForwardTarget, Gateway, Revocation};

@@ -5,8 +5,8 @@ use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{DesiredState, SandboxFacts};
-use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskInsertOutcome};
+use domain::user::scope::Scope;
 
 use crate::fixtures::{
     AMPLE_CAPS, at, conversation, conversation_id, endpoints, event, sandbox_id, scope, start,

@@ -1,14 +1,14 @@
 //! Conformance tests of `PendingMessageRepository`.
 
 use domain::conversation::MessageInput;
-use domain::id::HostId;
-use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
-use domain::pending::{
+use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
 };
+use domain::coordination::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
+use domain::id::HostId;
 use domain::sandbox::{DesiredState, SandboxFacts};
-use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
+use domain::user::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
 

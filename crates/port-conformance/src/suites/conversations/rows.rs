@@ -10,7 +10,7 @@ use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, SandboxFacts};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{

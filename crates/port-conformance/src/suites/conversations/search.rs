@@ -8,7 +8,7 @@ use domain::conversation::{
 use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, PageRequest};
 use domain::patch::Patch;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::fixtures::{
     after, at, conversation, conversation_id, foreign_tokens, page, read_all_pages, sandbox_id,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::conversation::ConversationReport;
 use domain::event::{AppendOutcome, Event, MAX_EVENT_BATCH_BYTES, SequencedEvent};
 use domain::id::ConversationId;
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use domain::error::StoreError;
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
 

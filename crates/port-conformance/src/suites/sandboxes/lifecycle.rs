@@ -1,12 +1,12 @@
 //! Conformance tests of `SandboxRepository`: caps, intents and facts.
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
-use domain::identity::KeyHash;
 use domain::sandbox::{
     DesiredState, NewSessionKey, Sandbox, SandboxCaps, SandboxFacts, SandboxStatus,
 };
+use domain::user::identity::KeyHash;
 use futures::future::join_all;
 use futures::join;
 

@@ -2,9 +2,9 @@
 
 use domain::error::StoreError;
 use domain::id::HostId;
-use domain::identity::KeyHash;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
-use domain::scope::Scope;
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
 
 use crate::fixtures::{
     AMPLE_CAPS, after, at, conversation, endpoints, foreign_tokens, host, page, read_all_pages,

@@ -6,7 +6,7 @@ use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
 use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
-use domain::scope::Scope;
+use domain::user::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{

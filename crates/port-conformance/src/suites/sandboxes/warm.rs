@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId};
-use domain::identity::KeyHash;
 use domain::sandbox::{MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmSandbox, WarmState};
+use domain::user::identity::KeyHash;
 use futures::future::join_all;
 
 use crate::StorePorts;

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::page::{PageLimit, PageRequest, PageToken};
-use domain::secret::{
+use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary,
 };
 use futures::future::join_all;

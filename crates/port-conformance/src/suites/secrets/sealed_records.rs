@@ -1,10 +1,10 @@
 //! Conformance tests of `SealedRecordRepository`, on which the rotation of the master key relies.
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
+use domain::encryption::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
 use domain::id::SecretId;
-use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
-use domain::secret::{CustomSecret, SecretValue};
-use domain::settings::StoredSettings;
+use domain::user::secret::{CustomSecret, SecretValue};
+use domain::user::settings::StoredSettings;
 
 use crate::StorePorts;
 use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid, warm};

@@ -1,8 +1,8 @@
 //! Conformance tests of `SettingsRepository`.
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
-use domain::settings::{Revision, StoredSettings};
+use domain::user::settings::{Revision, StoredSettings};
 use futures::future::join_all;
 
 use crate::fixtures::{at, user};

@@ -1,8 +1,8 @@
 //! Conformance tests of `VaultRepository`.
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
+use domain::encryption::vault::KeyHolder;
 use domain::error::StoreError;
-use domain::vault::KeyHolder;
 use futures::future::join_all;
 
 use crate::fixtures::at;

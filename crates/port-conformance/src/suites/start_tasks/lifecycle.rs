@@ -6,8 +6,8 @@ use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::DesiredState;
-use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, StartTaskUpdate};
+use domain::user::scope::Scope;
 use futures::future::join_all;
 
 use crate::fixtures::{

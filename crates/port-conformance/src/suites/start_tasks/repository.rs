@@ -9,11 +9,11 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxCaps};
-use domain::scope::Scope;
 use domain::start_task::{
     AgentType, ClaimLimit, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus,
     StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
 };
+use domain::user::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
 

@@ -76,7 +76,7 @@ fn changed(round: i64) -> SandboxFacts {
 }
 
 async fn pause(ports: &StorePorts, id: &SandboxId, round: i64) {
-    let system = domain::scope::Scope::System;
+    let system = domain::user::scope::Scope::System;
     let paused = ports
         .sandboxes
         .set_desired(&system, id, DesiredState::Paused, &AMPLE_CAPS, at(round))

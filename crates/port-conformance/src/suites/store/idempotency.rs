@@ -1,9 +1,9 @@
 //! Conformance tests of `IdempotencyRepository`, and of the repositories that write its rows.
 
-use domain::error::{ReachedCap, StoreError};
-use domain::idempotency::{
+use domain::coordination::idempotency::{
     IdempotencyCheck, IdempotentRequest, IdempotentResponse, MAX_RESPONSES_PER_USER,
 };
+use domain::error::{ReachedCap, StoreError};
 use domain::sandbox::SandboxCaps;
 use domain::start_task::{NewStartTask, StartTaskInsertOutcome};
 use futures::future::join_all;

@@ -2,8 +2,8 @@
 
 use domain::id::{ConversationId, HostId};
 use domain::sandbox::DesiredState;
-use domain::scope::Scope;
 use domain::start_task::{NewStartTask, StartStatus};
+use domain::user::scope::Scope;
 
 use crate::StorePorts;
 use crate::fixtures::{

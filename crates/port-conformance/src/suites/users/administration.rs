@@ -1,9 +1,9 @@
 //! Conformance tests of `AdministrationRepository`.
 
 use domain::audit::{AuditEntry, AuditFilter};
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
-use domain::identity::{
+use domain::user::identity::{
     ADMINISTRATOR_ENTITY, AdminChange, ApiKey, ApiKeyWithRole, CALLER_ENTITY, DELETED_USER_ENTITY,
     PurgeCounts, Role,
 };

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, ApiKeyWithRole, KeyHash, Role};
+use domain::user::identity::{ApiKey, ApiKeyWithRole, KeyHash, Role};
 
 use crate::fixtures::{at, user, uuid};
 use crate::{StorePorts, assert_is};

@@ -1,19 +1,19 @@
 //! Conformance tests of `UserRepository::purge`: it deletes everything of one user and nothing of others.
 
-use domain::cipher::Sealed;
+use domain::conversation::pending::{EnqueueOutcome, MessageTarget, PendingMessage};
 use domain::conversation::{
     Conversation, ConversationFilter, ConversationReport, ConversationView,
 };
+use domain::coordination::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
+use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
-use domain::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
-use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
-use domain::pending::{EnqueueOutcome, MessageTarget, PendingMessage};
 use domain::sandbox::DesiredState;
-use domain::scope::Scope;
-use domain::secret::SecretChange;
 use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::user::identity::{DELETED_USER_ENTITY, PurgeCounts};
+use domain::user::scope::Scope;
+use domain::user::secret::SecretChange;
 
 use super::repository::key;
 use crate::fixtures::{

@@ -1,10 +1,10 @@
 //! Conformance tests of `UserRepository::purge` with concurrent requests of the same user.
 
-use domain::cipher::Sealed;
+use domain::encryption::cipher::Sealed;
 use domain::sandbox::DesiredState;
-use domain::scope::Scope;
-use domain::secret::SecretChange;
 use domain::start_task::{StartTaskFilter, StartTaskOrder};
+use domain::user::scope::Scope;
+use domain::user::secret::SecretChange;
 use futures::future::{join, join_all};
 
 use super::repository::key;

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{
+use domain::user::identity::{
     ApiKey, DELETED_USER_ENTITY, KeyHash, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User,
 };
 

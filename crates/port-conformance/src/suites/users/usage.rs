@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use domain::conversation::pending::{EnqueueOutcome, MessageTarget};
 use domain::conversation::{ConversationFilter, ConversationReport, ConversationView};
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder, shorten_document};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
-use domain::pending::{EnqueueOutcome, MessageTarget};
-use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
-use domain::usage::{ShortenedEvents, Usage};
+use domain::user::scope::Scope;
+use domain::user::usage::{ShortenedEvents, Usage};
 use futures::future::join_all;
 use serde_json::json;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use domain::clock::{Clock, Timestamp};
+use domain::encryption::vault::VaultRepository as _;
 use domain::id::UserId;
-use domain::identity::ApiKeyRepository as _;
-use domain::vault::VaultRepository as _;
+use domain::user::identity::ApiKeyRepository as _;
 use keyring::Keyring;
 use secrecy::ExposeSecret as _;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use application::settings::{SettingsService, llm_endpoint};
 use domain::clock::Clock;
 use domain::id::UserId;
-use domain::settings::SettingsRepository;
+use domain::user::settings::SettingsRepository;
 use futures::future::join_all;
 use keyring::Keyring;
 use url::{Host, Url};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use application::settings::SaveProfile;
+use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
 use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, UserId};
-use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTask};
-use domain::workspace::{ProjectSkill, SandboxWorkspace};
+use domain::user::scope::Scope;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;

@@ -1,6 +1,7 @@
 //! The agent server inside a sandbox, as the application uses it.
 
 pub mod document;
+pub mod workspace;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -181,7 +182,7 @@ pub struct LaunchRequest {
     pub acp: Option<AcpAgent>,
     /// Plugins.
     pub plugins: Vec<Plugin>,
-    /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::workspace::SandboxWorkspace::hooks) returns
+    /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::agent::workspace::SandboxWorkspace::hooks) returns
     /// them.
     pub hooks: Option<Value>,
     /// Names of skills to leave out.

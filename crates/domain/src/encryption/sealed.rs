@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 
-use crate::cipher::Sealed;
+use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::{SandboxId, SecretId, StartTaskId, UserId};
 use crate::sandbox::Sandbox;
-use crate::secret::SecretValue;
-use crate::settings::StoredSettings;
 use crate::start_task::StartTask;
+use crate::user::secret::SecretValue;
+use crate::user::settings::StoredSettings;
 
 /// The location of a sealed value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ pub struct ResealedRecord {
     pub after: Sealed,
 }
 
-/// All sealed values of a store except those of the [vault](crate::vault).
+/// All sealed values of a store except those of the [vault](crate::encryption::vault).
 #[async_trait]
 pub trait SealedRecordRepository: Send + Sync + 'static {
     /// At most `limit` values of this kind after `after` (a location of the same kind, which may be gone), ordered by

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
+use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::UserId;
 
@@ -36,7 +36,7 @@ pub trait SettingsRepository: Send + Sync + 'static {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError>;
     /// Saves if the stored revision is `expected` (`None`: nothing is stored), else returns `Stale`. Returns the new
     /// revision. `NotFound` if the user was deleted
-    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
+    /// ([`UserRepository::purge`](crate::user::identity::UserRepository::purge)).
     async fn save(
         &self,
         owner: &UserId,

@@ -7,7 +7,7 @@ use application::secrets::{NewSecret, TokenUse};
 use application::settings::ProviderToken;
 use domain::conversation::GitProvider;
 use domain::id::{SandboxId, UserId};
-use domain::secret::MAX_SECRETS_PER_USER;
+use domain::user::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 

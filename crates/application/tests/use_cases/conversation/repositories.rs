@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
+use domain::agent::workspace::ProjectSkill;
 use domain::conversation::GitProvider;
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
-use domain::workspace::ProjectSkill;
 use serde_json::json;
 use store_memory::FakeWorkspace;
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use application::{Policy, Retention};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::conversation::ConversationRepository;
+use domain::coordination::lease::LeaseRepository;
 use domain::id::ApiKeyId;
-use domain::identity::{
+use domain::start_task::StartTask;
+use domain::user::identity::{
     ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository as _,
 };
-use domain::lease::LeaseRepository;
-use domain::scope::Scope;
-use domain::start_task::StartTask;
+use domain::user::scope::Scope;
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, alice, input, until};

@@ -5,7 +5,7 @@ use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, BOB, TestResponse, World};
-use crate::tenancy::{NOBODYS, anonymous, request_at, spent_key};
+use crate::user::tenancy::{NOBODYS, anonymous, request_at, spent_key};
 
 /// The callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

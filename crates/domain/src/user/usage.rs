@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::error::StoreError;
 use crate::id::UserId;
-use crate::scope::Scope;
+use crate::user::scope::Scope;
 
 /// What the store holds of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,8 +8,8 @@
 
 use async_trait::async_trait;
 
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
+use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 
 /// Associated data of the installation secret.

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
+use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId, UserId};
-use crate::idempotency::{IdempotencyCheck, IdempotentResponse};
 
 /// Maximum number of pending messages of one conversation.
 pub const MAX_PENDING_MESSAGES: usize = 10;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use domain::agent::LaunchSecret;
-use domain::cipher::Sealed;
 use domain::conversation::GitProvider;
+use domain::encryption::cipher::Sealed;
 use domain::id::{HostId, SandboxId, SecretId};
 use domain::sandbox::{DesiredState, MAX_SHARED_CONVERSATIONS, SandboxRepository};
-use domain::secret::{CustomSecret, SecretRepository, SecretValue};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
+use domain::user::secret::{CustomSecret, SecretRepository, SecretValue};
 use futures::future::join_all;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The workspace of sandboxes (files, git, skills, hooks), and switching the agent's model.
 
 use domain::agent::AgentEndpoint;
-use domain::workspace::{ProjectSkill, SandboxWorkspace};
+use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;
 

@@ -3,8 +3,8 @@
 use application::AppError;
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
-use domain::cipher::Cipher as _;
 use domain::conversation::GitProvider;
+use domain::encryption::cipher::Cipher as _;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartStatus};

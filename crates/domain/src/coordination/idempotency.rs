@@ -21,7 +21,7 @@ pub struct IdempotentRequest {
     pub owner: UserId,
     /// The key, 1 to 255 visible ASCII characters.
     pub key: String,
-    /// Keyed hash of operation and input ([`Fingerprints`](crate::vault::Fingerprints)). The input may contain secrets,
+    /// Keyed hash of operation and input ([`Fingerprints`](crate::encryption::vault::Fingerprints)). The input may contain secrets,
     /// which a plain hash would let a reader of the database guess.
     pub fingerprint: String,
     /// Responses from before are ignored: a request with their key is new.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use domain::agent::LaunchSecret;
 use domain::id::SandboxId;
-use domain::identity::KeyHash;
 use domain::sandbox::{Sandbox, SandboxCaps, SandboxRepository, SandboxStatus};
+use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::FakeBehavior;
 

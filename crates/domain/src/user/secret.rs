@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use crate::cipher::Sealed;
 use crate::clock::Timestamp;
+use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::{SecretId, UserId};
 use crate::page::{Page, PageRequest};
@@ -100,7 +100,7 @@ pub trait SecretRepository: Send + Sync + 'static {
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
     /// Stores a new secret. `Conflict` if its name is taken, `Full` of [`SECRETS_ENTITY`] if the owner has
     /// [`MAX_SECRETS_PER_USER`], `NotFound` if the owner was deleted
-    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
+    /// ([`UserRepository::purge`](crate::user::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
     /// Stores a new secret as [`SecretRepository::insert`] does, or applies `change` if the name is taken. Returns
     /// whether the secret is new.

@@ -1,6 +1,6 @@
 //! Usage and quotas, and the errors of exhausted quotas.
 
-use domain::usage::{Quota, QuotaLimits};
+use domain::user::usage::{Quota, QuotaLimits};
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, BOB, ROOT, World};

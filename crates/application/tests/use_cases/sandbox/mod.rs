@@ -1,0 +1,10 @@
+//! Sandboxes and their upkeep.
+
+mod housekeeping;
+mod inspection;
+mod logs;
+mod reconcile;
+mod sandbox_grouping;
+mod sandboxes;
+mod session_keys;
+mod warm;

@@ -1,0 +1,6 @@
+//! Coordination of the processes that share a store.
+
+pub mod change;
+pub mod host;
+pub mod idempotency;
+pub mod lease;

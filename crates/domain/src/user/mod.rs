@@ -1,0 +1,7 @@
+//! Users: who they are, what they may do, and what is stored of them.
+
+pub mod identity;
+pub mod scope;
+pub mod secret;
+pub mod settings;
+pub mod usage;

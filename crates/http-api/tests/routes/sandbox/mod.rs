@@ -1,0 +1,7 @@
+//! Sandboxes, and what agent servers call and serve.
+
+mod callback_tokens;
+mod catalogue;
+mod forwarding;
+mod sandboxes;
+mod workspace;

@@ -1,0 +1,10 @@
+//! Users, their settings, secrets and administration.
+
+mod access_matrix;
+mod administration;
+mod audit;
+mod legacy;
+mod organizations;
+mod secrets;
+mod tenancy;
+mod usage;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix_web::http::StatusCode;
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, SandboxId, UserId};
+use domain::id::{ApiKeyId, ConversationId, SandboxId, UserId};
 use domain::metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -36,6 +36,10 @@ pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
 /// The rate of a user, as a multiple of the rate of one key.
 const USER_RATE_FACTOR: u64 = 4;
 
+/// Sockets without a key that one address may open to a conversation in a second. Each costs a query and a connection to the
+/// agent server. Their clients send the key in the first frame, and open one socket at a time.
+const KEYLESS_SOCKETS_PER_SECOND: u64 = 50;
+
 /// What requests are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RateKey {
@@ -49,6 +53,8 @@ enum RateKey {
     RefusedUser(UserId),
     /// Refusals of this sandbox's look-ups.
     RefusedSandbox(SandboxId),
+    /// Sockets without a key from this address to one conversation.
+    Keyless(IpAddr, ConversationId),
     /// Wrong keys of one address. Reports are counted separately, so that attackers who guess user keys block no reports.
     Wrong(IpAddr, KeyPurpose),
 }
@@ -163,6 +169,25 @@ impl RateLimiter {
             return None;
         }
         self.refusals.hold()
+    }
+
+    /// Counts a socket without a key.
+    ///
+    /// # Errors
+    /// Too many from this address to this conversation. The refusal is held, unless too many are.
+    pub(crate) fn count_keyless_socket(
+        &self,
+        address: IpAddr,
+        conversation: ConversationId,
+        now: Timestamp,
+    ) -> Result<(), Option<HeldRefusal<'_>>> {
+        let sender = RateKey::Keyless(address, conversation);
+        let drawn = [(sender, KEYLESS_SOCKETS_PER_SECOND)];
+        if self.buckets.try_take(drawn, now).is_admitted {
+            return Ok(());
+        }
+        self.rate_refusals.add(1);
+        Err(self.refusals.hold())
     }
 
     /// Changes the requests per second; 0 means no limit.
@@ -315,6 +340,27 @@ mod tests {
         assert_eq!(held("ada", 1_500), 35);
         let sandbox = SandboxId::parse("ada").unwrap();
         assert!(limit.hold_refusal_of_sandbox(&sandbox, at(0)).is_none());
+    }
+
+    #[test]
+    fn sockets_without_a_key_are_limited_per_address_and_conversation() {
+        let limit = RateLimiter::new(10, 0);
+        let admitted = |address: &str, conversation: u128, millis| {
+            let (address, conversation) = (
+                address.parse().unwrap(),
+                uuid::Uuid::from_u128(conversation),
+            );
+            let asked = (0..60).map(|_| {
+                limit
+                    .count_keyless_socket(address, ConversationId::new(conversation), at(millis))
+                    .is_ok()
+            });
+            asked.filter(|is_admitted| *is_admitted).count()
+        };
+        assert_eq!(admitted("192.0.2.1", 1, 0), 50);
+        assert_eq!(admitted("192.0.2.1", 2, 0), 50);
+        assert_eq!(admitted("192.0.2.2", 1, 0), 50);
+        assert_eq!(admitted("192.0.2.1", 1, 100), 5);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::conversation::wire_enum;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, SandboxId, UserId};
 use crate::page::{Page, PageRequest};
@@ -63,30 +64,19 @@ impl FromStr for AuditActor {
     }
 }
 
-/// The outcome of an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuditOutcome {
-    /// Done.
-    Ok,
-    /// Not allowed, not found or invalid: nothing was done.
-    Refused,
-    /// The service failed: something may have been done.
-    Failed,
+wire_enum! {
+    /// The outcome of an action.
+    AuditOutcome {
+        /// Done.
+        Ok = "ok",
+        /// Not allowed, not found or invalid: nothing was done.
+        Refused = "refused",
+        /// The service failed: something may have been done.
+        Failed = "failed",
+    }
 }
 
 impl AuditOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Refused, Self::Failed];
-
-    /// The spelling on the wire and in the store.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-
     /// The outcome that an HTTP status means.
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -94,20 +84,6 @@ impl AuditOutcome {
             400..500 => Self::Refused,
             _ => Self::Failed,
         }
-    }
-}
-
-/// The text is not an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid outcome: expected `ok`, `refused` or `failed`")]
-pub struct InvalidOutcome;
-
-impl FromStr for AuditOutcome {
-    type Err = InvalidOutcome;
-
-    fn from_str(text: &str) -> Result<Self, InvalidOutcome> {
-        let known = Self::ALL.into_iter().find(|it| it.as_str() == text);
-        known.ok_or(InvalidOutcome)
     }
 }
 

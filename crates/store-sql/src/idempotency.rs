@@ -12,10 +12,17 @@ use domain::error::StoreError;
 use crate::database::connection::AnyConnection;
 use crate::database::pool::Workload;
 use crate::error::TransactionError;
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
+
+const OLD_RESPONSES: OutdatedRows = OutdatedRows {
+    table: "idempotency_keys",
+    key: "owner, key",
+    time: "given_at",
+};
 
 /// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.
@@ -101,20 +108,9 @@ impl IdempotencyRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .write(Workload::Background, move |conn| {
-                let old: Vec<(String, String)> = table
-                    .filter(keys::given_at.lt(TimestampCol(before)))
-                    .select((keys::owner, keys::key))
-                    .order(keys::given_at)
-                    .limit(limit)
-                    .load(conn)?;
-                let mut count = 0;
-                for (owner, key) in &old {
-                    count += diesel::delete(table.find((owner, key))).execute(conn)?;
-                }
-                Ok(count as u64)
+                OLD_RESPONSES.delete(conn, before, limit)
             })
             .await
     }

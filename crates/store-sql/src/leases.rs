@@ -8,9 +8,16 @@ use domain::error::StoreError;
 
 use crate::database::pool::Workload;
 use crate::error::TransactionError;
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
 use crate::store::SqlStore;
+
+const ENDED_LEASES: OutdatedRows = OutdatedRows {
+    table: "leases",
+    key: "name",
+    time: "ends_at",
+};
 
 #[async_trait]
 impl LeaseRepository for SqlStore {
@@ -63,19 +70,9 @@ impl LeaseRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .write(Workload::Background, move |conn| {
-                let ended: Vec<String> = leases::table
-                    .filter(leases::ends_at.lt(TimestampCol(before)))
-                    .order(leases::ends_at.asc())
-                    .limit(limit)
-                    .select(leases::name)
-                    .load(conn)?;
-                for name in &ended {
-                    diesel::delete(leases::table.find(name)).execute(conn)?;
-                }
-                Ok(ended.len() as u64)
+                ENDED_LEASES.delete(conn, before, limit)
             })
             .await
     }

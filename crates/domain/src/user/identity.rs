@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
+use crate::conversation::wire_enum;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, InvalidId, UserId};
 
@@ -113,41 +114,14 @@ pub const MAX_KEYS_PER_USER: usize = 100;
 pub const BOOTSTRAP_KEY_ID: ApiKeyId =
     ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
-/// What a user may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Role {
-    /// Full access to the user's own objects.
-    #[default]
-    User,
-    /// The rights of a user, and the administration of users, keys and the audit log. Other users' objects stay
-    /// invisible.
-    Admin,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 2] = [Self::User, Self::Admin];
-
-    /// The spelling on the wire, in the store and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-/// The text is not a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid role: expected `user` or `admin`")]
-pub struct InvalidRole;
-
-impl FromStr for Role {
-    type Err = InvalidRole;
-
-    fn from_str(text: &str) -> Result<Self, InvalidRole> {
-        let known = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        known.ok_or(InvalidRole)
+wire_enum! {
+    /// What a user may do.
+    Role {
+        /// Full access to the user's own objects.
+        User = "user",
+        /// The rights of a user, and the administration of users, keys and the audit log. Other users' objects stay
+        /// invisible.
+        Admin = "admin",
     }
 }
 

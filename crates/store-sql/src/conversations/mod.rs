@@ -25,16 +25,15 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
-use self::rows::{AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow};
+use self::rows::{AddedEvents, ChangedColumns, ConversationRow, JoinedRow, child_ids};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::queries::owner_lists;
+use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::page_token::{self, Cursor};
 use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter, replace_nul};
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
 use crate::users::purge;
@@ -125,11 +124,11 @@ fn view(
         .select((
             ConversationRow::as_select(),
             Option::<SandboxRow>::as_select(),
-            ChildIdsSql::on(conn),
+            child_ids(conn),
         ))
         .first(conn)
         .optional()
-        .map_err(rows::corrupt_if_undecodable())?;
+        .reading(rows::ENTITY)?;
     row.map(rows::view).transpose()
 }
 
@@ -227,12 +226,12 @@ impl ConversationRepository for SqlStore {
                     }
                     let loaded: Vec<JoinedRow> = query
                         .select((
-                            ConversationRow::as_select(),
-                            Option::<SandboxRow>::as_select(),
-                            ChildIdsSql::on(conn),
-                        ))
+            ConversationRow::as_select(),
+            Option::<SandboxRow>::as_select(),
+            child_ids(conn),
+        ))
                         .load(conn)
-                        .map_err(rows::corrupt_if_undecodable())?;
+                        .reading(rows::ENTITY)?;
                     for row in loaded {
                         let view = rows::view(row)?;
                         found.insert(view.conversation.id, view);
@@ -255,10 +254,6 @@ impl ConversationRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         let job = move |conn: &mut AnyConnection| {
-            if let (Some(user), None) = (owner_lists::owner_of(&scope, &filter), &after) {
-                let limit = page_token::rows_to_load(&page);
-                return build_page(&page, owner_lists::first_conversations(conn, user, limit)?);
-            }
             let mut query = matching!(joined!(), &scope, &filter);
             if let Some(Cursor { key, tie }) = after {
                 // The second condition implies the first one, which lets the database seek in the index.
@@ -274,12 +269,12 @@ impl ConversationRepository for SqlStore {
                 .order((conversations::created_at.desc(), conversations::id.desc()))
                 .limit(page_token::rows_to_load(&page))
                 .select((
-                    ConversationRow::as_select(),
-                    Option::<SandboxRow>::as_select(),
-                    ChildIdsSql::on(conn),
-                ))
+            ConversationRow::as_select(),
+            Option::<SandboxRow>::as_select(),
+            child_ids(conn),
+        ))
                 .load(conn)
-                .map_err(rows::corrupt_if_undecodable())?;
+                .reading(rows::ENTITY)?;
             build_page(&page, loaded)
         };
         if is_scan {
@@ -402,7 +397,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
             .read(Workload::Background, move |conn| {
-                let rows: Vec<(UuidCol, String)> = deleted_conversations::table
+                let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
                     )
@@ -415,16 +410,13 @@ impl ConversationRepository for SqlStore {
                     ))
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select((deleted_conversations::id, deleted_conversations::sandbox_id))
-                    .load(conn)?;
-                let decode = EntityDecoder("deleted conversation");
-                rows.into_iter()
-                    .map(|(id, sandbox)| {
-                        Ok(PendingAgentDeletion {
-                            id: id.into(),
-                            sandbox_id: decode.parse("sandbox_id", &sandbox)?,
-                        })
-                    })
-                    .collect()
+                    .load(conn)
+                    .reading("deleted conversation")?;
+                let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
+                    id: id.into(),
+                    sandbox_id: sandbox.0,
+                });
+                Ok(pending.collect())
             })
             .await
     }

@@ -23,10 +23,10 @@ use domain::user::scope::Scope;
 use self::append_statement::AppendStatement;
 use crate::conversations::rows::{self, AddedEvents};
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, replace_nul, to_json};
-use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, replace_nul, to_json};
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -34,6 +34,9 @@ diesel::define_sql_function! {
     /// Bytes of a text, computed without reading it (`SQLite` since 3.43). Both databases return 32 bits.
     fn octet_length(text: Text) -> Integer;
 }
+
+/// Entity name in errors.
+const ENTITY: &str = "event";
 
 /// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
@@ -43,7 +46,7 @@ const ROWS_PER_INSERT: usize = 2_000;
 struct EventRow {
     conversation_id: UuidCol,
     seq: i64,
-    event_id: String,
+    event_id: TextCol<EventId>,
     kind: String,
     happened_at: TimestampCol,
     body: String,
@@ -53,12 +56,16 @@ impl TryFrom<EventRow> for Event {
     type Error = StoreError;
 
     fn try_from(row: EventRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("event");
+        let body = serde_json::from_str(&row.body);
         Ok(Self {
-            id: decode.parse("event_id", &row.event_id)?,
+            id: row.event_id.0,
             kind: row.kind,
             timestamp: row.happened_at.0,
-            body: decode.json("body", &RawJsonCol(row.body))?,
+            // Stored documents hold no plain secrets, which serde's message might quote.
+            body: body.map_err(|cause| StoreError::Corrupt {
+                entity: ENTITY,
+                what: format!("body: {cause}"),
+            })?,
         })
     }
 }
@@ -108,7 +115,7 @@ fn store_new(
         new.push(EventRow {
             conversation_id: conversation,
             seq,
-            event_id: event.id.to_string(),
+            event_id: TextCol(event.id.clone()),
             kind: replace_nul(event.kind.as_str()),
             happened_at: TimestampCol(event.timestamp),
             body: to_json(&event.body)?.0,
@@ -243,7 +250,8 @@ fn list_after(
     let rows: Vec<EventRow> = later()
         .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
         .select(EventRow::as_select())
-        .load(conn)?;
+        .load(conn)
+        .reading(ENTITY)?;
     let events = rows.into_iter().map(|row| {
         Ok(SequencedEvent {
             seq: u64::try_from(row.seq).unwrap_or_default(),
@@ -311,7 +319,8 @@ impl EventStore for SqlStore {
                             .filter(events::conversation_id.eq(UuidCol::from(conversation)))
                             .filter(events::event_id.eq_any(texts))
                             .select(EventRow::as_select())
-                            .load(conn)?;
+                            .load(conn)
+                            .reading(ENTITY)?;
                         for row in loaded {
                             let event = Event::try_from(row)?;
                             found.insert(event.id.clone(), event);
@@ -366,7 +375,8 @@ impl EventStore for SqlStore {
                 let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
                     .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
                     .select(EventRow::as_select())
-                    .load(conn)?;
+                    .load(conn)
+                    .reading(ENTITY)?;
                 let items = rows.into_iter().map(Event::try_from);
                 Ok(Page {
                     items: items.collect::<Result<_, _>>()?,

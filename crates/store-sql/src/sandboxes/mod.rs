@@ -31,12 +31,11 @@ use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
 use crate::idempotency;
-use crate::queries::owner_lists;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
-use crate::schema::column_types::TimestampCol;
+use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
@@ -65,7 +64,7 @@ fn load(
         .select(SandboxRow::as_select())
         .first(conn)
         .optional()?;
-    Ok(row.map(Sandbox::try_from).transpose()?)
+    Ok(row.map(Sandbox::from))
 }
 
 /// Loads a sandbox whose deletion is not requested.
@@ -85,8 +84,7 @@ fn load_page(
     limit: i64,
 ) -> Result<Vec<ViewRow>, TransactionError> {
     let mut query = visible(scope);
-    if let Some(Cursor { key, tie }) = after {
-        let key = *key;
+    if let Some(&Cursor { key, ref tie }) = after {
         query = query.filter(
             sandboxes::created_at.le(key).and(
                 sandboxes::created_at
@@ -129,20 +127,19 @@ pub(crate) fn mark_deleted(
     let undeleted = sandboxes::table
         .filter(sandboxes::id.eq_any(ids))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
-    let affected: Vec<(String, String)> = undeleted
+    let affected: Vec<(TextCol<SandboxId>, TextCol<HostId>)> = undeleted
         .clone()
         .select((sandboxes::id, sandboxes::host))
-        .load(conn)?;
+        .load(conn)
+        .reading("sandbox")?;
     diesel::update(undeleted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
             sandboxes::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
-    for (id, host) in affected {
-        if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
-            announce(conn, &StoreChange::Sandbox { id, host })?;
-        }
+    for (TextCol(id), TextCol(host)) in affected {
+        announce(conn, &StoreChange::Sandbox { id, host })?;
     }
     Ok(())
 }
@@ -230,7 +227,7 @@ impl SandboxRepository for SqlStore {
                         .select(SandboxRow::as_select())
                         .load(conn)?;
                     for row in rows {
-                        let sandbox = Sandbox::try_from(row)?;
+                        let sandbox = Sandbox::from(row);
                         found.insert(sandbox.id.clone(), sandbox);
                     }
                 }
@@ -251,10 +248,7 @@ impl SandboxRepository for SqlStore {
         calls
             .query(move |conn| {
                 let limit = page_token::rows_to_load(&page);
-                let rows = match (scope.user(), &after) {
-                    (Some(user), None) => owner_lists::first_sandboxes(conn, user.as_str(), limit)?,
-                    (_, after) => load_page(conn, &scope, after.as_ref(), limit)?,
-                };
+                let rows = load_page(conn, &scope, after.as_ref(), limit)?;
                 let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
                     key: row.created_at,
                     tie: row.id.0.clone(),
@@ -396,7 +390,7 @@ impl SandboxRepository for SqlStore {
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select(SandboxRow::as_select())
                     .load(conn)?;
-                sandboxes_of(rows)
+                Ok(sandboxes_of(rows))
             })
             .await
     }
@@ -416,7 +410,7 @@ impl SandboxRepository for SqlStore {
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select(SandboxRow::as_select())
                     .load(conn)?;
-                sandboxes_of(rows)
+                Ok(sandboxes_of(rows))
             })
             .await
     }

@@ -9,86 +9,83 @@ use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
-    MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
+    ExposedUrl, MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
 };
+use domain::user::identity::KeyHash;
+use url::Url;
 
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
-use crate::schema::column_types::{Instant, RawJsonCol, TimestampCol};
+use crate::error::{QueryResultExt, TransactionError};
+use crate::schema::codec::replace_nul;
+use crate::schema::column_types::{Instant, JsonCol, TextCol, TimestampCol};
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::store::SqlStore;
+
+/// Entity name in errors.
+const ENTITY: &str = "warm sandbox";
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, QueryableByName, Selectable, Insertable)]
 #[diesel(table_name = warm_sandboxes)]
 struct WarmRow {
-    id: String,
-    spec_id: String,
-    host: String,
+    id: TextCol<SandboxId>,
+    spec_id: TextCol<SpecId>,
+    host: TextCol<HostId>,
     recipe: String,
-    state: String,
-    key_hash: String,
+    state: TextCol<WarmState>,
+    key_hash: TextCol<KeyHash>,
     session_key: String,
     secret_key: String,
-    agent_url: Option<String>,
-    exposed_urls: RawJsonCol,
+    agent_url: Option<TextCol<Url>>,
+    exposed_urls: JsonCol<Vec<ExposedUrl>>,
     workspace: Option<String>,
     created_at: TimestampCol,
     updated_at: TimestampCol,
 }
 
-impl TryFrom<&WarmSandbox> for WarmRow {
-    type Error = StoreError;
-
-    fn try_from(warm: &WarmSandbox) -> Result<Self, StoreError> {
+impl From<&WarmSandbox> for WarmRow {
+    fn from(warm: &WarmSandbox) -> Self {
         let endpoints = warm.endpoints.as_ref();
-        let urls = endpoints.map_or(&[][..], |endpoints| &endpoints.exposed_urls);
-        Ok(Self {
-            id: warm.id.to_string(),
-            spec_id: warm.spec_id.to_string(),
-            host: warm.host.to_string(),
+        let urls = endpoints.map(|endpoints| endpoints.exposed_urls.clone());
+        Self {
+            id: TextCol(warm.id.clone()),
+            spec_id: TextCol(warm.spec_id.clone()),
+            host: TextCol(warm.host.clone()),
             recipe: warm.recipe.clone(),
-            state: warm.state.to_string(),
-            key_hash: warm.key_hash.to_string(),
+            state: TextCol(warm.state),
+            key_hash: TextCol(warm.key_hash),
             session_key: warm.session_key.as_text().to_owned(),
             secret_key: warm.secret_key.as_text().to_owned(),
-            agent_url: endpoints.map(|endpoints| endpoints.agent_url.to_string()),
-            exposed_urls: to_json(&urls)?,
+            agent_url: endpoints.map(|endpoints| TextCol(endpoints.agent_url.clone())),
+            exposed_urls: JsonCol(urls.unwrap_or_default()),
             workspace: endpoints.map(|endpoints| replace_nul(endpoints.workspace.as_str())),
             created_at: TimestampCol(warm.created_at),
             updated_at: TimestampCol(warm.updated_at),
-        })
+        }
     }
 }
 
-impl TryFrom<WarmRow> for WarmSandbox {
-    type Error = StoreError;
-
-    fn try_from(row: WarmRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("warm sandbox");
-        let endpoints = match (&row.agent_url, row.workspace) {
-            (Some(url), Some(workspace)) => Some(SandboxEndpoints {
-                agent_url: decode.parse("agent_url", url)?,
-                exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
-                workspace,
-            }),
-            _ => None,
-        };
-        Ok(Self {
-            id: decode.parse("id", &row.id)?,
-            spec_id: decode.parse("spec_id", &row.spec_id)?,
-            host: decode.parse("host", &row.host)?,
+impl From<WarmRow> for WarmSandbox {
+    fn from(row: WarmRow) -> Self {
+        let endpoints = row.agent_url.zip(row.workspace);
+        Self {
+            id: row.id.0,
+            spec_id: row.spec_id.0,
+            host: row.host.0,
             recipe: row.recipe,
-            state: decode.parse("state", &row.state)?,
-            key_hash: decode.parse("key_hash", &row.key_hash)?,
+            state: row.state.0,
+            key_hash: row.key_hash.0,
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
-            endpoints,
+            endpoints: endpoints.map(|(url, workspace)| SandboxEndpoints {
+                agent_url: url.0,
+                exposed_urls: row.exposed_urls.0,
+                workspace,
+            }),
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
-        })
+        }
     }
 }
 
@@ -147,8 +144,9 @@ fn claim(
         .bind::<Text, _>(WarmState::Claimed.as_str())
         .bind::<Instant, _>(TimestampCol(at))
         .get_result(c)
-        .optional()?);
-    Ok(claimed.map(WarmSandbox::try_from).transpose()?)
+        .optional()
+        .reading(ENTITY)?);
+    Ok(claimed.map(WarmSandbox::from))
 }
 
 #[async_trait]
@@ -161,9 +159,9 @@ impl WarmRepository for SqlStore {
                     return Ok(false);
                 }
                 diesel::insert_into(warm_sandboxes::table)
-                    .values(WarmRow::try_from(&warm)?)
+                    .values(WarmRow::from(&warm))
                     .execute(conn)
-                    .map_err(TransactionError::conflict_if_duplicate("warm sandbox"))?;
+                    .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
                 Ok(true)
             })
             .await
@@ -176,7 +174,6 @@ impl WarmRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
-        let urls = to_json(&endpoints.exposed_urls)?;
         self.db
             .write(Workload::Background, move |conn| {
                 let booting = warm_sandboxes::table
@@ -186,7 +183,7 @@ impl WarmRepository for SqlStore {
                     .set((
                         warm_sandboxes::state.eq(WarmState::Ready.as_str()),
                         warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
-                        warm_sandboxes::exposed_urls.eq(urls.clone()),
+                        warm_sandboxes::exposed_urls.eq(JsonCol(endpoints.exposed_urls.clone())),
                         warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
                         warm_sandboxes::updated_at.eq(TimestampCol(at)),
                     ))
@@ -240,9 +237,9 @@ impl WarmRepository for SqlStore {
                     .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
                     .limit(limit)
                     .select(WarmRow::as_select())
-                    .load(conn)?;
-                let warm: Result<Vec<_>, _> = rows.into_iter().map(WarmSandbox::try_from).collect();
-                Ok(warm?)
+                    .load(conn)
+                    .reading(ENTITY)?;
+                Ok(rows.into_iter().map(WarmSandbox::from).collect())
             })
             .await
     }

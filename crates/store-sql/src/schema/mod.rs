@@ -2,7 +2,8 @@
 
 pub(crate) mod codec;
 pub(crate) mod column_types;
-pub(crate) mod parse_cache;
+mod exposed_url_cache;
+pub(crate) mod rows;
 
 diesel::table! {
     use diesel::sql_types::{Nullable, Text};

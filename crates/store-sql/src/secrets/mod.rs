@@ -18,10 +18,11 @@ use domain::user::secret::{
 };
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
+use crate::events::octet_length;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, replace_nul};
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::codec::replace_nul;
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::secrets;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
@@ -38,11 +39,6 @@ diesel::define_sql_function! {
     fn replace(text: Text, needle: Text, by: Text) -> Text;
 }
 
-diesel::define_sql_function! {
-    /// Length in bytes, which neither database reads the value for.
-    fn octet_length(text: Text) -> Integer;
-}
-
 /// Name, description, and length of the sealed value.
 type SummaryRow = (String, String, i32);
 
@@ -57,7 +53,7 @@ fn summary((name, description, length): SummaryRow) -> SecretSummary {
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = secrets)]
 struct SecretRow {
-    owner: String,
+    owner: TextCol<UserId>,
     name: String,
     description: String,
     value_id: UuidCol,
@@ -69,7 +65,7 @@ struct SecretRow {
 impl From<&CustomSecret> for SecretRow {
     fn from(secret: &CustomSecret) -> Self {
         Self {
-            owner: secret.owner.to_string(),
+            owner: TextCol(secret.owner.clone()),
             name: secret.name.clone(),
             description: replace_nul(secret.description.as_str()),
             value_id: secret.value.id.into(),
@@ -80,12 +76,10 @@ impl From<&CustomSecret> for SecretRow {
     }
 }
 
-impl TryFrom<SecretRow> for CustomSecret {
-    type Error = StoreError;
-
-    fn try_from(row: SecretRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            owner: EntityDecoder("secret").parse("owner", &row.owner)?,
+impl From<SecretRow> for CustomSecret {
+    fn from(row: SecretRow) -> Self {
+        Self {
+            owner: row.owner.0,
             name: row.name,
             description: row.description,
             value: SecretValue {
@@ -94,7 +88,7 @@ impl TryFrom<SecretRow> for CustomSecret {
             },
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
-        })
+        }
     }
 }
 
@@ -183,8 +177,9 @@ impl SecretRepository for SqlStore {
                     .find((&key.0, &key.1))
                     .select(SecretRow::as_select())
                     .first(conn)
-                    .optional()?;
-                Ok(row.map(CustomSecret::try_from).transpose()?)
+                    .optional()
+                    .reading("secret")?;
+                Ok(row.map(CustomSecret::from))
             })
             .await
     }

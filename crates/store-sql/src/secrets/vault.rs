@@ -10,9 +10,16 @@ use domain::error::StoreError;
 use crate::database::connection::AnyConnection;
 use crate::database::pool::Workload;
 use crate::error::{TransactionError, stale};
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{key_holders, vault};
 use crate::store::SqlStore;
+
+const OUTDATED_HOLDERS: OutdatedRows = OutdatedRows {
+    table: "key_holders",
+    key: "name",
+    time: "seen_at",
+};
 
 fn installation_secret(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
     let text: Option<String> = vault::table
@@ -134,19 +141,9 @@ impl VaultRepository for SqlStore {
     }
 
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .write(Workload::Background, move |conn| {
-                let outdated: Vec<String> = key_holders::table
-                    .filter(key_holders::seen_at.lt(TimestampCol(before)))
-                    .order(key_holders::seen_at.asc())
-                    .limit(limit)
-                    .select(key_holders::name)
-                    .load(conn)?;
-                for name in &outdated {
-                    diesel::delete(key_holders::table.find(name)).execute(conn)?;
-                }
-                Ok(outdated.len() as u64)
+                OUTDATED_HOLDERS.delete(conn, before, limit)
             })
             .await
     }

@@ -25,16 +25,16 @@ use uuid::Uuid;
 
 use self::insertion::insert;
 use self::leasing::claim;
-use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
+use self::rows::{ENTITY, StartTaskRow, StepColumns, stored_bytes};
 use crate::conversations::deletion::{has_deletion_since, unneeded_sandboxes};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;
-use crate::error::{TransactionError, conflict, not_found, stale};
+use crate::error::{QueryResultExt, TransactionError, conflict, not_found, stale};
 use crate::queries::page_token::{self, Cursor};
 use crate::sandboxes::{load_undeleted, mark_deleted};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::start_tasks;
 use crate::store::SqlStore;
@@ -46,11 +46,12 @@ fn load(
     conn: &mut AnyConnection,
     id: StartTaskId,
 ) -> Result<Option<StartTaskRow>, TransactionError> {
-    Ok(start_tasks::table
+    start_tasks::table
         .find(UuidCol::from(id))
         .select(StartTaskRow::as_select())
         .first(conn)
-        .optional()?)
+        .optional()
+        .reading(ENTITY)
 }
 
 /// Loads a task and its status. `Stale` unless the caller still holds the lease and the status may change to `to`.
@@ -62,12 +63,12 @@ fn load_leased(
 ) -> Result<(StartTaskRow, StartStatus), TransactionError> {
     let row = load(conn, id)?
         .filter(|row| row.fence == fence)
-        .ok_or_else(|| stale("start task"))?;
-    let status: StartStatus = EntityDecoder("start task").parse("status", &row.status)?;
+        .ok_or_else(|| stale(ENTITY))?;
+    let status = row.status.0;
     if status.can_transition_to(to) {
         Ok((row, status))
     } else {
-        Err(stale("start task"))
+        Err(stale(ENTITY))
     }
 }
 
@@ -81,8 +82,8 @@ fn write_step(
         .set(step)
         .execute(conn)?;
     announce(conn, &StoreChange::StartTask(id))?;
-    let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
-    Ok(row.try_into()?)
+    let row = load(conn, id)?.ok_or_else(|| stale(ENTITY))?;
+    Ok(row.into())
 }
 
 /// Ends the task in ERROR, and deletes its unfinished conversation and a sandbox that nothing else uses.
@@ -104,9 +105,9 @@ fn fail(
     let owns_running_sandbox =
         task.owns_sandbox && load_undeleted(conn, &task.sandbox_id)?.is_some_and(should_run);
     let since = task.created_at.minus(CLOCK_SKEW_GRACE);
-    if owns_running_sandbox || has_deletion_since(conn, &row.sandbox_id, since)? {
+    if owns_running_sandbox || has_deletion_since(conn, task.sandbox_id.as_str(), since)? {
         // The task itself has ended above, so it does not count as a user of the sandbox.
-        let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
+        let unneeded = unneeded_sandboxes(conn, &[task.sandbox_id.to_string()])?;
         mark_deleted(conn, &unneeded, at)?;
     }
     Ok(task)
@@ -212,11 +213,10 @@ impl StartTaskRepository for SqlStore {
                     let rows = matching(&scope, &StartTaskFilter::default())
                         .filter(start_tasks::id.eq_any(keys))
                         .select(StartTaskRow::as_select())
-                        .load(conn)?;
-                    for row in rows {
-                        let task = StartTask::try_from(row)?;
-                        found.insert(task.id, task);
-                    }
+                        .load(conn)
+                        .reading(ENTITY)?;
+                    let tasks = rows.into_iter().map(StartTask::from);
+                    found.extend(tasks.map(|task| (task.id, task)));
                 }
                 Ok(in_order(&ids, &found))
             })
@@ -246,7 +246,7 @@ impl StartTaskRepository for SqlStore {
         calls
             .read_documents(move |conn| {
                 // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
-                let stored_bytes = StoredBytesSql::on(conn);
+                let bytes = stored_bytes(conn);
                 let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                     ordered(matching(&scope, &filter), order, after)
                         .limit(page_token::rows_to_load(&page))
@@ -254,7 +254,7 @@ impl StartTaskRepository for SqlStore {
                             start_tasks::id,
                             start_tasks::created_at,
                             start_tasks::updated_at,
-                            stored_bytes,
+                            bytes,
                         ))
                         .load(conn)?;
                 let mut page = page.clone();
@@ -270,10 +270,10 @@ impl StartTaskRepository for SqlStore {
                 let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
                     .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
                     .select(StartTaskRow::as_select())
-                    .load(conn)?;
-                let items = rows.into_iter().map(StartTask::try_from);
+                    .load(conn)
+                    .reading(ENTITY)?;
                 Ok(Page {
-                    items: items.collect::<Result<_, _>>()?,
+                    items: rows.into_iter().map(StartTask::from).collect(),
                     next: page.next,
                 })
             })
@@ -318,7 +318,7 @@ impl StartTaskRepository for SqlStore {
                 .set(start_tasks::lease_until.eq(TimestampCol(until)))
                 .execute(conn)?;
                 if renewed == 0 {
-                    return Err(stale("start task"));
+                    return Err(stale(ENTITY));
                 }
                 Ok(())
             })
@@ -335,7 +335,7 @@ impl StartTaskRepository for SqlStore {
                         start_tasks::fence.eq(start_tasks::fence + 1),
                     ))
                     .execute(conn)?;
-                let host = StartTask::try_from(row)?.host;
+                let host = StartTask::from(row).host;
                 announce(conn, &StoreChange::StartTaskQueued(host))
             })
             .await

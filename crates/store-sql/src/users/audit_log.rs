@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::audit::{AuditEntry, AuditFilter, AuditLog};
+use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditLog, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::page::{Page, PageRequest};
@@ -10,12 +10,19 @@ use uuid::Uuid;
 
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::database::pool::Workload;
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::delete_rows::OutdatedRows;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::audit_log;
-use crate::schema::codec::EntityDecoder;
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
+use crate::schema::rows::same_fields;
 use crate::store::SqlStore;
+
+const OLD_ENTRIES: OutdatedRows = OutdatedRows {
+    table: "audit_log",
+    key: "id",
+    time: "at",
+};
 
 const LISTING: &str = "audit";
 
@@ -27,58 +34,24 @@ const MAX_ROWS_PER_STATEMENT: usize = 500;
 struct AuditRow {
     id: UuidCol,
     at: TimestampCol,
-    actor: String,
-    key_id: Option<UuidCol>,
+    actor: TextCol<AuditActor>,
+    #[diesel(column_name = key_id)]
+    key: Option<UuidCol>,
     action: String,
     object: Option<String>,
     detail: Option<String>,
     source: Option<String>,
-    outcome: String,
+    outcome: TextCol<AuditOutcome>,
     status: Option<i32>,
     request_id: Option<String>,
     count: i64,
 }
 
-impl From<&AuditEntry> for AuditRow {
-    fn from(entry: &AuditEntry) -> Self {
-        Self {
-            id: UuidCol(entry.id),
-            at: TimestampCol(entry.at),
-            actor: entry.actor.to_string(),
-            key_id: entry.key.map(UuidCol::from),
-            action: entry.action.clone(),
-            object: entry.object.clone(),
-            detail: entry.detail.clone(),
-            source: entry.source.clone(),
-            outcome: entry.outcome.as_str().to_owned(),
-            status: entry.status.map(i32::from),
-            request_id: entry.request_id.clone(),
-            count: entry.count.into(),
-        }
-    }
-}
-
-impl TryFrom<AuditRow> for AuditEntry {
-    type Error = StoreError;
-
-    fn try_from(row: AuditRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("audit entry");
-        Ok(Self {
-            id: row.id.0,
-            at: row.at.0,
-            actor: decode.parse("actor", &row.actor)?,
-            key: row.key_id.map(Into::into),
-            action: row.action,
-            object: row.object,
-            detail: row.detail,
-            source: row.source,
-            outcome: decode.parse("outcome", &row.outcome)?,
-            status: row.status.and_then(|status| u16::try_from(status).ok()),
-            request_id: row.request_id,
-            count: u32::try_from(row.count).unwrap_or(u32::MAX),
-        })
-    }
-}
+same_fields!(
+    AuditRow,
+    AuditEntry,
+    [id, at, actor, key, action, object, detail, source, outcome, status, request_id, count]
+);
 
 /// Stores entries in the caller's transaction. Keeps existing entries.
 pub(crate) fn insert(
@@ -156,28 +129,21 @@ impl AuditLog for SqlStore {
                     .order((audit_log::at.desc(), audit_log::id.desc()))
                     .limit(page_token::rows_to_load(&page))
                     .select(AuditRow::as_select())
-                    .load(conn)?;
+                    .load(conn)
+                    .reading("audit entry")?;
                 let page = page_token::build_page(LISTING, &page, rows, |row: &AuditRow| Cursor {
                     key: row.at,
                     tie: row.id.0,
                 });
-                Ok(page.try_map(AuditEntry::try_from)?)
+                Ok(page.map(AuditEntry::from))
             })
             .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
             .write(Workload::Background, move |conn| {
-                let old: Vec<UuidCol> = audit_log::table
-                    .filter(audit_log::at.lt(TimestampCol(before)))
-                    .order((audit_log::at.asc(), audit_log::id.asc()))
-                    .select(audit_log::id)
-                    .limit(limit)
-                    .load(conn)?;
-                let entries = audit_log::table.filter(audit_log::id.eq_any(old));
-                Ok(diesel::delete(entries).execute(conn)? as u64)
+                OLD_ENTRIES.delete(conn, before, limit)
             })
             .await
     }

@@ -13,8 +13,8 @@ use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::queries::page_token::count_within;
-use crate::schema::codec::{EntityDecoder, to_json};
-use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
+use crate::schema::codec::to_json;
+use crate::schema::column_types::{Id, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -134,7 +134,10 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
         let event = events::table.find((row.id, bulky_event.seq));
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
-        let body = EntityDecoder("event").json("body", &RawJsonCol(body))?;
+        let body = serde_json::from_str(&body).map_err(|cause| StoreError::Corrupt {
+            entity: "event",
+            what: format!("body: {cause}"),
+        })?;
         let body = to_json(&shorten_document(body))?.0;
         shortened.events += 1;
         shortened.bytes += before.saturating_sub(body.len()) as u64;

@@ -226,10 +226,10 @@ impl ConversationRepository for SqlStore {
                     }
                     let loaded: Vec<JoinedRow> = query
                         .select((
-            ConversationRow::as_select(),
-            Option::<SandboxRow>::as_select(),
-            child_ids(conn),
-        ))
+                            ConversationRow::as_select(),
+                            Option::<SandboxRow>::as_select(),
+                            child_ids(conn),
+                        ))
                         .load(conn)
                         .reading(rows::ENTITY)?;
                     for row in loaded {
@@ -269,10 +269,10 @@ impl ConversationRepository for SqlStore {
                 .order((conversations::created_at.desc(), conversations::id.desc()))
                 .limit(page_token::rows_to_load(&page))
                 .select((
-            ConversationRow::as_select(),
-            Option::<SandboxRow>::as_select(),
-            child_ids(conn),
-        ))
+                    ConversationRow::as_select(),
+                    Option::<SandboxRow>::as_select(),
+                    child_ids(conn),
+                ))
                 .load(conn)
                 .reading(rows::ENTITY)?;
             build_page(&page, loaded)

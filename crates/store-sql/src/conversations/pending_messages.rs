@@ -22,8 +22,8 @@ use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;
 use crate::error::{QueryResultExt, TransactionError};
-use crate::queries::delete_rows::OutdatedRows;
 use crate::idempotency;
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::codec::{replace_nul, to_json};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{
@@ -203,11 +203,13 @@ fn list_waiting(
         .select((pending::id, pending::message, pending::tried_at))
         .load(conn)
         .reading("pending message")?;
-    let waiting = rows.into_iter().map(|(id, message, tried_at)| PendingMessage {
-        id: id.0,
-        message: message.0,
-        tried_at: tried_at.map(|at| at.0),
-    });
+    let waiting = rows
+        .into_iter()
+        .map(|(id, message, tried_at)| PendingMessage {
+            id: id.0,
+            message: message.0,
+            tried_at: tried_at.map(|at| at.0),
+        });
     Ok(waiting.collect())
 }
 

@@ -6,8 +6,8 @@ use domain::conversation::add_pull_request_number;
 use domain::id::ConversationId;
 use domain::user::scope::Scope;
 
-use crate::database::connection::AnyConnection;
 use crate::conversations::rows::ENTITY;
+use crate::database::connection::AnyConnection;
 use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::column_types::{JsonCol, TimestampCol, UuidCol};
 use crate::schema::conversations;

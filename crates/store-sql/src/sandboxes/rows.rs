@@ -53,8 +53,23 @@ same_fields!(
     SandboxRow,
     Sandbox,
     [
-        id, owner, spec_id, host, desired, status, status_detail, key_hash, session_key, secret_key,
-        callback_token_hash, agent_url, exposed_urls, workspace, created_at, updated_at, paused_at,
+        id,
+        owner,
+        spec_id,
+        host,
+        desired,
+        status,
+        status_detail,
+        key_hash,
+        session_key,
+        secret_key,
+        callback_token_hash,
+        agent_url,
+        exposed_urls,
+        workspace,
+        created_at,
+        updated_at,
+        paused_at,
     ]
 );
 

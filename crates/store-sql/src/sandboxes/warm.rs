@@ -9,7 +9,8 @@ use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
-    ExposedUrl, MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
+    ExposedUrl, MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox,
+    WarmState,
 };
 use domain::user::identity::KeyHash;
 use url::Url;

@@ -40,10 +40,12 @@ mod tests {
 
     #[test]
     fn urls_are_parsed_once_and_the_cache_is_bounded() {
-        let text =
-            |port: usize| format!(r#"[{{"name":"A","url":"http://h:1/{port}","port":1}}]"#);
+        let text = |port: usize| format!(r#"[{{"name":"A","url":"http://h:1/{port}","port":1}}]"#);
         let first = parse(&text(0)).unwrap();
-        assert_eq!(*first, serde_json::from_str::<Vec<ExposedUrl>>(&text(0)).unwrap());
+        assert_eq!(
+            *first,
+            serde_json::from_str::<Vec<ExposedUrl>>(&text(0)).unwrap()
+        );
         assert!(Arc::ptr_eq(&first, &parse(&text(0)).unwrap()));
         for port in 0..=MAX_ENTRIES {
             parse(&text(port)).unwrap();

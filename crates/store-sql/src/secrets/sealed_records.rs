@@ -72,31 +72,57 @@ fn page(
     let (text, id) = (after.and_then(text_key), after.and_then(id_key));
     macro_rules! sandbox_keys {
         ($table:ident, $sealed:ident, $location:ident) => {
-            read_page!(conn, limit, $table, id > text, $table::id, $sealed, |id: TextCol<SandboxId>| {
-                SealedLocation::$location(id.0)
-            })
+            read_page!(
+                conn,
+                limit,
+                $table,
+                id > text,
+                $table::id,
+                $sealed,
+                |id: TextCol<SandboxId>| { SealedLocation::$location(id.0) }
+            )
         };
     }
     Ok(match kind {
         SealedKind::Settings => {
-            read_page!(conn, limit, settings, owner > text, settings::owner, document, |owner: TextCol<UserId>| {
-                SealedLocation::Settings(owner.0)
-            })
+            read_page!(
+                conn,
+                limit,
+                settings,
+                owner > text,
+                settings::owner,
+                document,
+                |owner: TextCol<UserId>| { SealedLocation::Settings(owner.0) }
+            )
         }
         SealedKind::Secrets => {
             let columns = (secrets::owner, secrets::value_id);
-            read_page!(conn, limit, secrets, value_id > id, columns, value, |(owner, id): (TextCol<UserId>, UuidCol)| {
-                SealedLocation::Secret(owner.0, id.into())
-            })
+            read_page!(
+                conn,
+                limit,
+                secrets,
+                value_id > id,
+                columns,
+                value,
+                |(owner, id): (TextCol<UserId>, UuidCol)| {
+                    SealedLocation::Secret(owner.0, id.into())
+                }
+            )
         }
         SealedKind::SessionKeys => sandbox_keys!(sandboxes, session_key, SessionKey),
         SealedKind::SecretKeys => sandbox_keys!(sandboxes, secret_key, SecretKey),
         SealedKind::WarmSessionKeys => sandbox_keys!(warm_sandboxes, session_key, WarmSessionKey),
         SealedKind::WarmSecretKeys => sandbox_keys!(warm_sandboxes, secret_key, WarmSecretKey),
         SealedKind::StartSecrets => {
-            read_page!(conn, limit, start_tasks, id > id, start_tasks::id, sealed_secrets, |id: UuidCol| {
-                SealedLocation::StartSecrets(id.into())
-            })
+            read_page!(
+                conn,
+                limit,
+                start_tasks,
+                id > id,
+                start_tasks::id,
+                sealed_secrets,
+                |id: UuidCol| { SealedLocation::StartSecrets(id.into()) }
+            )
         }
     })
 }
@@ -125,7 +151,9 @@ fn replace_one(
                 .filter(secrets::value_id.eq(UuidCol::from(*id))),
             secrets::value
         ),
-        SealedLocation::SessionKey(id) => replace!(live::table.find(id.as_str()), live::session_key),
+        SealedLocation::SessionKey(id) => {
+            replace!(live::table.find(id.as_str()), live::session_key)
+        }
         SealedLocation::SecretKey(id) => replace!(live::table.find(id.as_str()), live::secret_key),
         SealedLocation::WarmSessionKey(id) => {
             replace!(warm::table.find(id.as_str()), warm::session_key)

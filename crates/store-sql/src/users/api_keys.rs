@@ -41,7 +41,17 @@ struct ApiKeyRow {
 same_fields!(
     ApiKeyRow,
     ApiKey,
-    [id, user, hash, prefix, created_at, expires_at, last_used_at, name, made_by]
+    [
+        id,
+        user,
+        hash,
+        prefix,
+        created_at,
+        expires_at,
+        last_used_at,
+        name,
+        made_by
+    ]
 );
 
 /// Stores a key in the caller's transaction, which has checked that the user exists.

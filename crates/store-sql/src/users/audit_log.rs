@@ -50,7 +50,9 @@ struct AuditRow {
 same_fields!(
     AuditRow,
     AuditEntry,
-    [id, at, actor, key, action, object, detail, source, outcome, status, request_id, count]
+    [
+        id, at, actor, key, action, object, detail, source, outcome, status, request_id, count
+    ]
 );
 
 /// Stores entries in the caller's transaction. Keeps existing entries.

@@ -18,8 +18,8 @@ use crate::queries::delete_rows::delete_of_user;
 use crate::sandboxes::mark_deleted;
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{
-    api_keys, conversations, events, idempotency_keys, pending_messages,
-    sandboxes, secrets, settings, start_tasks,
+    api_keys, conversations, events, idempotency_keys, pending_messages, sandboxes, secrets,
+    settings, start_tasks,
 };
 use crate::start_tasks::rows::FailureColumns;
 

@@ -70,18 +70,17 @@ pub(crate) struct ReportedColumns {
     pub(crate) updated_at: TimestampCol,
 }
 
-same_fields!(
-    ConversationRow,
-    Conversation,
-    [
-        id, owner, sandbox_id, title, auto_title, selected_repository, selected_branch, git_provider, trigger,
-        pr_numbers, llm_model, agent_kind, metrics, parent, public, tags, execution_status, created_at, updated_at,
+same_fields! {
+    ConversationRow, Conversation, [
+        id, owner, sandbox_id, title, auto_title, selected_repository, selected_branch, git_provider,
+        trigger, pr_numbers, llm_model, agent_kind, metrics, parent, public, tags, execution_status,
+        created_at, updated_at,
     ],
     |_conversation| {
         // Unknown, so the first report of the agent server counts as newer.
         status_at: None,
     }
-);
+}
 
 /// A conversation, its sandbox and the ids of its children ([`child_ids`]).
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);

@@ -11,13 +11,13 @@
 //! The pool cannot cancel a job that runs. Postgres cancels statements that take too long. If Postgres is silent (frozen
 //! behind a kernel that acknowledges packets), the caller gets an error at its deadline, and `is_stuck` reports the job.
 
-mod attempt;
 mod fair_queue;
 mod job_queue;
 mod partition;
 mod running_jobs;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,9 @@ use domain::user::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
-use tokio::time::timeout_at;
+use tokio::time::timeout;
+use tracing::Span;
 
-use self::attempt::{AttemptOutcome, JobAttempt};
 use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
@@ -300,47 +300,45 @@ impl ScopedCalls<'_> {
     ) -> Result<T, StoreError> {
         let (db, mode) = (self.db, mode.into());
         let partition = db.partition(self.workload, mode);
-        let attempt = JobAttempt::new(partition.context.clone(), mode.intent, mode.is_large, job);
+        let (context, deadline) = (partition.context.clone(), db.deadline);
         let (sender, mut receiver) = oneshot::channel();
-        let (jobs, timer) = (Arc::clone(&db.jobs), partition.waits.begin());
-        let first: Job = Box::new(move |slot| {
+        let (jobs, timer, span) = (
+            Arc::clone(&db.jobs),
+            partition.waits.begin(),
+            Span::current(),
+        );
+        let job: Job = Box::new(move |slot| {
             timer.end();
             if sender.is_closed() {
                 // The caller has received an error or has gone away.
-                return Some(slot);
+                return;
             }
-            attempt.run(jobs.begin(), slot, sender)
-        });
-        let mut early_outcome = partition.admit(self.tenant, first, &mut receiver).await?;
-        let deadline = tokio::time::Instant::now() + db.deadline;
-        let mut retries = 0;
-        loop {
-            let AttemptOutcome {
-                result,
-                retry,
-                slot: _held_until_the_result_is_returned,
-            } = match early_outcome.take() {
-                Some(outcome) => outcome,
-                None => timeout_at(deadline, &mut receiver)
-                    .await
-                    .map_err(|elapsed| unavailable("database response", elapsed))?
-                    .map_err(stopped_error)?,
+            let running = jobs.begin();
+            let retry_until = Instant::now() + deadline;
+            let perform = || {
+                let may_retry = || Instant::now() < retry_until && !sender.is_closed();
+                span.in_scope(|| context.perform_with_retries(mode.intent, may_retry, job))
             };
-            let has_time = || tokio::time::Instant::now() < deadline;
-            match result {
-                Err(error) if retries < error.max_retries() && has_time() => {
-                    let Some((attempt, running, slot)) = retry else {
-                        return Err(error.into_store());
-                    };
-                    retries += 1;
-                    tokio::time::sleep(retry_backoff(retries)).await;
-                    let (sender, next_receiver) = oneshot::channel();
-                    receiver = next_receiver;
-                    slot.run(Box::new(move |slot| attempt.run(running, slot, sender)));
-                }
-                result => return result.map_err(TransactionError::into_store),
-            }
-        }
+            // The panic hook has logged the panic. The pool discards the connection.
+            let result = catch_unwind(AssertUnwindSafe(perform)).unwrap_or_else(|_| {
+                let panicked = "a database job panicked; the log has the panic's message";
+                Err(StoreError::Other(panicked.into()).into())
+            });
+            // A large result keeps its slot until the caller has received it. Otherwise the next job starts now.
+            let held = mode.is_large.then_some(slot);
+            // The caller continues after the end of the job and of its span.
+            drop((running, span));
+            let _ = sender.send((result, held));
+        });
+        let early_outcome = partition.admit(self.tenant, job, &mut receiver).await?;
+        let (result, _held_until_the_result_is_returned) = match early_outcome {
+            Some(outcome) => outcome,
+            None => timeout(deadline, receiver)
+                .await
+                .map_err(|elapsed| unavailable("database response", elapsed))?
+                .map_err(stopped_error)?,
+        };
+        result.map_err(TransactionError::into_store)
     }
 }
 
@@ -364,6 +362,31 @@ struct JobContext {
 }
 
 impl JobContext {
+    /// Repeats the job after lost races. Sleeps between the attempts.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "jobs run on threads that may block"
+    )]
+    fn perform_with_retries<T>(
+        &self,
+        intent: Intent,
+        may_retry: impl Fn() -> bool,
+        mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
+    ) -> Result<T, TransactionError> {
+        let mut retries = 0;
+        loop {
+            match self.perform(intent, &mut job) {
+                Err(error)
+                    if error.is_lost_race() && retries < error.max_retries() && may_retry() =>
+                {
+                    retries += 1;
+                    std::thread::sleep(retry_backoff(retries));
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Runs the job on a connection. Replaces a lost connection if the job has not begun or only reads.
     fn perform<T>(
         &self,

@@ -49,37 +49,19 @@ pub(crate) struct ViewRow {
     pub(crate) created_at: TimestampCol,
 }
 
-same_fields!(
-    SandboxRow,
-    Sandbox,
-    [
-        id,
-        owner,
-        spec_id,
-        host,
-        desired,
-        status,
-        status_detail,
-        key_hash,
-        session_key,
-        secret_key,
-        callback_token_hash,
-        agent_url,
-        exposed_urls,
-        workspace,
-        created_at,
-        updated_at,
-        paused_at,
+same_fields! {
+    SandboxRow, Sandbox, [
+        id, owner, spec_id, host, desired, status, status_detail, key_hash, session_key, secret_key,
+        callback_token_hash, agent_url, exposed_urls, workspace, created_at, updated_at, paused_at,
     ]
-);
+}
 
-same_fields!(read
-    ViewRow,
-    SandboxView,
-    [
-        id, owner, spec_id, status, status_detail, key_hash, session_key, exposed_urls, workspace, created_at,
+same_fields! {
+    read ViewRow, SandboxView, [
+        id, owner, spec_id, status, status_detail, key_hash, session_key, exposed_urls, workspace,
+        created_at,
     ]
-);
+}
 
 pub(crate) fn sandboxes_of(rows: Vec<SandboxRow>) -> Vec<Sandbox> {
     rows.into_iter().map(Sandbox::from).collect()

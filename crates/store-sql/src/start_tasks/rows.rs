@@ -46,10 +46,8 @@ pub(crate) struct StartTaskRow {
     request_bytes: i64,
 }
 
-same_fields!(
-    StartTaskRow,
-    StartTask,
-    [
+same_fields! {
+    StartTaskRow, StartTask, [
         id, owner, host, status, detail, notes, conversation_id, sandbox_id, owns_sandbox, agent_server_url,
         request, sealed_secrets, timings, attempts, created_at, updated_at,
     ],
@@ -60,7 +58,7 @@ same_fields!(
         lease_until: None,
         request_bytes: to_json(&task.request).map_or(0, |text| i64::try_from(text.0.len()).unwrap_or(i64::MAX)),
     }
-);
+}
 
 /// Bytes of the documents and texts of a task, computed without reading the documents.
 pub(crate) const fn stored_bytes(conn: &AnyConnection) -> StaticSql<BigInt> {

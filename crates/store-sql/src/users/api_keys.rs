@@ -38,21 +38,11 @@ struct ApiKeyRow {
     made_by: Option<String>,
 }
 
-same_fields!(
-    ApiKeyRow,
-    ApiKey,
-    [
-        id,
-        user,
-        hash,
-        prefix,
-        created_at,
-        expires_at,
-        last_used_at,
-        name,
-        made_by
+same_fields! {
+    ApiKeyRow, ApiKey, [
+        id, user, hash, prefix, created_at, expires_at, last_used_at, name, made_by,
     ]
-);
+}
 
 /// Stores a key in the caller's transaction, which has checked that the user exists.
 pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), TransactionError> {

@@ -47,13 +47,11 @@ struct AuditRow {
     count: i64,
 }
 
-same_fields!(
-    AuditRow,
-    AuditEntry,
-    [
-        id, at, actor, key, action, object, detail, source, outcome, status, request_id, count
+same_fields! {
+    AuditRow, AuditEntry, [
+        id, at, actor, key, action, object, detail, source, outcome, status, request_id, count,
     ]
-);
+}
 
 /// Stores entries in the caller's transaction. Keeps existing entries.
 pub(crate) fn insert(

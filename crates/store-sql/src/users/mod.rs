@@ -34,7 +34,11 @@ struct UserRow {
     role: TextCol<Role>,
 }
 
-same_fields!(read UserRow, User, [id, created_at, deleted_at, role]);
+same_fields! {
+    read UserRow, User, [
+        id, created_at, deleted_at, role,
+    ]
+}
 
 fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, TransactionError> {
     users::table

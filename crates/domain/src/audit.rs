@@ -67,7 +67,6 @@ impl FromStr for AuditActor {
 wire_enum! {
     /// The outcome of an action.
     AuditOutcome {
-        /// Done.
         Ok = "ok",
         /// Not allowed, not found or invalid: nothing was done.
         Refused = "refused",
@@ -90,11 +89,9 @@ impl AuditOutcome {
 /// An entry of the log. It contains no secret and nothing of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Id.
     pub id: Uuid,
     /// Time at which the action ended.
     pub at: Timestamp,
-    /// The actor.
     pub actor: AuditActor,
     /// The API key that the actor used.
     pub key: Option<ApiKeyId>,
@@ -107,7 +104,6 @@ pub struct AuditEntry {
     pub detail: Option<String>,
     /// Address of the client.
     pub source: Option<String>,
-    /// The outcome.
     pub outcome: AuditOutcome,
     /// Status of the response.
     pub status: Option<u16>,
@@ -126,13 +122,11 @@ pub fn sanitize_text(text: &str) -> String {
 /// Filter of a search. `None` does not filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditFilter {
-    /// Entries of this actor.
     pub actor: Option<AuditActor>,
     /// Entries with exactly this action.
     pub action: Option<String>,
     /// Entries with exactly this object.
     pub object: Option<String>,
-    /// Entries with this outcome.
     pub outcome: Option<AuditOutcome>,
     /// Entries at or after.
     pub since: Option<Timestamp>,
@@ -140,7 +134,6 @@ pub struct AuditFilter {
     pub until: Option<Timestamp>,
 }
 
-/// The audit log.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
     /// Adds entries, all or none. An entry whose id is stored already is left as it is, so that a caller may repeat a

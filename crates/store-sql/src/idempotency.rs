@@ -10,7 +10,7 @@ use domain::coordination::idempotency::{
 use domain::error::StoreError;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
 use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
@@ -86,7 +86,9 @@ impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&request.owner);
         let request = request.clone();
-        calls.read(move |conn| check(conn, &request)).await
+        calls
+            .run(JobMode::Read, move |conn| check(conn, &request))
+            .await
     }
 
     async fn store_response(
@@ -96,7 +98,7 @@ impl IdempotencyRepository for SqlStore {
         let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let checked = check(conn, &answer.request)?;
                 if checked == IdempotencyCheck::New {
                     check_not_deleted(conn, answer.request.owner.as_str())?;
@@ -109,7 +111,7 @@ impl IdempotencyRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 OLD_RESPONSES.delete(conn, before, limit)
             })
             .await

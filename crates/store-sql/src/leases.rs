@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
 
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
 use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
@@ -31,7 +31,7 @@ impl LeaseRepository for SqlStore {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         let acquired = self
             .db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
                     .or(leases::ends_at.le(TimestampCol(now)));
@@ -61,7 +61,7 @@ impl LeaseRepository for SqlStore {
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
                 diesel::delete(held).execute(conn)?;
                 Ok(())
@@ -71,7 +71,7 @@ impl LeaseRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 ENDED_LEASES.delete(conn, before, limit)
             })
             .await

@@ -27,8 +27,9 @@ use uuid::Uuid;
 
 use self::rows::{AddedEvents, ChangedColumns, ConversationRow, JoinedRow, child_ids};
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::filter::filter_by;
 use crate::queries::page_token::{self, Cursor};
 use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
@@ -62,9 +63,6 @@ macro_rules! joined {
 macro_rules! matching {
     ($query:expr, $scope:expr, $filter:expr) => {{
         let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
-        if let Some(user) = owner_filter($scope) {
-            query = query.filter(conversations::owner.eq(user));
-        }
         match filter.parent {
             // A filter by parent selects sub-conversations.
             Some(parent) => query = query.filter(conversations::parent.eq(UuidCol::from(parent))),
@@ -86,26 +84,16 @@ macro_rules! matching {
                 )
             };
         }
-        if let Some(from) = filter.created_from {
-            query = query.filter(conversations::created_at.ge(TimestampCol(from)));
-        }
-        if let Some(before) = filter.created_before {
-            query = query.filter(conversations::created_at.lt(TimestampCol(before)));
-        }
-        if let Some(from) = filter.updated_from {
-            query = query.filter(conversations::updated_at.ge(TimestampCol(from)));
-        }
-        if let Some(before) = filter.updated_before {
-            query = query.filter(conversations::updated_at.lt(TimestampCol(before)));
-        }
-        if let Some(sandbox) = &filter.sandbox_id {
-            query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
-        }
-        if let Some(repository) = filter.selected_repository.clone().map(replace_nul) {
-            query = query.filter(conversations::selected_repository.eq(repository));
-        }
-        if let Some(trigger) = filter.trigger {
-            query = query.filter(conversations::started_by.eq(trigger.as_str()));
+        filter_by! {
+            query,
+            owner_filter($scope) => |user| conversations::owner.eq(user);
+            filter.created_from => |from| conversations::created_at.ge(TimestampCol(from));
+            filter.created_before => |before| conversations::created_at.lt(TimestampCol(before));
+            filter.updated_from => |from| conversations::updated_at.ge(TimestampCol(from));
+            filter.updated_before => |before| conversations::updated_at.lt(TimestampCol(before));
+            &filter.sandbox_id => |sandbox| conversations::sandbox_id.eq(sandbox.to_string());
+            &filter.selected_repository => |name| conversations::selected_repository.eq(replace_nul(name));
+            filter.trigger => |trigger| conversations::started_by.eq(trigger.as_str());
         }
         query
     }};
@@ -205,7 +193,9 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Option<ConversationView>, StoreError> {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls.query(move |conn| view(conn, &scope, id)).await
+        calls
+            .run(JobMode::Query, move |conn| view(conn, &scope, id))
+            .await
     }
 
     async fn find_many(
@@ -216,7 +206,7 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         calls
-            .read(move |conn| {
+            .run(JobMode::Read, move |conn| {
                 let mut found = HashMap::new();
                 for batch in ids.chunks(IDS_PER_QUERY) {
                     let keys = batch.iter().copied().map(UuidCol::from);
@@ -278,9 +268,9 @@ impl ConversationRepository for SqlStore {
             build_page(&page, loaded)
         };
         if is_scan {
-            calls.scan(job).await
+            calls.run(JobMode::Scan, job).await
         } else {
-            calls.query(job).await
+            calls.run(JobMode::Query, job).await
         }
     }
 
@@ -288,7 +278,7 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         calls
-            .scan(move |conn| {
+            .run(JobMode::Scan, move |conn| {
                 let query = conversations::table.into_boxed::<AnyBackend>();
                 let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())
@@ -309,7 +299,7 @@ impl ConversationRepository for SqlStore {
         }
         let (scope, change) = (scope.clone(), change.clone());
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
                     .set(ChangedColumns::new(&change, at))
                     .into_boxed();
@@ -334,7 +324,9 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         calls
-            .write(move |conn| pull_requests::add(conn, &scope, id, number, at))
+            .run(JobMode::Write, move |conn| {
+                pull_requests::add(conn, &scope, id, number, at)
+            })
             .await
     }
 
@@ -342,7 +334,7 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let outcome = check_adoption(conn, &conversation)?;
                 if outcome == (AppendOutcome::Stored { new: 1 }) {
                     rows::insert(conn, &conversation)?;
@@ -362,13 +354,16 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_sandbox(origin);
         let (origin, report) = (origin.clone(), report.clone());
         calls
-            .write_locked(move |conn| match rows::lock_reported(conn, &origin, id)? {
-                Ok(row) => {
-                    rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
-                    Ok(AppendOutcome::Stored { new: 0 })
-                }
-                Err(outcome) => Ok(outcome),
-            })
+            .run(
+                JobMode::WriteLocked,
+                move |conn| match rows::lock_reported(conn, &origin, id)? {
+                    Ok(row) => {
+                        rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
+                        Ok(AppendOutcome::Stored { new: 0 })
+                    }
+                    Err(outcome) => Ok(outcome),
+                },
+            )
             .await
     }
 
@@ -381,7 +376,7 @@ impl ConversationRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 if !rows::is_visible(conn, &scope, id)? {
                     return Ok(false);
                 }
@@ -396,7 +391,7 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
@@ -423,7 +418,7 @@ impl ConversationRepository for SqlStore {
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
@@ -439,7 +434,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .query(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Query, move |conn| {
                 in_sandbox::list(conn, &sandbox, limit)
             })
             .await
@@ -453,7 +448,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let host = host.to_string();
         self.db
-            .query(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Query, move |conn| {
                 in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
             })
             .await
@@ -467,7 +462,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 in_sandbox::settle_running(conn, &sandbox, to, at)
             })
             .await
@@ -475,7 +470,7 @@ impl ConversationRepository for SqlStore {
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 purge::prune_deletion_records(conn, before, limit)
             })
             .await

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::idempotency;
 use crate::queries::delete_rows::OutdatedRows;
@@ -312,7 +312,9 @@ impl PendingMessageRepository for SqlStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let calls = self.db.for_user(&message.owner);
         let message = message.clone();
-        calls.write(move |conn| enqueue(conn, &message)).await
+        calls
+            .run(JobMode::Write, move |conn| enqueue(conn, &message))
+            .await
     }
 
     async fn list_deliverable(
@@ -322,7 +324,7 @@ impl PendingMessageRepository for SqlStore {
     ) -> Result<Vec<ConversationId>, StoreError> {
         let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 list_deliverable(conn, &host, limit)
             })
             .await
@@ -330,7 +332,9 @@ impl PendingMessageRepository for SqlStore {
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
         self.db
-            .read(Workload::Background, move |conn| list_waiting(conn, id))
+            .run(Workload::Background, JobMode::Read, move |conn| {
+                list_waiting(conn, id)
+            })
             .await
     }
 
@@ -341,7 +345,7 @@ impl PendingMessageRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 begin_delivery(conn, id, last, at)
             })
             .await
@@ -349,7 +353,7 @@ impl PendingMessageRepository for SqlStore {
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
                 Ok(())
             })
@@ -359,7 +363,7 @@ impl PendingMessageRepository for SqlStore {
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 drop_with_note(conn, id, &note)
             })
             .await
@@ -367,7 +371,7 @@ impl PendingMessageRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 OLD_MESSAGES.delete(conn, before, limit)
             })
             .await

@@ -35,7 +35,8 @@ use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::database::circuit_breaker::CircuitBreaker;
-use crate::database::connection::{self, AnyConnection, ConnectionManager, Intent, Target};
+pub(crate) use crate::database::connection::JobMode;
+use crate::database::connection::{self, AnyConnection, ConnectionManager, Target};
 use crate::error::{TransactionError, unavailable};
 use crate::store::StoreConfig;
 
@@ -56,26 +57,6 @@ pub(crate) enum Workload {
     Intake,
     /// Start workers, the reconciler, housekeeping.
     Background,
-}
-
-/// What a job needs from its partition.
-#[derive(Debug, Clone, Copy)]
-struct JobMode {
-    intent: Intent,
-    /// The job's cost grows with the stored data.
-    is_scan: bool,
-    /// The result may be large: the job holds its slot until the caller has received the result.
-    is_large: bool,
-}
-
-impl From<Intent> for JobMode {
-    fn from(intent: Intent) -> Self {
-        Self {
-            intent,
-            is_scan: false,
-            is_large: false,
-        }
-    }
 }
 
 /// The connection pools of one database.
@@ -164,31 +145,14 @@ impl Db {
         self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
-    /// Runs [`ScopedCalls::query`] for this workload, without a tenant.
-    pub(crate) async fn query<T: Send + 'static>(
+    /// Runs a job of this workload, without a tenant.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         workload: Workload,
+        mode: JobMode,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.for_workload(workload).query(job).await
-    }
-
-    /// Runs [`ScopedCalls::read`] for this workload, without a tenant.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).read(job).await
-    }
-
-    /// Runs [`ScopedCalls::write`] for this workload, without a tenant.
-    pub(crate) async fn write<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).write(job).await
+        self.for_workload(workload).run(mode, job).await
     }
 
     /// Selects a workload without a user or sandbox. Each call is its own tenant.
@@ -208,8 +172,8 @@ impl Db {
         match (workload, &self.dedicated) {
             (Workload::Intake, Some(dedicated)) => &dedicated.intake,
             (Workload::Background, Some(dedicated)) => &dedicated.background,
-            _ if !mode.intent.is_read_only() => &self.write,
-            (Workload::Requests, _) if mode.is_scan => &self.scan,
+            _ if !mode.is_read_only() => &self.write,
+            (Workload::Requests, _) if mode == JobMode::Scan => &self.scan,
             _ => &self.read,
         }
     }
@@ -223,82 +187,12 @@ pub(crate) struct ScopedCalls<'a> {
 }
 
 impl ScopedCalls<'_> {
-    /// Runs a single reading statement.
-    pub(crate) async fn query<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         self,
+        mode: JobMode,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Intent::SingleStatement, job).await
-    }
-
-    /// Runs a read-only transaction with one snapshot.
-    pub(crate) async fn read<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::Read, job).await
-    }
-
-    /// Runs a read-only transaction whose result may be large. The slot bounds how many results are in memory at a time.
-    pub(crate) async fn read_documents<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_large: true,
-            ..Intent::Read.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a single reading statement whose result may be large; see [`ScopedCalls::read_documents`].
-    pub(crate) async fn query_documents<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_large: true,
-            ..Intent::SingleStatement.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a read-only transaction whose cost grows with the stored data and not with the result.
-    pub(crate) async fn scan<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_scan: true,
-            ..Intent::Read.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a serializable transaction. The job runs again after a serialization failure, so it must not move values out.
-    pub(crate) async fn write<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::Write, job).await
-    }
-
-    /// Runs a transaction whose job locks one row that guards everything it touches (`conversations::rows::lock_reported`,
-    /// `warm::claim`). A serializable transaction would fail too often for reports: with many events, unrelated reports
-    /// conflict on a shared index page.
-    pub(crate) async fn write_locked<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::WriteLocked, job).await
-    }
-
-    async fn run<T: Send + 'static>(
-        self,
-        mode: impl Into<JobMode>,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (db, mode) = (self.db, mode.into());
+        let db = self.db;
         let partition = db.partition(self.workload, mode);
         let (context, deadline) = (partition.context.clone(), db.deadline);
         let (sender, mut receiver) = oneshot::channel();
@@ -317,7 +211,7 @@ impl ScopedCalls<'_> {
             let retry_until = Instant::now() + deadline;
             let perform = || {
                 let may_retry = || Instant::now() < retry_until && !sender.is_closed();
-                span.in_scope(|| context.perform_with_retries(mode.intent, may_retry, job))
+                span.in_scope(|| context.perform_with_retries(mode, may_retry, job))
             };
             // The panic hook has logged the panic. The pool discards the connection.
             let result = catch_unwind(AssertUnwindSafe(perform)).unwrap_or_else(|_| {
@@ -325,7 +219,7 @@ impl ScopedCalls<'_> {
                 Err(StoreError::Other(panicked.into()).into())
             });
             // A large result keeps its slot until the caller has received it. Otherwise the next job starts now.
-            let held = mode.is_large.then_some(slot);
+            let held = mode.is_large().then_some(slot);
             // The caller continues after the end of the job and of its span.
             drop((running, span));
             let _ = sender.send((result, held));
@@ -369,13 +263,13 @@ impl JobContext {
     )]
     fn perform_with_retries<T>(
         &self,
-        intent: Intent,
+        mode: JobMode,
         may_retry: impl Fn() -> bool,
         mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
         let mut retries = 0;
         loop {
-            match self.perform(intent, &mut job) {
+            match self.perform(mode, &mut job) {
                 Err(error)
                     if error.is_lost_race() && retries < error.max_retries() && may_retry() =>
                 {
@@ -390,7 +284,7 @@ impl JobContext {
     /// Runs the job on a connection. Replaces a lost connection if the job has not begun or only reads.
     fn perform<T>(
         &self,
-        intent: Intent,
+        mode: JobMode,
         mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
         let deadline = Instant::now() + self.wait;
@@ -398,10 +292,10 @@ impl JobContext {
         let mut replacements = self.pool.max_size();
         loop {
             let mut checked = self.connection(deadline)?;
-            let begun = connection::begin(&mut checked.conn, intent);
-            let may_repeat = begun.is_err() || intent.is_read_only();
-            let result = begun
-                .and_then(|()| connection::run_and_commit(&mut checked.conn, intent, &mut job));
+            let begun = connection::begin(&mut checked.conn, mode);
+            let may_repeat = begun.is_err() || mode.is_read_only();
+            let result =
+                begun.and_then(|()| connection::run_and_commit(&mut checked.conn, mode, &mut job));
             match result {
                 Err(error) if checked.is_lost(&error) => {
                     if !may_repeat || replacements == 0 {

@@ -23,7 +23,9 @@ use domain::user::scope::Scope;
 use self::append_statement::AppendStatement;
 use crate::conversations::rows::{self, AddedEvents};
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
+use crate::database::pool::JobMode;
 use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::filter::filter_by;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::codec::{IDS_PER_QUERY, in_order, replace_nul, to_json};
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
@@ -139,14 +141,11 @@ fn matching<'a>(
     let mut query = events::table
         .into_boxed::<AnyBackend>()
         .filter(events::conversation_id.eq(UuidCol::from(conversation)));
-    if let Some(kind) = &filter.kind {
-        query = query.filter(events::kind.eq(replace_nul(kind.as_str())));
-    }
-    if let Some(from) = filter.from {
-        query = query.filter(events::happened_at.ge(TimestampCol(from)));
-    }
-    if let Some(before) = filter.before {
-        query = query.filter(events::happened_at.lt(TimestampCol(before)));
+    filter_by! {
+        query,
+        &filter.kind => |kind| events::kind.eq(replace_nul(kind));
+        filter.from => |from| events::happened_at.ge(TimestampCol(from));
+        filter.before => |before| events::happened_at.lt(TimestampCol(before));
     }
     query
 }
@@ -274,7 +273,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_sandbox(origin);
         let (origin, batch, report) = (origin.clone(), events.to_vec(), report.clone());
         let outcome = calls
-            .write_locked(move |conn| {
+            .run(JobMode::WriteLocked, move |conn| {
                 let row = match rows::lock_reported(conn, &origin, conversation)? {
                     Ok(row) => row,
                     Err(outcome) => return Ok(outcome),
@@ -310,7 +309,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         calls
-            .read_documents(move |conn| {
+            .run(JobMode::ReadDocuments, move |conn| {
                 let mut found = HashMap::new();
                 if rows::is_visible(conn, &scope, conversation)? {
                     for part in ids.chunks(IDS_PER_QUERY) {
@@ -349,7 +348,7 @@ impl EventStore for SqlStore {
         let cursor: Option<Cursor<i64>> = page_token::decode(&listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         calls
-            .read_documents(move |conn| {
+            .run(JobMode::ReadDocuments, move |conn| {
                 if !rows::is_visible(conn, &scope, conversation)? {
                     return Ok(Page {
                         items: Vec::new(),
@@ -400,10 +399,12 @@ impl EventStore for SqlStore {
         // The statements may see different snapshots: events keep their position, only shrink, and are deleted only
         // together with their conversation.
         calls
-            .query_documents(move |conn| match last_seq(conn, &scope, conversation)? {
-                None => Ok(None),
-                Some(last) if last <= after => Ok(Some(Vec::new())),
-                Some(_) => list_after(conn, conversation.into(), after, limit).map(Some),
+            .run(JobMode::QueryDocuments, move |conn| {
+                match last_seq(conn, &scope, conversation)? {
+                    None => Ok(None),
+                    Some(last) if last <= after => Ok(Some(Vec::new())),
+                    Some(_) => list_after(conn, conversation.into(), after, limit).map(Some),
+                }
             })
             .await
     }
@@ -416,7 +417,7 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         calls
-            .query(move |conn| {
+            .run(JobMode::Query, move |conn| {
                 let last = last_seq(conn, &scope, conversation)?;
                 Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
             })
@@ -432,11 +433,13 @@ impl EventStore for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         if filter == EventFilter::default() {
-            let count = calls.query(move |conn| event_count(conn, &scope, conversation));
+            let count = calls.run(JobMode::Query, move |conn| {
+                event_count(conn, &scope, conversation)
+            });
             return count.await;
         }
         calls
-            .scan(move |conn| {
+            .run(JobMode::Scan, move |conn| {
                 if !rows::is_visible(conn, &scope, conversation)? {
                     return Ok(0);
                 }

@@ -30,7 +30,7 @@ use self::retirement::{retirable, retire};
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::idempotency;
 use crate::queries::page_token::{self, Cursor};
@@ -178,7 +178,9 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
         calls
-            .write(move |conn| insert_within_caps(conn, &sandbox, caps))
+            .run(JobMode::Write, move |conn| {
+                insert_within_caps(conn, &sandbox, caps)
+            })
             .await
     }
 
@@ -191,7 +193,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let checked = idempotency::check(conn, &answer.request)?;
                 if checked == IdempotencyCheck::New {
                     insert_within_caps(conn, &sandbox, caps)?;
@@ -206,7 +208,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, id) = (scope.clone(), id.clone());
         calls
-            .query(move |conn| load(conn, &scope, id.as_str()))
+            .run(JobMode::Query, move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -218,7 +220,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         calls
-            .read(move |conn| {
+            .run(JobMode::Read, move |conn| {
                 let mut found = HashMap::new();
                 for batch in ids.chunks(IDS_PER_QUERY) {
                     let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
@@ -246,7 +248,7 @@ impl SandboxRepository for SqlStore {
         let after: Option<Cursor<SandboxId>> = page_token::decode(LISTING, &page)?;
         // A single statement needs no transaction.
         calls
-            .query(move |conn| {
+            .run(JobMode::Query, move |conn| {
                 let limit = page_token::rows_to_load(&page);
                 let rows = load_page(conn, &scope, after.as_ref(), limit)?;
                 let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
@@ -261,7 +263,7 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query(Workload::Intake, move |conn| {
+            .run(Workload::Intake, JobMode::Query, move |conn| {
                 keys::by_session_key(conn, &hash)
             })
             .await
@@ -270,7 +272,7 @@ impl SandboxRepository for SqlStore {
     async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query(Workload::Intake, move |conn| {
+            .run(Workload::Intake, JobMode::Query, move |conn| {
                 keys::by_callback_token(conn, &hash)
             })
             .await
@@ -284,7 +286,9 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         calls
-            .read(move |conn| occupancy::list_running(conn, &owner, &spec))
+            .run(JobMode::Read, move |conn| {
+                occupancy::list_running(conn, &owner, &spec)
+            })
             .await
     }
 
@@ -299,7 +303,7 @@ impl SandboxRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, id, caps) = (scope.clone(), id.clone(), *caps);
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let Some(mut sandbox) = load(conn, &scope, id.as_str())?
                     .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
                 else {
@@ -335,7 +339,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (id, facts) = (id.clone(), facts.clone());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let Some(before) = load(conn, &Scope::System, id.as_str())?
                     .filter(|sandbox| sandbox.desired == expected)
                 else {
@@ -364,7 +368,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let (id, old, new) = (id.clone(), *old, new.clone());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 keys::replace(conn, &id, &old, &new, at)
             })
             .await
@@ -378,7 +382,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let (host, after) = (host.to_string(), after.map(ToString::to_string));
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let mut query = sandboxes::table
                     .into_boxed::<AnyBackend>()
                     .filter(sandboxes::host.eq(host.clone()));
@@ -403,7 +407,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let rows = retirable(reason)
                     .filter(sandboxes::host.eq(host.clone()))
                     .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
@@ -423,7 +427,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 retire(conn, &id, reason, at)
             })
             .await
@@ -432,7 +436,7 @@ impl SandboxRepository for SqlStore {
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
         let (host, detail) = (host.to_string(), detail.map(replace_nul));
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let annotated = [
                     SandboxStatus::Starting,
                     SandboxStatus::Running,
@@ -453,7 +457,7 @@ impl SandboxRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
                 // The agent server is removed with its sandbox, so no deletion in it remains pending.
                 diesel::update(

@@ -16,7 +16,7 @@ use domain::user::identity::KeyHash;
 use url::Url;
 
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::codec::replace_nul;
 use crate::schema::column_types::{Instant, JsonCol, TextCol, TimestampCol};
@@ -155,7 +155,7 @@ impl WarmRepository for SqlStore {
     async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 if !has_room(conn, &warm, max_count)? {
                     return Ok(false);
                 }
@@ -176,7 +176,7 @@ impl WarmRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let booting = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
@@ -203,15 +203,16 @@ impl WarmRepository for SqlStore {
     ) -> Result<Option<WarmSandbox>, StoreError> {
         let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
         self.db
-            .for_workload(Workload::Requests)
-            .write_locked(move |conn| claim(conn, (&host, &spec, &recipe), at))
+            .run(Workload::Requests, JobMode::WriteLocked, move |conn| {
+                claim(conn, (&host, &spec, &recipe), at)
+            })
             .await
     }
 
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
                 let claimed = warm_sandboxes::table
                     .find(&id)
@@ -232,7 +233,7 @@ impl WarmRepository for SqlStore {
         let host = host.to_string();
         let limit = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let rows: Vec<WarmRow> = warm_sandboxes::table
                     .filter(warm_sandboxes::host.eq(&host))
                     .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
@@ -248,7 +249,7 @@ impl WarmRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
                 Ok(removed > 0)
             })
@@ -258,7 +259,7 @@ impl WarmRepository for SqlStore {
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let unclaimed = warm_sandboxes::table
                     .find(&id)
                     .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));

@@ -18,6 +18,7 @@ use domain::user::secret::{
 };
 
 use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::pool::JobMode;
 use crate::error::{QueryResultExt, TransactionError};
 use crate::events::octet_length;
 use crate::queries::page_token::{self, Cursor};
@@ -172,7 +173,7 @@ impl SecretRepository for SqlStore {
         let calls = self.db.for_intake_of(owner);
         let key = (owner.to_string(), replace_nul(name));
         calls
-            .query(move |conn| {
+            .run(JobMode::Query, move |conn| {
                 let row = secrets::table
                     .find((&key.0, &key.1))
                     .select(SecretRow::as_select())
@@ -197,7 +198,7 @@ impl SecretRepository for SqlStore {
         // Names are unique and define the order, so the time in the token is constant.
         let after = page_token::decode::<String>(LISTING, &page)?;
         calls
-            .read(move |conn| {
+            .run(JobMode::Read, move |conn| {
                 let mut query = secrets::table
                     .filter(secrets::owner.eq(owner.clone()))
                     .into_boxed::<AnyBackend>();
@@ -230,7 +231,7 @@ impl SecretRepository for SqlStore {
         let calls = self.db.for_intake_of(owner);
         let owner = owner.to_string();
         calls
-            .query(move |conn| {
+            .run(JobMode::Query, move |conn| {
                 let rows: Vec<SummaryRow> = secrets::table
                     .filter(secrets::owner.eq(&owner))
                     .order((secrets::created_at.asc(), secrets::name.asc()))
@@ -248,7 +249,9 @@ impl SecretRepository for SqlStore {
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
         let calls = self.db.for_user(&secret.owner);
         let secret = secret.clone();
-        calls.write(move |conn| insert(conn, &secret)).await
+        calls
+            .run(JobMode::Write, move |conn| insert(conn, &secret))
+            .await
     }
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
@@ -256,7 +259,7 @@ impl SecretRepository for SqlStore {
         let secret = secret.clone();
         let changed = ChangedSecretColumns::new(change, secret.updated_at);
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 check_not_deleted(conn, secret.owner.as_str())?;
                 if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
                     return Ok(false);
@@ -278,7 +281,9 @@ impl SecretRepository for SqlStore {
         let (owner, name) = (owner.to_string(), replace_nul(name));
         let changed = ChangedSecretColumns::new(change, at);
         calls
-            .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
+            .run(JobMode::Write, move |conn| {
+                Ok(update(conn, &owner, &name, &changed)? > 0)
+            })
             .await
     }
 
@@ -286,7 +291,7 @@ impl SecretRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let key = (owner.to_string(), replace_nul(name));
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 let deleted =
                     diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
                 Ok(deleted > 0)

@@ -10,7 +10,7 @@ use domain::error::StoreError;
 use domain::id::{SandboxId, UserId};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::column_types::{TextCol, UuidCol};
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
@@ -178,7 +178,7 @@ impl SealedRecordRepository for SqlStore {
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 page(conn, kind, after.as_ref(), limit)
             })
             .await
@@ -187,7 +187,7 @@ impl SealedRecordRepository for SqlStore {
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let mut count = 0;
                 for record in &batch {
                     count += replace_one(conn, record)?;

@@ -8,7 +8,7 @@ use domain::encryption::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRep
 use domain::error::StoreError;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{TransactionError, stale};
 use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
@@ -45,7 +45,7 @@ fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
 impl VaultRepository for SqlStore {
     async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
         self.db
-            .read(Workload::Background, installation_secret)
+            .run(Workload::Background, JobMode::Read, installation_secret)
             .await
     }
 
@@ -56,7 +56,7 @@ impl VaultRepository for SqlStore {
     ) -> Result<Sealed, StoreError> {
         let sealed = sealed.clone();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 if let Some(stored) = installation_secret(conn)? {
                     return Ok(stored);
                 }
@@ -80,7 +80,7 @@ impl VaultRepository for SqlStore {
     ) -> Result<(), StoreError> {
         let (before, after) = (before.clone(), after.clone());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let unchanged = vault::table
                     .find(INSTALLATION_SECRET_CONTEXT)
                     .filter(vault::sealed.eq(before.as_text()));
@@ -101,7 +101,7 @@ impl VaultRepository for SqlStore {
     async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
         let holder = holder.clone();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let values = (
                     key_holders::master_keys.eq(holder.keys.join(" ")),
                     key_holders::seals_with.eq(&holder.seals_with),
@@ -121,7 +121,7 @@ impl VaultRepository for SqlStore {
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
         let holder = holder.to_owned();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
                 Ok(())
             })
@@ -130,7 +130,7 @@ impl VaultRepository for SqlStore {
 
     async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let rows: Vec<HolderRow> = key_holders::table
                     .filter(key_holders::seen_at.ge(TimestampCol(since)))
                     .order(key_holders::name.asc())
@@ -142,7 +142,7 @@ impl VaultRepository for SqlStore {
 
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 OUTDATED_HOLDERS.delete(conn, before, limit)
             })
             .await

@@ -30,7 +30,7 @@ use crate::conversations::deletion::{has_deletion_since, unneeded_sandboxes};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, conflict, not_found, stale};
 use crate::queries::page_token::{self, Cursor};
 use crate::sandboxes::{load_undeleted, mark_deleted};
@@ -195,7 +195,9 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTaskInsertOutcome, StoreError> {
         let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
-        calls.write(move |conn| insert(conn, &start, caps)).await
+        calls
+            .run(JobMode::Write, move |conn| insert(conn, &start, caps))
+            .await
     }
 
     async fn find_many(
@@ -206,7 +208,7 @@ impl StartTaskRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         calls
-            .read_documents(move |conn| {
+            .run(JobMode::ReadDocuments, move |conn| {
                 let mut found = HashMap::new();
                 for batch in ids.chunks(IDS_PER_QUERY) {
                     let keys = batch.iter().copied().map(UuidCol::from);
@@ -244,7 +246,7 @@ impl StartTaskRepository for SqlStore {
         let after = page_token::decode(listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         calls
-            .read_documents(move |conn| {
+            .run(JobMode::ReadDocuments, move |conn| {
                 // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
                 let bytes = stored_bytes(conn);
                 let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
@@ -284,7 +286,7 @@ impl StartTaskRepository for SqlStore {
         let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         calls
-            .scan(move |conn| {
+            .run(JobMode::Scan, move |conn| {
                 let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())
             })
@@ -300,7 +302,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let host = host.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 claim(conn, &host, (now, until), limit)
             })
             .await
@@ -308,7 +310,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
                         .find(UuidCol::from(id))
@@ -327,7 +329,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let (row, _) = load_leased(conn, id, fence, StartStatus::Error)?;
                 diesel::update(start_tasks::table.find(UuidCol::from(id)))
                     .set((
@@ -350,7 +352,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 // Only `fail` may set ERROR, because it also releases what the task holds.
                 if step.status == StartStatus::Error {
                     return fail(conn, id, fence, &step, at);
@@ -371,7 +373,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 begin(conn, (id, fence), &conversation, &step, at)
             })
             .await
@@ -386,7 +388,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 fail(conn, id, fence, &step, at)
             })
             .await
@@ -395,7 +397,7 @@ impl StartTaskRepository for SqlStore {
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let host = host.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let released = diesel::update(
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))
@@ -421,7 +423,7 @@ impl StartTaskRepository for SqlStore {
         let host = host.to_string();
         // Runs every few seconds, so it must neither wait for writers nor cause serialization failures.
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let unfinished = || {
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))
@@ -440,7 +442,7 @@ impl StartTaskRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 purge::prune_start_tasks(conn, before, limit)
             })
             .await

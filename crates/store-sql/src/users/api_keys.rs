@@ -8,7 +8,7 @@ use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
@@ -121,7 +121,7 @@ impl ApiKeyRepository for SqlStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let (key, user) = (key.clone(), key.user.to_string());
         self.db
-            .write(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Write, move |conn| {
                 users::ensure_exists(conn, &user, Role::User, key.created_at)?;
                 insert(conn, &key)
             })
@@ -131,7 +131,7 @@ impl ApiKeyRepository for SqlStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
         self.db
-            .query(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Query, move |conn| {
                 let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
                     .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
                     .filter(api_keys::hash.eq(&hash))
@@ -148,7 +148,7 @@ impl ApiKeyRepository for SqlStore {
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
         self.db
-            .query(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Query, move |conn| {
                 let mut query = api_keys::table.into_boxed::<AnyBackend>();
                 if let Some(user) = user.clone() {
                     query = query.filter(api_keys::user_id.eq(user));
@@ -165,7 +165,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         self.db
-            .write(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Write, move |conn| {
                 let revoked =
                     diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
                 Ok(revoked > 0)
@@ -175,7 +175,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 diesel::update(api_keys::table.find(UuidCol::from(id)))
                     .set(api_keys::last_used_at.eq(TimestampCol(at)))
                     .execute(conn)?;
@@ -186,7 +186,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 EXPIRED_KEYS.delete(conn, before, limit)
             })
             .await

@@ -9,9 +9,10 @@ use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::delete_rows::OutdatedRows;
+use crate::queries::filter::filter_by;
 use crate::queries::page_token::{self, Cursor};
 use crate::schema::audit_log;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
@@ -77,23 +78,14 @@ pub(crate) fn insert(
 
 fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, AnyBackend> {
     let mut query = audit_log::table.into_boxed::<AnyBackend>();
-    if let Some(actor) = filter.actor {
-        query = query.filter(audit_log::actor.eq(actor.to_string()));
-    }
-    if let Some(action) = filter.action {
-        query = query.filter(audit_log::action.eq(action));
-    }
-    if let Some(object) = filter.object {
-        query = query.filter(audit_log::object.eq(object));
-    }
-    if let Some(outcome) = filter.outcome {
-        query = query.filter(audit_log::outcome.eq(outcome.as_str()));
-    }
-    if let Some(since) = filter.since {
-        query = query.filter(audit_log::at.ge(TimestampCol(since)));
-    }
-    if let Some(until) = filter.until {
-        query = query.filter(audit_log::at.lt(TimestampCol(until)));
+    filter_by! {
+        query,
+        filter.actor => |actor| audit_log::actor.eq(actor.to_string());
+        filter.action => |action| audit_log::action.eq(action);
+        filter.object => |object| audit_log::object.eq(object);
+        filter.outcome => |outcome| audit_log::outcome.eq(outcome.as_str());
+        filter.since => |since| audit_log::at.ge(TimestampCol(since));
+        filter.until => |until| audit_log::at.lt(TimestampCol(until));
     }
     query
 }
@@ -103,7 +95,9 @@ impl AuditLog for SqlStore {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
         self.db
-            .write(Workload::Background, move |conn| insert(conn, &entries))
+            .run(Workload::Background, JobMode::Write, move |conn| {
+                insert(conn, &entries)
+            })
             .await
     }
 
@@ -115,8 +109,7 @@ impl AuditLog for SqlStore {
         let (filter, page) = (filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         self.db
-            .for_workload(Workload::Requests)
-            .scan(move |conn| {
+            .run(Workload::Requests, JobMode::Scan, move |conn| {
                 let mut query = matching(filter.clone());
                 if let Some(Cursor { key, tie }) = after {
                     query = query.filter(
@@ -142,7 +135,7 @@ impl AuditLog for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 OLD_ENTRIES.delete(conn, before, limit)
             })
             .await

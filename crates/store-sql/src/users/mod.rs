@@ -18,7 +18,7 @@ use domain::user::identity::{
 
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, conflict, not_found};
 use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
@@ -150,7 +150,7 @@ impl UserRepository for SqlStore {
         let after = after.map(ToString::to_string);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.db
-            .read(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Read, move |conn| {
                 let mut query = users::table.into_boxed::<AnyBackend>();
                 if let Some(after) = after.clone() {
                     query = query.filter(users::id.gt(after));
@@ -168,7 +168,7 @@ impl UserRepository for SqlStore {
 
     async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
         self.db
-            .query(Workload::Requests, |conn| {
+            .run(Workload::Requests, JobMode::Query, |conn| {
                 let row = users::table
                     .filter(users::deleted_at.is_null())
                     .order((users::created_at.asc(), users::id.asc()))
@@ -184,7 +184,7 @@ impl UserRepository for SqlStore {
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
         self.db
-            .query(Workload::Requests, move |conn| {
+            .run(Workload::Requests, JobMode::Query, move |conn| {
                 Ok(load(conn, &user)?.map(User::from))
             })
             .await
@@ -198,7 +198,7 @@ impl UserRepository for SqlStore {
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 if !mark_deleted(conn, &user, at)? {
                     return Ok(None);
                 }
@@ -209,7 +209,7 @@ impl UserRepository for SqlStore {
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.db
-            .read(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Read, move |conn| {
                 let users = deleted().select(users::id).load(conn);
                 let users: Vec<TextCol<UserId>> = users.reading("user")?;
                 let mut partially_deleted = Vec::new();
@@ -225,7 +225,7 @@ impl UserRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let ids: Vec<String> = deleted()
                     .filter(users::deleted_at.lt(TimestampCol(before)))
                     .select(users::id)

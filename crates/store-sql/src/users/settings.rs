@@ -9,6 +9,7 @@ use domain::id::UserId;
 use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
+use crate::database::pool::JobMode;
 use crate::error::{TransactionError, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::settings;
@@ -39,7 +40,7 @@ impl SettingsRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let owner = owner.to_string();
         calls
-            .query(move |conn| {
+            .run(JobMode::Query, move |conn| {
                 let row = on_backend!(conn, |c| settings::table
                     .find(&owner)
                     .select(SettingsRow::as_select())
@@ -60,7 +61,7 @@ impl SettingsRepository for SqlStore {
         let calls = self.db.for_user(owner);
         let (owner, document) = (owner.to_string(), document.clone());
         calls
-            .write(move |conn| {
+            .run(JobMode::Write, move |conn| {
                 check_not_deleted(conn, &owner)?;
                 let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
                 let values = (

@@ -11,6 +11,7 @@ use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};
+use crate::database::pool::JobMode;
 use crate::error::TransactionError;
 use crate::queries::page_token::count_within;
 use crate::schema::codec::to_json;
@@ -165,13 +166,15 @@ impl UsageRepository for SqlStore {
         let user = user.to_string();
         self.db
             .for_scope(scope)
-            .query(move |conn| usage(conn, &user))
+            .run(JobMode::Query, move |conn| usage(conn, &user))
             .await
     }
 
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
         let calls = self.db.for_intake_of(user);
         let user = user.to_string();
-        calls.write_locked(move |conn| shorten(conn, &user)).await
+        calls
+            .run(JobMode::WriteLocked, move |conn| shorten(conn, &user))
+            .await
     }
 }

@@ -17,7 +17,7 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(Workload::Requests, move |_| {
+    let stuck = db.run(Workload::Requests, JobMode::Query, move |_| {
         let _ = ended.recv();
         Ok(())
     });
@@ -30,7 +30,9 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     // The job's thread may start later than its caller.
     wait_until_stuck_is(&db, true).await;
     assert!(
-        db.query(Workload::Requests, |_| Ok(())).await.is_ok(),
+        db.run(Workload::Requests, JobMode::Query, |_| Ok(()))
+            .await
+            .is_ok(),
         "other jobs run"
     );
     drop(end);
@@ -47,7 +49,7 @@ async fn a_stuck_job_of_a_cancelled_caller_is_reported() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(Workload::Requests, move |_| {
+    let stuck = db.run(Workload::Requests, JobMode::Query, move |_| {
         let _ = ended.recv();
         Ok(())
     });
@@ -84,9 +86,9 @@ async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
         };
         async move {
             if is_write {
-                calls.write(job).await
+                calls.run(JobMode::Write, job).await
             } else {
-                calls.read(job).await
+                calls.run(JobMode::Read, job).await
             }
         }
     };
@@ -128,7 +130,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     let gate = Arc::new(Mutex::new(gate));
     let scan = || {
         let gate = gate.clone();
-        Box::pin(db.for_user(&user("many")).scan(move |_| {
+        Box::pin(db.for_user(&user("many")).run(JobMode::Scan, move |_| {
             let _ = gate.lock().unwrap().recv();
             Ok(())
         }))
@@ -137,7 +139,10 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     assert!(futures::poll!(&mut first).is_pending());
     assert!(futures::poll!(&mut second).is_pending());
     for _ in 0..8 {
-        db.for_user(&user("many")).query(|_| Ok(())).await.unwrap();
+        db.for_user(&user("many"))
+            .run(JobMode::Query, |_| Ok(()))
+            .await
+            .unwrap();
     }
     let waiting = |name: &str| {
         let stats = db.stats();

@@ -84,10 +84,9 @@ pub(crate) fn store_response(
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
-        let calls = self.db.for_user(&request.owner);
+        let jobs = self.db.for_user(&request.owner);
         let request = request.clone();
-        calls
-            .run(JobMode::Read, move |conn| check(conn, &request))
+        jobs.run(JobMode::Read, move |conn| check(conn, &request))
             .await
     }
 
@@ -95,25 +94,23 @@ impl IdempotencyRepository for SqlStore {
         &self,
         answer: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let calls = self.db.for_user(&answer.request.owner);
+        let jobs = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
-        calls
-            .run(JobMode::Write, move |conn| {
-                let checked = check(conn, &answer.request)?;
-                if checked == IdempotencyCheck::New {
-                    check_not_deleted(conn, answer.request.owner.as_str())?;
-                    store_response(conn, &answer)?;
-                }
-                Ok(checked)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let checked = check(conn, &answer.request)?;
+            if checked == IdempotencyCheck::New {
+                check_not_deleted(conn, answer.request.owner.as_str())?;
+                store_response(conn, &answer)?;
+            }
+            Ok(checked)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                OLD_RESPONSES.delete(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OLD_RESPONSES.delete(conn, before, limit)
+        })
+        .await
     }
 }

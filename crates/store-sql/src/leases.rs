@@ -30,7 +30,6 @@ impl LeaseRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         let acquired = self
-            .db
             .run(Workload::Background, JobMode::Write, move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
@@ -60,20 +59,18 @@ impl LeaseRepository for SqlStore {
 
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
-                diesel::delete(held).execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
+            diesel::delete(held).execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                ENDED_LEASES.delete(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            ENDED_LEASES.delete(conn, before, limit)
+        })
+        .await
     }
 }

@@ -30,7 +30,7 @@ use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::filter::filter_by;
-use crate::queries::page_token::{self, Cursor};
+use crate::queries::page_token::{self, Cursor, beyond};
 use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
 use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
@@ -191,10 +191,9 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Option<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .run(JobMode::Query, move |conn| view(conn, &scope, id))
+        jobs.run(JobMode::Query, move |conn| view(conn, &scope, id))
             .await
     }
 
@@ -203,33 +202,32 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        calls
-            .run(JobMode::Read, move |conn| {
-                let mut found = HashMap::new();
-                for batch in ids.chunks(IDS_PER_QUERY) {
-                    let keys = batch.iter().copied().map(UuidCol::from);
-                    let mut query = joined!().filter(conversations::id.eq_any(keys));
-                    if let Some(user) = owner_filter(&scope) {
-                        query = query.filter(conversations::owner.eq(user));
-                    }
-                    let loaded: Vec<JoinedRow> = query
-                        .select((
-                            ConversationRow::as_select(),
-                            Option::<SandboxRow>::as_select(),
-                            child_ids(conn),
-                        ))
-                        .load(conn)
-                        .reading(rows::ENTITY)?;
-                    for row in loaded {
-                        let view = rows::view(row)?;
-                        found.insert(view.conversation.id, view);
-                    }
+        jobs.run(JobMode::Read, move |conn| {
+            let mut found = HashMap::new();
+            for batch in ids.chunks(IDS_PER_QUERY) {
+                let keys = batch.iter().copied().map(UuidCol::from);
+                let mut query = joined!().filter(conversations::id.eq_any(keys));
+                if let Some(user) = owner_filter(&scope) {
+                    query = query.filter(conversations::owner.eq(user));
                 }
-                Ok(in_order(&ids, &found))
-            })
-            .await
+                let loaded: Vec<JoinedRow> = query
+                    .select((
+                        ConversationRow::as_select(),
+                        Option::<SandboxRow>::as_select(),
+                        child_ids(conn),
+                    ))
+                    .load(conn)
+                    .reading(rows::ENTITY)?;
+                for row in loaded {
+                    let view = rows::view(row)?;
+                    found.insert(view.conversation.id, view);
+                }
+            }
+            Ok(in_order(&ids, &found))
+        })
+        .await
     }
 
     async fn search(
@@ -238,7 +236,7 @@ impl ConversationRepository for SqlStore {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
@@ -246,14 +244,8 @@ impl ConversationRepository for SqlStore {
         let job = move |conn: &mut AnyConnection| {
             let mut query = matching!(joined!(), &scope, &filter);
             if let Some(Cursor { key, tie }) = after {
-                // The second condition implies the first one, which lets the database seek in the index.
-                query = query.filter(
-                    conversations::created_at.le(key).and(
-                        conversations::created_at
-                            .lt(key)
-                            .or(conversations::id.lt(UuidCol(tie))),
-                    ),
-                );
+                let (created, id) = (conversations::created_at, conversations::id);
+                query = query.filter(beyond!(created, id, le, lt, key, UuidCol(tie)));
             }
             let loaded: Vec<JoinedRow> = query
                 .order((conversations::created_at.desc(), conversations::id.desc()))
@@ -268,22 +260,21 @@ impl ConversationRepository for SqlStore {
             build_page(&page, loaded)
         };
         if is_scan {
-            calls.run(JobMode::Scan, job).await
+            jobs.run(JobMode::Scan, job).await
         } else {
-            calls.run(JobMode::Query, job).await
+            jobs.run(JobMode::Query, job).await
         }
     }
 
     async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        calls
-            .run(JobMode::Scan, move |conn| {
-                let query = conversations::table.into_boxed::<AnyBackend>();
-                let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
-                Ok(u64::try_from(count).unwrap_or_default())
-            })
-            .await
+        jobs.run(JobMode::Scan, move |conn| {
+            let query = conversations::table.into_boxed::<AnyBackend>();
+            let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
+            Ok(u64::try_from(count).unwrap_or_default())
+        })
+        .await
     }
 
     async fn update(
@@ -293,25 +284,24 @@ impl ConversationRepository for SqlStore {
         change: &ConversationChange,
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         if change.is_empty() {
             return self.find(scope, id).await;
         }
         let (scope, change) = (scope.clone(), change.clone());
-        calls
-            .run(JobMode::Write, move |conn| {
-                let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
-                    .set(ChangedColumns::new(&change, at))
-                    .into_boxed();
-                if let Some(user) = owner_filter(&scope) {
-                    update = update.filter(conversations::owner.eq(user));
-                }
-                if update.execute(conn)? == 0 {
-                    return Ok(None);
-                }
-                view(conn, &scope, id)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
+                .set(ChangedColumns::new(&change, at))
+                .into_boxed();
+            if let Some(user) = owner_filter(&scope) {
+                update = update.filter(conversations::owner.eq(user));
+            }
+            if update.execute(conn)? == 0 {
+                return Ok(None);
+            }
+            view(conn, &scope, id)
+        })
+        .await
     }
 
     async fn add_pull_request(
@@ -321,27 +311,25 @@ impl ConversationRepository for SqlStore {
         number: i64,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .run(JobMode::Write, move |conn| {
-                pull_requests::add(conn, &scope, id, number, at)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            pull_requests::add(conn, &scope, id, number, at)
+        })
+        .await
     }
 
     async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
-        let calls = self.db.for_sandbox(&conversation.sandbox_id);
+        let jobs = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
-        calls
-            .run(JobMode::Write, move |conn| {
-                let outcome = check_adoption(conn, &conversation)?;
-                if outcome == (AppendOutcome::Stored { new: 1 }) {
-                    rows::insert(conn, &conversation)?;
-                }
-                Ok(outcome)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let outcome = check_adoption(conn, &conversation)?;
+            if outcome == (AppendOutcome::Stored { new: 1 }) {
+                rows::insert(conn, &conversation)?;
+            }
+            Ok(outcome)
+        })
+        .await
     }
 
     async fn apply_report(
@@ -351,20 +339,19 @@ impl ConversationRepository for SqlStore {
         report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
-        let calls = self.db.for_sandbox(origin);
+        let jobs = self.db.for_sandbox(origin);
         let (origin, report) = (origin.clone(), report.clone());
-        calls
-            .run(
-                JobMode::WriteLocked,
-                move |conn| match rows::lock_reported(conn, &origin, id)? {
-                    Ok(row) => {
-                        rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
-                        Ok(AppendOutcome::Stored { new: 0 })
-                    }
-                    Err(outcome) => Ok(outcome),
-                },
-            )
-            .await
+        jobs.run(
+            JobMode::WriteLocked,
+            move |conn| match rows::lock_reported(conn, &origin, id)? {
+                Ok(row) => {
+                    rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
+                    Ok(AppendOutcome::Stored { new: 0 })
+                }
+                Err(outcome) => Ok(outcome),
+            },
+        )
+        .await
     }
 
     async fn delete(
@@ -373,58 +360,55 @@ impl ConversationRepository for SqlStore {
         id: ConversationId,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .run(JobMode::Write, move |conn| {
-                if !rows::is_visible(conn, &scope, id)? {
-                    return Ok(false);
-                }
-                deletion::delete_tree(conn, id, at)?;
-                Ok(true)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            if !rows::is_visible(conn, &scope, id)? {
+                return Ok(false);
+            }
+            deletion::delete_tree(conn, id, at)?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn list_pending_agent_deletions(
         &self,
         limit: usize,
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
-                    .inner_join(
-                        sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
-                    )
-                    .filter(deleted_conversations::pending)
-                    .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
-                    .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-                    .order((
-                        deleted_conversations::deleted_at.asc(),
-                        deleted_conversations::id.asc(),
-                    ))
-                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-                    .select((deleted_conversations::id, deleted_conversations::sandbox_id))
-                    .load(conn)
-                    .reading("deleted conversation")?;
-                let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
-                    id: id.into(),
-                    sandbox_id: sandbox.0,
-                });
-                Ok(pending.collect())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
+                .inner_join(
+                    sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
+                )
+                .filter(deleted_conversations::pending)
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                .order((
+                    deleted_conversations::deleted_at.asc(),
+                    deleted_conversations::id.asc(),
+                ))
+                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .select((deleted_conversations::id, deleted_conversations::sandbox_id))
+                .load(conn)
+                .reading("deleted conversation")?;
+            let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
+                id: id.into(),
+                sandbox_id: sandbox.0,
+            });
+            Ok(pending.collect())
+        })
+        .await
     }
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
-                    .set(deleted_conversations::pending.eq(false))
-                    .execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
+                .set(deleted_conversations::pending.eq(false))
+                .execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn list_in_sandbox(
@@ -433,11 +417,10 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Query, move |conn| {
-                in_sandbox::list(conn, &sandbox, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Query, move |conn| {
+            in_sandbox::list(conn, &sandbox, limit)
+        })
+        .await
     }
 
     async fn list_unsettled(
@@ -447,11 +430,10 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let host = host.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Query, move |conn| {
-                in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Query, move |conn| {
+            in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
+        })
+        .await
     }
 
     async fn settle_running(
@@ -461,18 +443,16 @@ impl ConversationRepository for SqlStore {
         at: Timestamp,
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                in_sandbox::settle_running(conn, &sandbox, to, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            in_sandbox::settle_running(conn, &sandbox, to, at)
+        })
+        .await
     }
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                purge::prune_deletion_records(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            purge::prune_deletion_records(conn, before, limit)
+        })
+        .await
     }
 }

@@ -310,10 +310,9 @@ pub(crate) fn delete_orphans(
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
-        let calls = self.db.for_user(&message.owner);
+        let jobs = self.db.for_user(&message.owner);
         let message = message.clone();
-        calls
-            .run(JobMode::Write, move |conn| enqueue(conn, &message))
+        jobs.run(JobMode::Write, move |conn| enqueue(conn, &message))
             .await
     }
 
@@ -323,19 +322,17 @@ impl PendingMessageRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError> {
         let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                list_deliverable(conn, &host, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            list_deliverable(conn, &host, limit)
+        })
+        .await
     }
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                list_waiting(conn, id)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            list_waiting(conn, id)
+        })
+        .await
     }
 
     async fn begin_delivery(
@@ -344,36 +341,32 @@ impl PendingMessageRepository for SqlStore {
         last: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                begin_delivery(conn, id, last, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            begin_delivery(conn, id, last, at)
+        })
+        .await
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                drop_with_note(conn, id, &note)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            drop_with_note(conn, id, &note)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                OLD_MESSAGES.delete(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OLD_MESSAGES.delete(conn, before, limit)
+        })
+        .await
     }
 }

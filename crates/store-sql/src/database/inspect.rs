@@ -54,7 +54,6 @@ impl SqlStore {
     /// older database replaced this one, for example a restored backup.
     pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
         let schema = self
-            .db
             .run(Workload::Requests, JobMode::Read, |conn| Ok(schema(conn)?))
             .await?;
         Ok(match schema {

@@ -38,7 +38,7 @@ use crate::database::circuit_breaker::CircuitBreaker;
 pub(crate) use crate::database::connection::JobMode;
 use crate::database::connection::{self, AnyConnection, ConnectionManager, Target};
 use crate::error::{TransactionError, unavailable};
-use crate::store::StoreConfig;
+use crate::store::{SqlStore, StoreConfig};
 
 /// Interval at which a job that waits for a connection checks whether the database is available.
 const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -123,7 +123,7 @@ impl Db {
     }
 
     /// Selects the user of this scope as the tenant. The scope of the service is background work.
-    pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
+    pub(crate) fn for_scope(&self, scope: &Scope) -> TenantJobs<'_> {
         match scope {
             Scope::User(user) => self.for_user(user),
             Scope::System => self.for_workload(Workload::Background),
@@ -131,37 +131,27 @@ impl Db {
     }
 
     /// Selects this user as the tenant of a request.
-    pub(crate) fn for_user(&self, user: &UserId) -> ScopedCalls<'_> {
+    pub(crate) fn for_user(&self, user: &UserId) -> TenantJobs<'_> {
         self.calls(Workload::Requests, Tenant::User(user.clone()))
     }
 
     /// Selects this user as the tenant of reads by a sandbox or a start, apart from the user's own requests.
-    pub(crate) fn for_intake_of(&self, user: &UserId) -> ScopedCalls<'_> {
+    pub(crate) fn for_intake_of(&self, user: &UserId) -> TenantJobs<'_> {
         self.calls(Workload::Intake, Tenant::User(user.clone()))
     }
 
     /// Selects this sandbox as the tenant of its reports.
-    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> ScopedCalls<'_> {
+    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> TenantJobs<'_> {
         self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
-    /// Runs a job of this workload, without a tenant.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        mode: JobMode,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).run(mode, job).await
-    }
-
     /// Selects a workload without a user or sandbox. Each call is its own tenant.
-    pub(crate) fn for_workload(&self, workload: Workload) -> ScopedCalls<'_> {
+    pub(crate) fn for_workload(&self, workload: Workload) -> TenantJobs<'_> {
         self.calls(workload, Tenant::Single(self.jobs.number()))
     }
 
-    const fn calls(&self, workload: Workload, tenant: Tenant) -> ScopedCalls<'_> {
-        ScopedCalls {
+    const fn calls(&self, workload: Workload, tenant: Tenant) -> TenantJobs<'_> {
+        TenantJobs {
             db: self,
             workload,
             tenant,
@@ -180,13 +170,13 @@ impl Db {
 }
 
 /// Runs jobs of one workload on behalf of one tenant.
-pub(crate) struct ScopedCalls<'a> {
+pub(crate) struct TenantJobs<'a> {
     db: &'a Db,
     workload: Workload,
     tenant: Tenant,
 }
 
-impl ScopedCalls<'_> {
+impl TenantJobs<'_> {
     pub(crate) async fn run<T: Send + 'static>(
         self,
         mode: JobMode,
@@ -245,6 +235,18 @@ fn stopped_error(error: RecvError) -> StoreError {
 fn retry_backoff(retries: u32) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     Duration::from_micros(random % (1000 << retries.min(6)))
+}
+
+impl SqlStore {
+    /// Runs a job of this workload, without a tenant.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        workload: Workload,
+        mode: JobMode,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.db.for_workload(workload).run(mode, job).await
+    }
 }
 
 /// Resources that a job uses on its thread.

@@ -154,18 +154,17 @@ fn claim(
 impl WarmRepository for SqlStore {
     async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                if !has_room(conn, &warm, max_count)? {
-                    return Ok(false);
-                }
-                diesel::insert_into(warm_sandboxes::table)
-                    .values(WarmRow::from(&warm))
-                    .execute(conn)
-                    .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
-                Ok(true)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if !has_room(conn, &warm, max_count)? {
+                return Ok(false);
+            }
+            diesel::insert_into(warm_sandboxes::table)
+                .values(WarmRow::from(&warm))
+                .execute(conn)
+                .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn mark_ready(
@@ -175,23 +174,22 @@ impl WarmRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let booting = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
-                let changed = diesel::update(booting)
-                    .set((
-                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
-                        warm_sandboxes::exposed_urls.eq(JsonCol(endpoints.exposed_urls.clone())),
-                        warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
-                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                Ok(changed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let booting = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
+            let changed = diesel::update(booting)
+                .set((
+                    warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                    warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
+                    warm_sandboxes::exposed_urls.eq(JsonCol(endpoints.exposed_urls.clone())),
+                    warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
+                    warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            Ok(changed > 0)
+        })
+        .await
     }
 
     async fn claim(
@@ -202,69 +200,64 @@ impl WarmRepository for SqlStore {
         at: Timestamp,
     ) -> Result<Option<WarmSandbox>, StoreError> {
         let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
-        self.db
-            .run(Workload::Requests, JobMode::WriteLocked, move |conn| {
-                claim(conn, (&host, &spec, &recipe), at)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::WriteLocked, move |conn| {
+            claim(conn, (&host, &spec, &recipe), at)
+        })
+        .await
     }
 
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
-                let claimed = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
-                    .filter(not(exists(sandbox)));
-                let changed = diesel::update(claimed)
-                    .set((
-                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                Ok(changed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
+            let claimed = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
+                .filter(not(exists(sandbox)));
+            let changed = diesel::update(claimed)
+                .set((
+                    warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                    warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            Ok(changed > 0)
+        })
+        .await
     }
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
         let limit = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                let rows: Vec<WarmRow> = warm_sandboxes::table
-                    .filter(warm_sandboxes::host.eq(&host))
-                    .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
-                    .limit(limit)
-                    .select(WarmRow::as_select())
-                    .load(conn)
-                    .reading(ENTITY)?;
-                Ok(rows.into_iter().map(WarmSandbox::from).collect())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<WarmRow> = warm_sandboxes::table
+                .filter(warm_sandboxes::host.eq(&host))
+                .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
+                .limit(limit)
+                .select(WarmRow::as_select())
+                .load(conn)
+                .reading(ENTITY)?;
+            Ok(rows.into_iter().map(WarmSandbox::from).collect())
+        })
+        .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
-                Ok(removed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
+            Ok(removed > 0)
+        })
+        .await
     }
 
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let unclaimed = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));
-                Ok(diesel::delete(unclaimed).execute(conn)? > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let unclaimed = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));
+            Ok(diesel::delete(unclaimed).execute(conn)? > 0)
+        })
+        .await
     }
 }

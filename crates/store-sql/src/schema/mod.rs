@@ -5,9 +5,15 @@ pub(crate) mod column_types;
 mod exposed_url_cache;
 pub(crate) mod rows;
 
+/// The types of all columns.
+mod sql_types {
+    pub(crate) use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+
+    pub(crate) use crate::schema::column_types::{Id, Instant, NormalizedJson, VerbatimJson};
+}
+
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     users (id) {
         id -> Text,
@@ -18,8 +24,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::*;
 
     api_keys (id) {
         id -> Id,
@@ -35,8 +40,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Integer, Nullable, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::*;
 
     audit_log (id) {
         id -> Id,
@@ -55,8 +59,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     settings (owner) {
         owner -> Text,
@@ -67,8 +70,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Instant};
+    use crate::schema::sql_types::*;
 
     sandboxes (id) {
         id -> Text,
@@ -92,8 +94,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Instant};
+    use crate::schema::sql_types::*;
 
     warm_sandboxes (id) {
         id -> Text,
@@ -113,8 +114,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::*;
 
     conversations (id) {
         id -> Id,
@@ -145,8 +145,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Bool, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::*;
 
     deleted_conversations (id) {
         id -> Id,
@@ -157,8 +156,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::*;
 
     events (conversation_id, seq) {
         conversation_id -> Id,
@@ -171,8 +169,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::*;
 
     start_tasks (id) {
         id -> Id,
@@ -200,8 +197,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Nullable, Text};
-    use crate::schema::column_types::{Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::*;
 
     pending_messages (id) {
         id -> Id,
@@ -216,8 +212,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     idempotency_keys (owner, key) {
         owner -> Text,
@@ -229,8 +224,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     leases (name) {
         name -> Text,
@@ -240,8 +234,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     hosts (id) {
         id -> Text,
@@ -250,8 +243,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::*;
 
     secrets (owner, name) {
         owner -> Text,
@@ -265,8 +257,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     vault (name) {
         name -> Text,
@@ -276,8 +267,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::*;
 
     key_holders (name) {
         name -> Text,

@@ -170,19 +170,18 @@ fn update(
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
-        let calls = self.db.for_intake_of(owner);
+        let jobs = self.db.for_intake_of(owner);
         let key = (owner.to_string(), replace_nul(name));
-        calls
-            .run(JobMode::Query, move |conn| {
-                let row = secrets::table
-                    .find((&key.0, &key.1))
-                    .select(SecretRow::as_select())
-                    .first(conn)
-                    .optional()
-                    .reading("secret")?;
-                Ok(row.map(CustomSecret::from))
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let row = secrets::table
+                .find((&key.0, &key.1))
+                .select(SecretRow::as_select())
+                .first(conn)
+                .optional()
+                .reading("secret")?;
+            Ok(row.map(CustomSecret::from))
+        })
+        .await
     }
 
     async fn search(
@@ -191,83 +190,79 @@ impl SecretRepository for SqlStore {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| replace_nul(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
         // Names are unique and define the order, so the time in the token is constant.
         let after = page_token::decode::<String>(LISTING, &page)?;
-        calls
-            .run(JobMode::Read, move |conn| {
-                let mut query = secrets::table
-                    .filter(secrets::owner.eq(owner.clone()))
-                    .into_boxed::<AnyBackend>();
-                if let Some(needle) = needle.clone() {
-                    let folded = lower(secrets::name);
-                    query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
-                }
-                if let Some(after) = &after {
-                    query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
-                }
-                let rows: Vec<SummaryRow> = query
-                    .order(secrets::name.asc())
-                    .limit(page_token::rows_to_load(&page))
-                    .select((
-                        secrets::name,
-                        secrets::description,
-                        octet_length(secrets::value),
-                    ))
-                    .load(conn)?;
-                let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
-                    key: TimestampCol(Timestamp::from_micros(0)),
-                    tie: row.0.clone(),
-                });
-                Ok(page.map(summary))
-            })
-            .await
+        jobs.run(JobMode::Read, move |conn| {
+            let mut query = secrets::table
+                .filter(secrets::owner.eq(owner.clone()))
+                .into_boxed::<AnyBackend>();
+            if let Some(needle) = needle.clone() {
+                let folded = lower(secrets::name);
+                query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
+            }
+            if let Some(after) = &after {
+                query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
+            }
+            let rows: Vec<SummaryRow> = query
+                .order(secrets::name.asc())
+                .limit(page_token::rows_to_load(&page))
+                .select((
+                    secrets::name,
+                    secrets::description,
+                    octet_length(secrets::value),
+                ))
+                .load(conn)?;
+            let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
+                key: TimestampCol(Timestamp::from_micros(0)),
+                tie: row.0.clone(),
+            });
+            Ok(page.map(summary))
+        })
+        .await
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
-        let calls = self.db.for_intake_of(owner);
+        let jobs = self.db.for_intake_of(owner);
         let owner = owner.to_string();
-        calls
-            .run(JobMode::Query, move |conn| {
-                let rows: Vec<SummaryRow> = secrets::table
-                    .filter(secrets::owner.eq(&owner))
-                    .order((secrets::created_at.asc(), secrets::name.asc()))
-                    .select((
-                        secrets::name,
-                        secrets::description,
-                        octet_length(secrets::value),
-                    ))
-                    .load(conn)?;
-                Ok(rows.into_iter().map(summary).collect())
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let rows: Vec<SummaryRow> = secrets::table
+                .filter(secrets::owner.eq(&owner))
+                .order((secrets::created_at.asc(), secrets::name.asc()))
+                .select((
+                    secrets::name,
+                    secrets::description,
+                    octet_length(secrets::value),
+                ))
+                .load(conn)?;
+            Ok(rows.into_iter().map(summary).collect())
+        })
+        .await
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
-        let calls = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_user(&secret.owner);
         let secret = secret.clone();
-        calls
-            .run(JobMode::Write, move |conn| insert(conn, &secret))
+        jobs.run(JobMode::Write, move |conn| insert(conn, &secret))
             .await
     }
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_user(&secret.owner);
         let secret = secret.clone();
         let changed = ChangedSecretColumns::new(change, secret.updated_at);
-        calls
-            .run(JobMode::Write, move |conn| {
-                check_not_deleted(conn, secret.owner.as_str())?;
-                if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
-                    return Ok(false);
-                }
-                insert(conn, &secret)?;
-                Ok(true)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            check_not_deleted(conn, secret.owner.as_str())?;
+            if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
+                return Ok(false);
+            }
+            insert(conn, &secret)?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn change(
@@ -277,25 +272,22 @@ impl SecretRepository for SqlStore {
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, name) = (owner.to_string(), replace_nul(name));
         let changed = ChangedSecretColumns::new(change, at);
-        calls
-            .run(JobMode::Write, move |conn| {
-                Ok(update(conn, &owner, &name, &changed)? > 0)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            Ok(update(conn, &owner, &name, &changed)? > 0)
+        })
+        .await
     }
 
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let key = (owner.to_string(), replace_nul(name));
-        calls
-            .run(JobMode::Write, move |conn| {
-                let deleted =
-                    diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
-                Ok(deleted > 0)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let deleted = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
+            Ok(deleted > 0)
+        })
+        .await
     }
 }

@@ -177,23 +177,21 @@ impl SealedRecordRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                page(conn, kind, after.as_ref(), limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            page(conn, kind, after.as_ref(), limit)
+        })
+        .await
     }
 
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let mut count = 0;
-                for record in &batch {
-                    count += replace_one(conn, record)?;
-                }
-                Ok(count as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let mut count = 0;
+            for record in &batch {
+                count += replace_one(conn, record)?;
+            }
+            Ok(count as u64)
+        })
+        .await
     }
 }

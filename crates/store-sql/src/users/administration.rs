@@ -77,13 +77,12 @@ impl AdministrationRepository for SqlStore {
         entry: &AuditEntry,
     ) -> Result<PurgeCounts, StoreError> {
         let (change, entry) = (change.clone(), entry.clone());
-        self.db
-            .run(Workload::Requests, JobMode::Write, move |conn| {
-                authorize(conn, &change, &entry)?;
-                let purged = self::change(conn, &change, entry.at)?;
-                audit_log::insert(conn, std::slice::from_ref(&entry))?;
-                Ok(purged)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            authorize(conn, &change, &entry)?;
+            let purged = self::change(conn, &change, entry.at)?;
+            audit_log::insert(conn, std::slice::from_ref(&entry))?;
+            Ok(purged)
+        })
+        .await
     }
 }

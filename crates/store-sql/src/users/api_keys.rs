@@ -120,75 +120,68 @@ pub(crate) fn expire(
 impl ApiKeyRepository for SqlStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let (key, user) = (key.clone(), key.user.to_string());
-        self.db
-            .run(Workload::Requests, JobMode::Write, move |conn| {
-                users::ensure_exists(conn, &user, Role::User, key.created_at)?;
-                insert(conn, &key)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            users::ensure_exists(conn, &user, Role::User, key.created_at)?;
+            insert(conn, &key)
+        })
+        .await
     }
 
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
-        self.db
-            .run(Workload::Requests, JobMode::Query, move |conn| {
-                let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
-                    .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
-                    .filter(api_keys::hash.eq(&hash))
-                    .filter(user_rows::deleted_at.is_null())
-                    .select((ApiKeyRow::as_select(), user_rows::role))
-                    .first(conn)
-                    .optional()
-                    .reading("API key")?;
-                Ok(row.map(key_with_role))
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
+                .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+                .filter(api_keys::hash.eq(&hash))
+                .filter(user_rows::deleted_at.is_null())
+                .select((ApiKeyRow::as_select(), user_rows::role))
+                .first(conn)
+                .optional()
+                .reading("API key")?;
+            Ok(row.map(key_with_role))
+        })
+        .await
     }
 
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
-        self.db
-            .run(Workload::Requests, JobMode::Query, move |conn| {
-                let mut query = api_keys::table.into_boxed::<AnyBackend>();
-                if let Some(user) = user.clone() {
-                    query = query.filter(api_keys::user_id.eq(user));
-                }
-                let rows = query
-                    .order((api_keys::created_at.asc(), api_keys::id.asc()))
-                    .select(ApiKeyRow::as_select())
-                    .load(conn)
-                    .reading("API key")?;
-                Ok(rows.into_iter().map(ApiKey::from).collect())
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            let mut query = api_keys::table.into_boxed::<AnyBackend>();
+            if let Some(user) = user.clone() {
+                query = query.filter(api_keys::user_id.eq(user));
+            }
+            let rows = query
+                .order((api_keys::created_at.asc(), api_keys::id.asc()))
+                .select(ApiKeyRow::as_select())
+                .load(conn)
+                .reading("API key")?;
+            Ok(rows.into_iter().map(ApiKey::from).collect())
+        })
+        .await
     }
 
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
-        self.db
-            .run(Workload::Requests, JobMode::Write, move |conn| {
-                let revoked =
-                    diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
-                Ok(revoked > 0)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            let revoked = diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
+            Ok(revoked > 0)
+        })
+        .await
     }
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                diesel::update(api_keys::table.find(UuidCol::from(id)))
-                    .set(api_keys::last_used_at.eq(TimestampCol(at)))
-                    .execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::update(api_keys::table.find(UuidCol::from(id)))
+                .set(api_keys::last_used_at.eq(TimestampCol(at)))
+                .execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                EXPIRED_KEYS.delete(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            EXPIRED_KEYS.delete(conn, before, limit)
+        })
+        .await
     }
 }

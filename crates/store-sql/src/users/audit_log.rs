@@ -13,7 +13,7 @@ use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::delete_rows::OutdatedRows;
 use crate::queries::filter::filter_by;
-use crate::queries::page_token::{self, Cursor};
+use crate::queries::page_token::{self, Cursor, beyond};
 use crate::schema::audit_log;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
@@ -94,11 +94,10 @@ fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, AnyBackend> {
 impl AuditLog for SqlStore {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                insert(conn, &entries)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            insert(conn, &entries)
+        })
+        .await
     }
 
     async fn search(
@@ -108,36 +107,31 @@ impl AuditLog for SqlStore {
     ) -> Result<Page<AuditEntry>, StoreError> {
         let (filter, page) = (filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
-        self.db
-            .run(Workload::Requests, JobMode::Scan, move |conn| {
-                let mut query = matching(filter.clone());
-                if let Some(Cursor { key, tie }) = after {
-                    query = query.filter(
-                        audit_log::at
-                            .le(key)
-                            .and(audit_log::at.lt(key).or(audit_log::id.lt(UuidCol(tie)))),
-                    );
-                }
-                let rows = query
-                    .order((audit_log::at.desc(), audit_log::id.desc()))
-                    .limit(page_token::rows_to_load(&page))
-                    .select(AuditRow::as_select())
-                    .load(conn)
-                    .reading("audit entry")?;
-                let page = page_token::build_page(LISTING, &page, rows, |row: &AuditRow| Cursor {
-                    key: row.at,
-                    tie: row.id.0,
-                });
-                Ok(page.map(AuditEntry::from))
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Scan, move |conn| {
+            let mut query = matching(filter.clone());
+            if let Some(Cursor { key, tie }) = after {
+                let (at, id) = (audit_log::at, audit_log::id);
+                query = query.filter(beyond!(at, id, le, lt, key, UuidCol(tie)));
+            }
+            let rows = query
+                .order((audit_log::at.desc(), audit_log::id.desc()))
+                .limit(page_token::rows_to_load(&page))
+                .select(AuditRow::as_select())
+                .load(conn)
+                .reading("audit entry")?;
+            let page = page_token::build_page(LISTING, &page, rows, |row: &AuditRow| Cursor {
+                key: row.at,
+                tie: row.id.0,
+            });
+            Ok(page.map(AuditEntry::from))
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                OLD_ENTRIES.delete(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OLD_ENTRIES.delete(conn, before, limit)
+        })
+        .await
     }
 }

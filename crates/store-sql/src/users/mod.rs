@@ -149,45 +149,42 @@ impl UserRepository for SqlStore {
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
         let after = after.map(ToString::to_string);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .run(Workload::Requests, JobMode::Read, move |conn| {
-                let mut query = users::table.into_boxed::<AnyBackend>();
-                if let Some(after) = after.clone() {
-                    query = query.filter(users::id.gt(after));
-                }
-                let rows = query
-                    .order(users::id.asc())
-                    .limit(limit)
-                    .select(UserRow::as_select())
-                    .load(conn)
-                    .reading("user")?;
-                Ok(rows.into_iter().map(User::from).collect())
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Read, move |conn| {
+            let mut query = users::table.into_boxed::<AnyBackend>();
+            if let Some(after) = after.clone() {
+                query = query.filter(users::id.gt(after));
+            }
+            let rows = query
+                .order(users::id.asc())
+                .limit(limit)
+                .select(UserRow::as_select())
+                .load(conn)
+                .reading("user")?;
+            Ok(rows.into_iter().map(User::from).collect())
+        })
+        .await
     }
 
     async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
-        self.db
-            .run(Workload::Requests, JobMode::Query, |conn| {
-                let row = users::table
-                    .filter(users::deleted_at.is_null())
-                    .order((users::created_at.asc(), users::id.asc()))
-                    .select(UserRow::as_select())
-                    .first(conn)
-                    .optional()
-                    .reading("user")?;
-                Ok(row.map(User::from))
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, |conn| {
+            let row = users::table
+                .filter(users::deleted_at.is_null())
+                .order((users::created_at.asc(), users::id.asc()))
+                .select(UserRow::as_select())
+                .first(conn)
+                .optional()
+                .reading("user")?;
+            Ok(row.map(User::from))
+        })
+        .await
     }
 
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
-        self.db
-            .run(Workload::Requests, JobMode::Query, move |conn| {
-                Ok(load(conn, &user)?.map(User::from))
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            Ok(load(conn, &user)?.map(User::from))
+        })
+        .await
     }
 
     async fn purge(
@@ -197,47 +194,44 @@ impl UserRepository for SqlStore {
         limit: usize,
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                if !mark_deleted(conn, &user, at)? {
-                    return Ok(None);
-                }
-                purge::purge(conn, &user, at, limit).map(Some)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if !mark_deleted(conn, &user, at)? {
+                return Ok(None);
+            }
+            purge::purge(conn, &user, at, limit).map(Some)
+        })
+        .await
     }
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Read, move |conn| {
-                let users = deleted().select(users::id).load(conn);
-                let users: Vec<TextCol<UserId>> = users.reading("user")?;
-                let mut partially_deleted = Vec::new();
-                for TextCol(user) in users {
-                    if partially_deleted.len() < limit && has_rows(conn, user.as_str())? {
-                        partially_deleted.push(user);
-                    }
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let users = deleted().select(users::id).load(conn);
+            let users: Vec<TextCol<UserId>> = users.reading("user")?;
+            let mut partially_deleted = Vec::new();
+            for TextCol(user) in users {
+                if partially_deleted.len() < limit && has_rows(conn, user.as_str())? {
+                    partially_deleted.push(user);
                 }
-                Ok(partially_deleted)
-            })
-            .await
+            }
+            Ok(partially_deleted)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .run(Workload::Background, JobMode::Write, move |conn| {
-                let ids: Vec<String> = deleted()
-                    .filter(users::deleted_at.lt(TimestampCol(before)))
-                    .select(users::id)
-                    .load(conn)?;
-                let mut count = 0;
-                for id in ids {
-                    if count < limit && is_purged(conn, &id)? {
-                        count += diesel::delete(users::table.find(&id)).execute(conn)?;
-                    }
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let ids: Vec<String> = deleted()
+                .filter(users::deleted_at.lt(TimestampCol(before)))
+                .select(users::id)
+                .load(conn)?;
+            let mut count = 0;
+            for id in ids {
+                if count < limit && is_purged(conn, &id)? {
+                    count += diesel::delete(users::table.find(&id)).execute(conn)?;
                 }
-                Ok(count as u64)
-            })
-            .await
+            }
+            Ok(count as u64)
+        })
+        .await
     }
 }

@@ -171,10 +171,9 @@ impl UsageRepository for SqlStore {
     }
 
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
-        let calls = self.db.for_intake_of(user);
+        let jobs = self.db.for_intake_of(user);
         let user = user.to_string();
-        calls
-            .run(JobMode::WriteLocked, move |conn| shorten(conn, &user))
+        jobs.run(JobMode::WriteLocked, move |conn| shorten(conn, &user))
             .await
     }
 }

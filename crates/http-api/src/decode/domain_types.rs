@@ -3,12 +3,17 @@
 use std::ops::Bound;
 
 use chrono::{DateTime, Utc};
-use domain::audit::AuditActor;
+use domain::audit::{AuditActor, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::conversation::{GitProvider, Trigger};
+use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
+use domain::event::EventOrder;
+use domain::git::{OwnerType, SuggestedTaskType};
 use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId, UserId};
 use domain::page::{PageLimit, PageToken};
-use domain::start_task::AgentType;
+use domain::sandbox::SandboxStatus;
+use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
+use domain::user::identity::Role;
+use domain::user::usage::EventStorage;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -49,7 +54,55 @@ macro_rules! words {
     )*};
 }
 
-words!(AgentType, GitProvider, Trigger);
+words!(
+    AgentType,
+    ExecutionStatus,
+    GitProvider,
+    OwnerType,
+    SandboxStatus,
+    StartStatus,
+    SuggestedTaskType,
+    Trigger
+);
+
+impl Choice for Role {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        (Self::User.as_str(), Self::User),
+        (Self::Admin.as_str(), Self::Admin),
+    ];
+}
+
+impl Choice for AuditOutcome {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        (Self::Ok.as_str(), Self::Ok),
+        (Self::Refused.as_str(), Self::Refused),
+        (Self::Failed.as_str(), Self::Failed),
+    ];
+}
+
+impl Choice for EventStorage {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        (Self::Complete.name(), Self::Complete),
+        (Self::Shortened.name(), Self::Shortened),
+        (Self::Stopped.name(), Self::Stopped),
+    ];
+}
+
+impl Choice for EventOrder {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("TIMESTAMP", Self::Timestamp),
+        ("TIMESTAMP_DESC", Self::TimestampDesc),
+    ];
+}
+
+impl Choice for StartTaskOrder {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("CREATED_AT", Self::CreatedAt),
+        ("CREATED_AT_DESC", Self::CreatedAtDesc),
+        ("UPDATED_AT", Self::UpdatedAt),
+        ("UPDATED_AT_DESC", Self::UpdatedAtDesc),
+    ];
+}
 
 impl Decode for Timestamp {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {

@@ -5,7 +5,6 @@ pub mod configuration;
 pub mod conversation;
 pub mod enums;
 pub mod git;
-pub mod json_lists;
 pub mod legacy;
 pub mod page;
 pub mod sandbox;
@@ -15,17 +14,16 @@ pub mod timestamped;
 use actix_web::http::StatusCode;
 use domain::page::Page;
 use serde::Serialize;
-use utoipa::ToSchema;
 
+use crate::decode::model;
 use crate::problem::Problem;
 
 /// One page of a search.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response)]
 pub struct PageDto<T> {
     /// The items, in the order of the search.
     pub items: Vec<T>,
     /// Send it as `page_id` for the next page; `null` on the last one.
-    #[schema(required)]
     pub next_page_id: Option<String>,
 }
 
@@ -40,8 +38,13 @@ impl<T> PageDto<T> {
     }
 }
 
+/// Converts each item of a list.
+pub(crate) fn each<S, T: From<S>>(list: Vec<S>) -> Vec<T> {
+    list.into_iter().map(T::from).collect()
+}
+
 /// The response of commands without a result.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[model(response)]
 pub struct Success {
     /// Always `true`.
     #[schema(example = true)]
@@ -54,7 +57,7 @@ impl Success {
 }
 
 /// The response of commands with a text (`Settings stored`).
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response)]
 pub struct Message {
     /// What was done.
     pub message: String,

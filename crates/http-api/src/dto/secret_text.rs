@@ -30,6 +30,12 @@ impl From<Arc<SecretString>> for SecretText {
     }
 }
 
+impl From<SecretString> for SecretText {
+    fn from(secret: SecretString) -> Self {
+        Self::Own(secret)
+    }
+}
+
 impl Serialize for SecretText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.expose())

@@ -8,9 +8,7 @@ use application::settings::{
 };
 use domain::conversation::GitProvider;
 use secrecy::SecretString;
-use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use crate::decode::{Choice, FieldError, FieldErrors, Flavour, Path, model};
 use crate::dto::configuration::mcp::McpConfigDto;
@@ -32,9 +30,7 @@ impl Choice for LegacyProviderKey {
 }
 
 /// A provider's token.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = ProviderToken)]
+#[model(body = ProviderToken, into = TokenInput)]
 pub struct ProviderTokenDto {
     /// The token. If blank or absent, the stored one stays.
     token: Option<SecretString>,
@@ -44,20 +40,8 @@ pub struct ProviderTokenDto {
     host: Option<String>,
 }
 
-impl From<ProviderTokenDto> for TokenInput {
-    fn from(token: ProviderTokenDto) -> Self {
-        Self {
-            token: token.token,
-            user_id: token.user_id,
-            host: token.host,
-        }
-    }
-}
-
 /// Git tokens, and MCP servers.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = POSTProviderModel)]
+#[model(body = POSTProviderModel)]
 pub struct AddGitProvidersDto {
     /// Replaces the stored configuration; null or absent keeps it.
     mcp_config: Option<McpConfigDto>,
@@ -78,8 +62,7 @@ impl From<AddGitProvidersDto> for GitProvidersInput {
 }
 
 /// Tokens that their providers reject; nothing was stored.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TokensRejected)]
+#[model(response = TokensRejected)]
 pub struct TokensRejectedDto {
     /// A text about the first of them.
     error: String,
@@ -153,9 +136,7 @@ impl Choice for ProviderKey {
 }
 
 /// Git tokens. An `mcp_config` in the body is ignored: V1 has another operation for it.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = GitProvidersUpdate)]
+#[model(body = GitProvidersUpdate)]
 pub struct GitProvidersDto {
     /// Tokens by provider (those of the legacy operation, and `bitbucket_data_center`). Other tokens stay.
     #[decode(default)]

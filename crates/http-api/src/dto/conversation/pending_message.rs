@@ -5,12 +5,11 @@ use application::pending::QueuedMessage;
 use domain::conversation::MessageInput;
 use domain::conversation::pending::MessageTarget;
 use domain::id::{ConversationId, StartTaskId};
-use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
+use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path, model};
 use crate::dto::conversation::message::{MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -107,24 +106,15 @@ pub struct PendingMessageRequest {
 }
 
 /// The message is pending.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response, from(placed: QueuedMessage))]
 pub struct PendingMessageResponse {
     id: Uuid,
     /// Always `true`.
+    #[from(true)]
     queued: bool,
     /// Number of pending messages, including this one.
     #[schema(minimum = 1, maximum = 10)]
     position: usize,
-}
-
-impl From<QueuedMessage> for PendingMessageResponse {
-    fn from(placed: QueuedMessage) -> Self {
-        Self {
-            id: placed.id,
-            queued: true,
-            position: placed.position,
-        }
-    }
 }
 
 #[cfg(test)]

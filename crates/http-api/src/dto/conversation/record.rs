@@ -1,8 +1,5 @@
 //! Conversations on the wire; see `docs/reference/wire/conversations.md`.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 
 use application::sandboxes::SandboxService;
@@ -22,96 +19,71 @@ use uuid::Uuid;
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Patch, Path, model};
 use crate::dto::PageDto;
-use crate::dto::enums::{
-    ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema,
-};
-use crate::dto::json_lists::WriteJson;
+use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 
 /// A conversation.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = AppConversation)]
+#[model(response = AppConversation)]
 pub struct ConversationDto {
     /// 32 hex digits.
-    #[schema(value_type = String)]
     id: ConversationId,
     /// The owner.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
     /// The sandbox that it runs in.
-    #[schema(value_type = String)]
     sandbox_id: SandboxId,
-    #[schema(required)]
     selected_repository: Option<String>,
-    #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(required)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Numbers of the pull requests that it concerns.
     pr_number: Vec<i64>,
-    #[schema(required)]
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
-    #[write_json]
     metrics: MetricsDto,
     /// The conversation that this one is a part of.
-    #[schema(value_type = Option<String>, required)]
     parent_conversation_id: Option<ConversationId>,
     /// Its parts, oldest first.
-    #[schema(value_type = Vec<String>)]
     sub_conversation_ids: Vec<ConversationId>,
-    #[schema(required)]
     public: Option<bool>,
     tags: BTreeMap<String, String>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
     /// MISSING if the sandbox is deleted.
-    #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
     /// The state of the agent; `null` if unknown.
-    #[schema(value_type = Option<ExecutionStatusSchema>, required)]
     execution_status: Option<ExecutionStatus>,
     /// Its URL at the agent server, while the sandbox is RUNNING.
-    #[schema(required)]
     conversation_url: Option<String>,
     /// The key of the agent server, while the sandbox is RUNNING.
-    #[schema(value_type = Option<String>, required)]
     session_api_key: Option<SecretText>,
     /// The agent behind an `acp` conversation.
-    #[schema(required)]
     acp_server: Option<String>,
-    #[schema(required)]
     launched_agent_profile: Option<LaunchedProfileDto>,
 }
 
 /// Cost and tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = MetricsSnapshot)]
+#[model(response = MetricsSnapshot, from(metrics: Metrics))]
 pub struct MetricsDto {
     /// Always `default`: the totals are over all models.
+    #[from("default")]
     model_name: &'static str,
     /// US dollars.
     accumulated_cost: f64,
     /// US dollars.
-    #[schema(required)]
     max_budget_per_task: Option<f64>,
-    #[write_json]
+    #[from(metrics.into())]
     accumulated_token_usage: TokenUsageDto,
 }
 
 /// Tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = TokenUsage)]
+#[model(response = TokenUsage, from(metrics: Metrics))]
 pub struct TokenUsageDto {
     /// Always empty: the totals are over all models.
+    #[from("")]
     model: &'static str,
     prompt_tokens: i64,
     completion_tokens: i64,
@@ -121,36 +93,15 @@ pub struct TokenUsageDto {
     context_window: i64,
     per_turn_token: i64,
     /// Always empty: the totals are over all responses.
+    #[from("")]
     response_id: &'static str,
 }
 
 /// The agent profile that a conversation was started with.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LaunchedAgentProfile)]
+#[model(response = LaunchedAgentProfile)]
 pub struct LaunchedProfileDto {
     agent_profile_id: Uuid,
     revision: i64,
-}
-
-impl From<Metrics> for MetricsDto {
-    fn from(metrics: Metrics) -> Self {
-        Self {
-            model_name: "default",
-            accumulated_cost: metrics.accumulated_cost,
-            max_budget_per_task: metrics.max_budget_per_task,
-            accumulated_token_usage: TokenUsageDto {
-                model: "",
-                prompt_tokens: metrics.prompt_tokens,
-                completion_tokens: metrics.completion_tokens,
-                cache_read_tokens: metrics.cache_read_tokens,
-                cache_write_tokens: metrics.cache_write_tokens,
-                reasoning_tokens: metrics.reasoning_tokens,
-                context_window: metrics.context_window,
-                per_turn_token: metrics.per_turn_token,
-                response_id: "",
-            },
-        }
-    }
 }
 
 impl LaunchedProfileDto {
@@ -218,7 +169,7 @@ impl ConversationDto {
 }
 
 /// The response of `GET /app-conversations`: with `ids` the requested conversations, otherwise a page of all.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum ListedConversations {
     /// In the requested order, with `null` for unknown ones.
@@ -229,26 +180,21 @@ pub enum ListedConversations {
 
 /// The filter of a search.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct ConversationFilterQuery {
     /// A part of the title, case-insensitive.
     #[decode(rename = "title__contains")]
     title_contains: Option<String>,
     /// Created at or after this time.
     #[decode(rename = "created_at__gte")]
-    #[param(value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
     /// Created before this time.
     #[decode(rename = "created_at__lt")]
-    #[param(value_type = String, format = DateTime, required = false)]
     created_before: Option<Timestamp>,
     /// Changed at or after this time.
     #[decode(rename = "updated_at__gte")]
-    #[param(value_type = String, format = DateTime, required = false)]
     updated_from: Option<Timestamp>,
     /// Changed before this time.
     #[decode(rename = "updated_at__lt")]
-    #[param(value_type = String, format = DateTime, required = false)]
     updated_before: Option<Timestamp>,
     /// Only conversations in this sandbox.
     #[decode(rename = "sandbox_id__eq")]
@@ -257,7 +203,6 @@ pub struct ConversationFilterQuery {
 
 /// Which conversations a list includes.
 #[model(query)]
-#[derive(Debug, Clone, Copy)]
 pub struct IncludedPartsQuery {
     /// Whether to include parts of other conversations.
     #[decode(default = false)]
@@ -266,7 +211,7 @@ pub struct IncludedPartsQuery {
 
 /// The query for counting conversations.
 #[model]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ConversationCountQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
@@ -276,7 +221,7 @@ pub struct ConversationCountQuery {
 
 /// The query for searching conversations.
 #[model]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ConversationSearchQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
@@ -319,7 +264,6 @@ impl ConversationSearchQuery {
 
 /// The parameter that turns the list into a batch read.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct BatchQuery {
     /// Load these conversations (at most 99) and ignore all other parameters.
     #[param(required = false)]
@@ -327,7 +271,7 @@ pub struct BatchQuery {
 }
 
 /// The query of the route that is both list and batch read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum ConversationListQuery {
     /// Load the conversations with these ids, unparsed.
     Batch(BatchQuery),
@@ -347,11 +291,10 @@ impl Decode for ConversationListQuery {
 }
 
 /// A change by the owner. Absent members keep their value; `null` clears.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = AppConversationUpdateRequest)]
+#[model(body = AppConversationUpdateRequest, into = ConversationChange)]
 pub struct ConversationUpdateDto {
-    #[validate(length(max = 20_000))]
+    #[validate(length(max = MAX_TITLE_CHARS))]
+    #[schema(max_length = 20_000)]
     title: Patch<String>,
     public: Patch<bool>,
     /// `owner/repo`, with groups in between where the provider has them.
@@ -361,18 +304,25 @@ pub struct ConversationUpdateDto {
     selected_repository: Patch<String>,
     /// A valid git branch name.
     selected_branch: Patch<String>,
-    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Patch<GitProvider>,
 }
 
-impl From<ConversationUpdateDto> for ConversationChange {
-    fn from(update: ConversationUpdateDto) -> Self {
-        Self {
-            title: update.title,
-            public: update.public,
-            selected_repository: update.selected_repository,
-            selected_branch: update.selected_branch,
-            git_provider: update.git_provider,
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decode::decode;
+
+    #[test]
+    fn long_titles_are_accepted_up_to_the_limit() {
+        for (chars, is_taken) in [(20_000, true), (20_001, false)] {
+            let body = json!({"title": "é".repeat(chars)});
+            let update = decode::<ConversationUpdateDto>(&body, &Path::body(false));
+            assert_eq!(update.is_ok(), is_taken, "{chars}");
         }
+        let body = json!({"title": null});
+        let cleared = decode::<ConversationUpdateDto>(&body, &Path::body(false));
+        assert_eq!(cleared.unwrap().title, Patch::Clear);
     }
 }

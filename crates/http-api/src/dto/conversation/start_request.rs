@@ -9,22 +9,19 @@ use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
 use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, model};
+use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::conversation::message::FirstMessageDto;
-use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, TriggerSchema};
 
 /// Starts a conversation. All members are optional.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = AppConversationStartRequest)]
+#[model(body = AppConversationStartRequest)]
 pub struct StartConversationDto {
     /// Run in this sandbox; if absent, a new one is created.
-    #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     sandbox_id: Option<SandboxId>,
     /// Use this id. A repeated request with the same id returns the same task.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(format = Uuid)]
     conversation_id: Option<ConversationId>,
     initial_message: Option<FirstMessageDto>,
     /// Appended to the system prompt.
@@ -42,22 +39,21 @@ pub struct StartConversationDto {
     selected_repository: Option<String>,
     /// A valid git branch name.
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<GitProvider>,
     /// A suggested task that provides the first message.
     suggested_task: Option<SuggestedTaskInput>,
-    #[validate(length(max = 20_000))]
+    #[validate(length(max = MAX_TITLE_CHARS))]
+    #[schema(max_length = 20_000)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerSchema>)]
     trigger: Option<Trigger>,
     #[decode(default)]
     #[validate(length(max = 100))]
     pr_number: Vec<i64>,
     /// The conversation that this one is a part of.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(format = Uuid)]
     parent_conversation_id: Option<ConversationId>,
     #[decode(default = AgentType::Default)]
-    #[schema(value_type = AgentTypeSchema, default = "default")]
+    #[schema(default = "default")]
     agent_type: AgentType,
     public: Option<bool>,
     #[validate(length(max = 20))]
@@ -107,8 +103,7 @@ fn documents(list: &[impl Serialize]) -> Vec<Value> {
 
 /// A callback processor of the conversation's events.
 // Only its kind has an effect.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = EventCallbackProcessor)]
+#[model(response = EventCallbackProcessor)]
 pub struct ProcessorDto {
     #[schema(pattern = "^(LoggingCallbackProcessor|SetTitleCallbackProcessor)$")]
     kind: String,
@@ -157,11 +152,9 @@ pub enum TaskType {
 }
 
 /// A suggested task.
-#[model(body)]
-#[derive(Debug, Clone, Serialize)]
-#[schema(as = SuggestedTask)]
+#[model(body = SuggestedTask)]
+#[derive(Serialize)]
 pub struct SuggestedTaskInput {
-    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
     #[schema(
         value_type = String,
@@ -174,9 +167,8 @@ pub struct SuggestedTaskInput {
 }
 
 /// A plugin.
-#[model(body)]
-#[derive(Debug, Clone, Serialize)]
-#[schema(as = PluginSpec)]
+#[model(body = PluginSpec)]
+#[derive(Serialize)]
 pub struct PluginInput {
     /// `github:owner/repo`, a git URL, or a path.
     #[validate(custom(function = check_source))]

@@ -14,7 +14,6 @@ use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
 use crate::decode::{Patch, SaturatedInt, model};
-use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::dto::secret_text::SecretText;
 
 /// Longest id in a path.
@@ -64,43 +63,30 @@ impl LegacyStatus {
 }
 
 /// A conversation, as front ends of the 1.0 to 1.3 line see it.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ConversationInfo)]
+#[model(response = ConversationInfo)]
 pub struct LegacyConversationDto {
     /// 32 hex digits.
-    #[schema(value_type = String)]
     conversation_id: ConversationId,
     title: String,
-    #[schema(value_type = String, format = DateTime)]
     last_updated_at: Timestamp,
     status: LegacyStatus,
-    #[schema(required)]
     runtime_status: Option<&'static str>,
-    #[schema(required)]
     selected_repository: Option<String>,
-    #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Always 0: clients connect to agent servers.
     num_connections: u32,
     /// Its URL at the agent server, while its sandbox is running.
-    #[schema(required)]
     url: Option<String>,
     /// The key of the agent server, while its sandbox is running.
-    #[schema(value_type = Option<String>, required)]
     session_api_key: Option<SecretText>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Numbers of the pull requests that it concerns.
     pr_number: Vec<i64>,
     /// Always `V1`.
     conversation_version: &'static str,
-    #[schema(value_type = Vec<String>)]
     sub_conversation_ids: Vec<ConversationId>,
-    #[schema(required)]
     public: Option<bool>,
 }
 
@@ -145,13 +131,11 @@ impl LegacyConversationDto {
 }
 
 /// A page of conversations.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ConversationInfoResultSet)]
+#[model(response = ConversationInfoResultSet)]
 pub struct LegacyConversationsDto {
     /// Newest first.
     results: Vec<LegacyConversationDto>,
     /// Send it as `page_id` for the next page; `null` on the last one.
-    #[schema(required)]
     next_page_id: Option<String>,
 }
 
@@ -177,20 +161,16 @@ impl LegacyConversationsDto {
 }
 
 /// The sandbox of a conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = RuntimeConfig)]
+#[model(response = RuntimeConfig)]
 pub struct RuntimeConfigDto {
     /// Its sandbox.
-    #[schema(value_type = String)]
     pub runtime_id: SandboxId,
     /// The conversation.
-    #[schema(value_type = String)]
     pub session_id: ConversationId,
 }
 
 /// The response of a legacy route for an unknown conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LegacyProblem)]
+#[model(response = LegacyProblem)]
 pub struct LegacyProblemDto {
     /// Always `error`.
     status: &'static str,
@@ -209,20 +189,17 @@ impl LegacyProblemDto {
 
 /// The query for conversations.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct LegacyListQuery {
     /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
     /// Maximum number of conversations on the page. Above 100 it is 100; below 1 the page is empty.
     #[decode(default = SaturatedInt(20))]
-    #[param(value_type = i64, default = 20)]
+    #[param(default = 20)]
     limit: SaturatedInt,
     /// Only conversations about this repository.
     selected_repository: Option<String>,
     /// Only conversations with this trigger.
     #[decode(rename = "conversation_trigger")]
-    #[param(value_type = TriggerSchema, required = false)]
     trigger: Option<Trigger>,
     /// Whether to include parts of other conversations.
     #[decode(rename = "include_sub_conversations", default = false)]
@@ -279,9 +256,7 @@ pub struct LegacyIdText {
 }
 
 /// A new title.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = UpdateConversationRequest)]
+#[model(body = UpdateConversationRequest)]
 pub struct LegacyTitleDto {
     #[validate(length(min = 1, max = 200))]
     title: String,

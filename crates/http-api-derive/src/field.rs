@@ -226,12 +226,11 @@ impl ModelField {
         let read = self.read_expression();
         let rules = self.rules.iter().map(|rule| self.rule_statement(rule));
         let convert = self.with.as_ref().map(|with| {
-            let method = if self.optional_type().is_some() {
-                quote!(convert_optional)
-            } else {
-                quote!(convert)
+            let with = match self.optional_type() {
+                Some(_) => quote!(|value| value.map(#with).transpose()),
+                None => quote!(#with),
             };
-            quote!(let #variable = object.#method(#key, #variable, #with);)
+            quote!(let #variable = object.convert(#key, #variable, #with);)
         });
         quote! {
             let #variable = #read;
@@ -291,7 +290,7 @@ impl ModelField {
                 quote!(::http_api::decode::bounds(#range))
             }
             FieldRule::Custom(function) => {
-                quote!(|value: &#ty| ::http_api::decode::refusal(#function(value)))
+                quote!(|value| ::http_api::decode::refusal(#function(value)))
             }
         };
         let value = if self.optional_type().is_some() {

@@ -17,14 +17,14 @@ use domain::user::usage::EventStorage;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::scalar::SaturatedInt;
-use super::{Choice, Decode, FieldError, FieldErrors, Path, Rule as _, bounds};
+use super::scalar::{SaturatedInt, text_of};
+use super::{Choice, DecodeScalar, FieldError, bounds};
 
 macro_rules! uuid_ids {
     ($($id:ident),*) => {$(
-        impl Decode for $id {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-                Uuid::decode(value, at, errors).map(Self::new)
+        impl DecodeScalar for $id {
+            fn parse(value: &Value) -> Result<Self, FieldError> {
+                Uuid::parse(value).map(Self::new)
             }
         }
     )*};
@@ -32,19 +32,17 @@ macro_rules! uuid_ids {
 
 uuid_ids!(ApiKeyId, ConversationId, StartTaskId);
 
-macro_rules! text_ids {
-    ($($id:ident),*) => {$(
-        impl Decode for $id {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-                let text = String::decode(value, at, errors)?;
-                let parsed = Self::parse(text).map_err(|error| errors.push(at, FieldError::value_error(error), value));
-                parsed.ok()
+macro_rules! texts {
+    ($($name:ident),*) => {$(
+        impl DecodeScalar for $name {
+            fn parse(value: &Value) -> Result<Self, FieldError> {
+                text_of(value)?.parse().map_err(FieldError::value_error)
             }
         }
     )*};
 }
 
-text_ids!(EventId, SandboxId, SpecId, UserId);
+texts!(AuditActor, EventId, SandboxId, SpecId, UserId);
 
 macro_rules! words {
     ($($words:ident),*) => {$(
@@ -104,36 +102,26 @@ impl Choice for StartTaskOrder {
     ];
 }
 
-impl Decode for Timestamp {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        DateTime::<Utc>::decode(value, at, errors).map(Self::new)
+impl DecodeScalar for Timestamp {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        DateTime::<Utc>::parse(value).map(Self::new)
     }
 }
 
-impl Decode for AuditActor {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let text = String::decode(value, at, errors)?;
-        let parsed = text.parse::<Self>();
-        let parsed = parsed.map_err(|error| errors.push(at, FieldError::value_error(error), value));
-        parsed.ok()
-    }
-}
-
-impl Decode for PageToken {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        String::decode(value, at, errors).map(Self)
+impl DecodeScalar for PageToken {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        String::parse(value).map(Self)
     }
 }
 
 /// 1 to 100.
-impl Decode for PageLimit {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let SaturatedInt(limit) = SaturatedInt::decode(value, at, errors)?;
+impl DecodeScalar for PageLimit {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let SaturatedInt(limit) = SaturatedInt::parse(value)?;
         // `gt` and `le`, as in the reference.
-        let range = (Bound::Excluded(0), Bound::Included(100));
-        if let Some(fault) = bounds(range).check(&limit) {
-            errors.push(at, fault, value);
+        match bounds((Bound::Excluded(0), Bound::Included(100)))(&limit) {
+            Some(fault) => Err(fault),
+            None => Ok(Self::new(limit).unwrap_or_default()),
         }
-        Self::new(limit)
     }
 }

@@ -11,8 +11,8 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::decode::{
-    Decode, FieldError, FieldErrors, Flavour, Object, Path, Rule, Sensitive, characters, model,
-    pattern,
+    Decode, DecodeScalar, FieldError, FieldErrors, Flavour, Object, Path, Sensitive, characters,
+    model, pattern,
 };
 use crate::dto::configuration::git_providers::errors_of;
 use crate::extract::NamedParam;
@@ -25,22 +25,16 @@ static PROFILE_NAME_PATTERN: LazyLock<Regex> =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileName(pub String);
 
-impl Decode for ProfileName {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+impl DecodeScalar for ProfileName {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
         // By hand: only the first error counts, and the pattern's error also covers a name with NUL.
-        let name = value.as_str().map(str::to_owned);
-        let fault = name.as_ref().map_or_else(
-            || Some(FieldError::string_type()),
-            |name| {
-                let long = characters(1..=64).check(name);
-                long.or_else(|| pattern(&PROFILE_NAME_PATTERN).check(name))
-            },
-        );
-        if let Some(fault) = fault {
-            errors.push(at, fault, value);
-            return None;
+        let name = value.as_str().ok_or_else(FieldError::string_type)?;
+        let name = name.to_owned();
+        let fault = characters(1..=64)(&name);
+        match fault.or_else(|| pattern(&PROFILE_NAME_PATTERN)(&name)) {
+            Some(fault) => Err(fault),
+            None => Ok(Self(name)),
         }
-        name.map(Self)
     }
 }
 

@@ -9,7 +9,7 @@ use domain::user::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::decode::{Decode, FieldErrors, Path, model};
+use crate::decode::{DecodeScalar, FieldError, model};
 use crate::dto::page::PageQuery;
 use crate::extract::NamedParam;
 
@@ -61,9 +61,10 @@ pub struct SecretQuery {
 pub struct SecretName(pub String);
 
 /// By hand: every text is looked up, also one with NUL.
-impl Decode for SecretName {
-    fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
-        value.as_str().map(|name| Self(name.to_owned()))
+impl DecodeScalar for SecretName {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let name = value.as_str().ok_or_else(FieldError::string_type)?;
+        Ok(Self(name.to_owned()))
     }
 }
 

@@ -9,7 +9,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path, model};
+use crate::decode::{
+    Decode, DecodeScalar, FieldError, FieldErrors, Flavour, JsonError, Path, model,
+};
 use crate::dto::conversation::message::{MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -19,9 +21,9 @@ use crate::problem::Problem;
 pub struct PendingTargetParam(pub String);
 
 /// Written by hand, because the handler parses the text and answers 404 to an invalid one.
-impl Decode for PendingTargetParam {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        String::decode(value, at, errors).map(Self)
+impl DecodeScalar for PendingTargetParam {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        String::parse(value).map(Self)
     }
 }
 

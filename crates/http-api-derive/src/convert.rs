@@ -5,23 +5,23 @@ use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
-use syn::{Ident, Result, Token, Type, parenthesized};
+use syn::{Ident, Pat, Result, Token, Type, parenthesized};
 
 use crate::field::{IntoValue, ModelField};
 
-/// The values that a response is made of, by name.
-pub(crate) struct Sources(Vec<(Ident, Type)>);
+/// The values that a response is made of: parameters of a function.
+pub(crate) struct Sources(Vec<(Pat, Type)>);
 
 impl Sources {
-    /// Parses `(name: Type, …)`.
+    /// Parses `(name: Type, …)`. A pattern may stand instead of a name.
     pub(crate) fn parse(meta: &ParseNestedMeta<'_>) -> Result<Self> {
         let content;
         parenthesized!(content in meta.input);
         let sources: Punctuated<_, Token![,]> = content.parse_terminated(
             |input: ParseStream<'_>| {
-                let name = input.parse()?;
+                let pattern = Pat::parse_single(input)?;
                 input.parse::<Token![:]>()?;
-                Ok((name, input.parse()?))
+                Ok((pattern, input.parse()?))
             },
             Token![,],
         )?;
@@ -33,7 +33,11 @@ impl Sources {
 
     /// `From` for one source, a function `of` for several.
     pub(crate) fn conversion(&self, model: &Ident, fields: &[ModelField]) -> TokenStream {
-        let (source, ty) = &self.0[0];
+        let (pattern, ty) = &self.0[0];
+        let source = match pattern {
+            Pat::Tuple(parts) => &parts.elems[0],
+            name => name,
+        };
         let members = fields.iter().map(|field| {
             let name = &field.name;
             match (&field.from, ty) {
@@ -48,13 +52,13 @@ impl Sources {
             return quote! {
                 #[automatically_derived]
                 impl ::core::convert::From<#ty> for #model {
-                    fn from(#source: #ty) -> Self {
+                    fn from(#pattern: #ty) -> Self {
                         Self { #(#members),* }
                     }
                 }
             };
         }
-        let parameters = self.0.iter().map(|(name, ty)| quote!(#name: #ty));
+        let parameters = self.0.iter().map(|(pattern, ty)| quote!(#pattern: #ty));
         quote! {
             impl #model {
                 /// Converts what the application answers.
@@ -66,8 +70,14 @@ impl Sources {
     }
 }
 
-/// The conversion of a request into `target`, which has members of the same names.
-pub(crate) fn into_target(model: &Ident, target: &Type, fields: &[ModelField]) -> TokenStream {
+/// The type that a request becomes. It has members of the same names.
+pub(crate) struct Target {
+    pub(crate) ty: Type,
+    /// Whether it has further members, which get their defaults.
+    pub(crate) has_others: bool,
+}
+
+pub(crate) fn into_target(model: &Ident, target: &Target, fields: &[ModelField]) -> TokenStream {
     let patterns = fields.iter().map(|field| {
         let name = &field.name;
         match &field.into {
@@ -83,12 +93,16 @@ pub(crate) fn into_target(model: &Ident, target: &Type, fields: &[ModelField]) -
             IntoValue::Expression(value) => Some(quote!(#name: #value)),
         }
     });
+    let ty = &target.ty;
+    let others = target
+        .has_others
+        .then(|| quote!(..::core::default::Default::default()));
     quote! {
         #[automatically_derived]
-        impl ::core::convert::From<#model> for #target {
+        impl ::core::convert::From<#model> for #ty {
             fn from(input: #model) -> Self {
                 let #model { #(#patterns),* } = input;
-                Self { #(#members),* }
+                Self { #(#members,)* #others }
             }
         }
     }

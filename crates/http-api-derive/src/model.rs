@@ -9,7 +9,7 @@ use syn::{
     parse_quote,
 };
 
-use crate::convert::{Sources, into_target};
+use crate::convert::{Sources, Target, into_target};
 use crate::document::DocumentPart;
 use crate::field::ModelField;
 
@@ -22,7 +22,7 @@ pub(crate) struct ModelArguments {
     denies_unknown: bool,
     shorthand: Option<LitStr>,
     from: Option<Sources>,
-    into: Option<Type>,
+    into: Option<Target>,
 }
 
 impl Parse for ModelArguments {
@@ -45,9 +45,13 @@ impl ModelArguments {
             Some("deny_unknown_fields") => self.denies_unknown = true,
             Some("shorthand") => self.shorthand = Some(meta.value()?.parse()?),
             Some("from") => self.from = Some(Sources::parse(meta)?),
-            Some("into") => self.into = Some(meta.value()?.parse()?),
+            Some(into @ ("into" | "into_default")) => {
+                let ty = meta.value()?.parse()?;
+                let has_others = into == "into_default";
+                self.into = Some(Target { ty, has_others });
+            }
             _ => {
-                let known = "expected `body`, `query`, `response`, `not_required`, `deny_unknown_fields`, `shorthand`, `from` or `into`";
+                let known = "expected `body`, `query`, `response`, `not_required`, `deny_unknown_fields`, `shorthand`, `from`, `into` or `into_default`";
                 return Err(meta.error(known));
             }
         }

@@ -84,10 +84,9 @@ pub struct BatchBytes(usize);
 impl BatchBytes {
     /// Counts a document. 413 if the response becomes too large (`what`: `events`).
     pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
-        let mut length = ByteCounter(0);
         // A document that cannot be serialized fails when it is sent.
-        let _ = serde_json::to_writer(&mut length, document);
-        self.0 = self.0.saturating_add(length.0);
+        let length = serde_json::to_vec(document).map_or(0, |bytes| bytes.len());
+        self.0 = self.0.saturating_add(length);
         if self.0 <= MAX_BATCH_BYTES {
             return Ok(());
         }
@@ -95,20 +94,6 @@ impl BatchBytes {
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The {what} are too large for one response: request fewer"),
         ))
-    }
-}
-
-/// A writer that only counts bytes.
-struct ByteCounter(usize);
-
-impl std::io::Write for ByteCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

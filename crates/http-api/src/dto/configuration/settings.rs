@@ -29,13 +29,6 @@ pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>>
         .collect()
 }
 
-/// `{"message": …}`.
-#[model(response = Message)]
-pub struct SettingsMessage {
-    /// A text about the result.
-    pub message: &'static str,
-}
-
 /// The error response to a refused V1 save; the text is in `error`.
 pub(crate) fn settings_problem(refusal: V1Refusal) -> Problem {
     match refusal {

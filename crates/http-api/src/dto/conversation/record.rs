@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider,
-    Metrics, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
+    GitProvider, Metrics, Trigger,
 };
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::PageRequest;
@@ -24,12 +24,13 @@ use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 
 /// A conversation.
-#[model(response = AppConversation)]
+#[model(response = AppConversation, from((conversation, around): (Conversation, ConversationSurroundings)))]
 pub struct ConversationDto {
     /// 32 hex digits.
     id: ConversationId,
     /// The owner.
     #[schema(value_type = Option<String>, required)]
+    #[from(conversation.owner)]
     created_by_user_id: UserId,
     /// The sandbox that it runs in.
     sandbox_id: SandboxId,
@@ -39,29 +40,39 @@ pub struct ConversationDto {
     title: Option<String>,
     trigger: Option<Trigger>,
     /// Numbers of the pull requests that it concerns.
+    #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
+    #[from(conversation.metrics.into())]
     metrics: MetricsDto,
     /// The conversation that this one is a part of.
+    #[from(conversation.parent)]
     parent_conversation_id: Option<ConversationId>,
     /// Its parts, oldest first.
+    #[from(around.children)]
     sub_conversation_ids: Vec<ConversationId>,
     public: Option<bool>,
     tags: BTreeMap<String, String>,
     created_at: Timestamp,
     updated_at: Timestamp,
     /// MISSING if the sandbox is deleted.
+    #[from(around.sandbox_status)]
     sandbox_status: SandboxStatus,
     /// The state of the agent; `null` if unknown.
+    #[from(known_status(around.sandbox_status, conversation.execution_status))]
     execution_status: Option<ExecutionStatus>,
     /// Its URL at the agent server, while the sandbox is RUNNING.
+    #[from(around.url)]
     conversation_url: Option<String>,
     /// The key of the agent server, while the sandbox is RUNNING.
+    #[from(around.session_key)]
     session_api_key: Option<SecretText>,
     /// The agent behind an `acp` conversation.
+    #[from(around.acp_server)]
     acp_server: Option<String>,
+    #[from(around.launched_profile)]
     launched_agent_profile: Option<LaunchedProfileDto>,
 }
 
@@ -116,56 +127,48 @@ impl LaunchedProfileDto {
 impl ConversationDto {
     /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
-        let ConversationView {
-            conversation,
-            sandbox,
-            children,
-        } = view;
-        let status = sandbox
-            .as_ref()
-            .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
-        let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
-        let url = sandbox
-            .as_ref()
-            .and_then(|sandbox| addresses.agent_server(sandbox));
-        let url = url.map(|url| {
-            [
-                url,
-                "/api/conversations/",
-                conversation.id.hex(&mut [0; 32]),
-            ]
-            .concat()
-        });
-        let acp = conversation.agent_kind == "acp";
-        Self {
-            created_by_user_id: conversation.owner,
-            sandbox_id: conversation.sandbox_id,
-            selected_repository: conversation.selected_repository,
-            selected_branch: conversation.selected_branch,
-            git_provider: conversation.git_provider,
-            title: conversation.title,
-            trigger: conversation.trigger,
-            pr_number: conversation.pr_numbers,
-            llm_model: conversation.llm_model,
-            agent_kind: conversation.agent_kind,
-            metrics: conversation.metrics.into(),
-            parent_conversation_id: conversation.parent,
-            sub_conversation_ids: children,
-            public: conversation.public,
-            acp_server: conversation.tags.get("acpserver").filter(|_| acp).cloned(),
-            launched_agent_profile: LaunchedProfileDto::from_tags(&conversation.tags),
-            tags: conversation.tags,
-            created_at: conversation.created_at,
-            updated_at: conversation.updated_at,
-            sandbox_status: status,
-            execution_status: conversation.execution_status.filter(|_| known),
-            conversation_url: url,
-            session_api_key: sandbox
-                .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(SecretText::from),
-            id: conversation.id,
-        }
+        split_view(view, sandboxes, addresses).into()
     }
+}
+
+/// What the owner of a conversation sees besides its record.
+pub(crate) struct ConversationSurroundings {
+    pub(crate) sandbox_status: SandboxStatus,
+    /// The URL of the conversation at the agent server, while the sandbox is RUNNING.
+    pub(crate) url: Option<String>,
+    /// The key of the agent server, while the sandbox is RUNNING.
+    pub(crate) session_key: Option<SecretText>,
+    pub(crate) children: Vec<ConversationId>,
+    acp_server: Option<String>,
+    launched_profile: Option<LaunchedProfileDto>,
+}
+
+pub(crate) fn split_view(
+    view: ConversationView,
+    sandboxes: &SandboxService,
+    addresses: &Addresses,
+) -> (Conversation, ConversationSurroundings) {
+    let (id, tags) = (view.conversation.id, &view.conversation.tags);
+    let is_acp = view.conversation.agent_kind == "acp";
+    let sandbox = view.sandbox.as_ref();
+    let url = sandbox.and_then(|sandbox| addresses.agent_server(sandbox));
+    let surroundings = ConversationSurroundings {
+        sandbox_status: sandbox.map_or(SandboxStatus::Missing, |sandbox| sandbox.status),
+        url: url.map(|url| format!("{url}/api/conversations/{id}")),
+        session_key: sandbox
+            .and_then(|sandbox| sandboxes.session_key(sandbox))
+            .map(SecretText::from),
+        children: view.children,
+        acp_server: tags.get("acpserver").filter(|_| is_acp).cloned(),
+        launched_profile: LaunchedProfileDto::from_tags(tags),
+    };
+    (view.conversation, surroundings)
+}
+
+/// The state of the agent, where the sandbox can tell it.
+fn known_status(sandbox: SandboxStatus, agent: Option<ExecutionStatus>) -> Option<ExecutionStatus> {
+    let is_known = matches!(sandbox, SandboxStatus::Running | SandboxStatus::Paused);
+    agent.filter(|_| is_known)
 }
 
 /// The response of `GET /app-conversations`: with `ids` the requested conversations, otherwise a page of all.

@@ -15,7 +15,7 @@ use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::conversation::message::FirstMessageDto;
 
 /// Starts a conversation. All members are optional.
-#[model(body = AppConversationStartRequest)]
+#[model(body = AppConversationStartRequest, into_default = StartRequest)]
 pub struct StartConversationDto {
     /// Run in this sandbox; if absent, a new one is created.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
@@ -23,9 +23,11 @@ pub struct StartConversationDto {
     /// Use this id. A repeated request with the same id returns the same task.
     #[schema(format = Uuid)]
     conversation_id: Option<ConversationId>,
+    #[into(initial_message.map(MessageInput::from))]
     initial_message: Option<FirstMessageDto>,
     /// Appended to the system prompt.
     system_message_suffix: Option<String>,
+    #[into(processors.as_deref().map(documents))]
     processors: Option<Vec<ProcessorDto>>,
     /// Overrides the model in the settings.
     #[validate(length(max = 1_000))]
@@ -41,6 +43,7 @@ pub struct StartConversationDto {
     selected_branch: Option<String>,
     git_provider: Option<GitProvider>,
     /// A suggested task that provides the first message.
+    #[into(suggested_task.map(|task| json!(task)))]
     suggested_task: Option<SuggestedTaskInput>,
     #[validate(length(max = MAX_TITLE_CHARS))]
     #[schema(max_length = 20_000)]
@@ -57,42 +60,21 @@ pub struct StartConversationDto {
     agent_type: AgentType,
     public: Option<bool>,
     #[validate(length(max = 20))]
+    #[into(plugins.as_deref().map(documents))]
     plugins: Option<Vec<PluginInput>>,
     /// Secrets for the agent's environment; at most 50. Responses never contain their values.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
+    #[into(skip)]
     secrets: Option<BTreeMap<String, SecretString>>,
 }
 
 const _: () = assert!(MAX_PULL_REQUESTS == 100, "the bound of `pr_number`");
 
 impl From<StartConversationDto> for StartInput {
-    fn from(body: StartConversationDto) -> Self {
-        let request = StartRequest {
-            sandbox_id: body.sandbox_id,
-            conversation_id: body.conversation_id,
-            initial_message: body.initial_message.map(MessageInput::from),
-            system_message_suffix: body.system_message_suffix,
-            processors: body.processors.as_deref().map(documents),
-            llm_model: body.llm_model,
-            agent_profile_id: body.agent_profile_id,
-            selected_repository: body.selected_repository,
-            selected_branch: body.selected_branch,
-            git_provider: body.git_provider,
-            suggested_task: body.suggested_task.map(|task| json!(task)),
-            title: body.title,
-            trigger: body.trigger,
-            pr_number: body.pr_number,
-            parent_conversation_id: body.parent_conversation_id,
-            agent_type: body.agent_type,
-            public: body.public,
-            plugins: body.plugins.as_deref().map(documents),
-            directory: None,
-            trace: BTreeMap::new(),
-            secret_names: None,
-        };
+    fn from(mut body: StartConversationDto) -> Self {
         Self {
-            request,
-            secrets: body.secrets,
+            secrets: body.secrets.take(),
+            request: body.into(),
         }
     }
 }

@@ -19,22 +19,27 @@ use crate::dto::page::PageQuery;
 use crate::dto::secret_text::MASK;
 
 /// A start task.
-#[model(response = AppConversationStartTask)]
+#[model(response = AppConversationStartTask, from(task: StartTask))]
 pub struct StartTaskDto {
     /// 32 hex digits.
     id: StartTaskId,
     /// The user who started it.
     #[schema(value_type = Option<String>, required)]
+    #[from(task.owner)]
     created_by_user_id: UserId,
     status: StartStatus,
     /// Why the task failed, or when READY, what deviates from the request.
     detail: Option<String>,
     /// The conversation, once READY.
+    #[from((task.status == StartStatus::Ready).then_some(task.conversation_id))]
     app_conversation_id: Option<ConversationId>,
     /// The sandbox, once chosen.
+    #[from(has_sandbox(task.status, task.agent_server_url.is_some(), &task.timings).then_some(task.sandbox_id))]
     sandbox_id: Option<SandboxId>,
     /// The agent server's URL, once it responds.
+    #[from(task.agent_server_url.filter(|_| task.status >= StartStatus::StartingConversation))]
     agent_server_url: Option<String>,
+    #[from(task.request.into())]
     request: StartRequestDto,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -78,39 +83,19 @@ pub struct StartRequestDto {
     secrets: Option<BTreeMap<String, &'static str>>,
 }
 
-fn masked(names: Vec<String>) -> BTreeMap<String, &'static str> {
-    names.into_iter().map(|name| (name, MASK)).collect()
+/// Whether the task has chosen its sandbox.
+fn has_sandbox(status: StartStatus, has_url: bool, timings: &BTreeMap<String, u64>) -> bool {
+    match status {
+        // A failed task shows its progress: a status has a time once the task has left it.
+        StartStatus::Error => {
+            has_url || timings.contains_key(StartStatus::WaitingForSandbox.as_str())
+        }
+        status => status >= StartStatus::WaitingForSandbox,
+    }
 }
 
-impl From<StartTask> for StartTaskDto {
-    fn from(task: StartTask) -> Self {
-        let ready = task.status == StartStatus::Ready;
-        let reached_sandbox = match task.status {
-            // A failed task shows its progress: a status has a time once the task has left it.
-            StartStatus::Error => {
-                task.agent_server_url.is_some()
-                    || task
-                        .timings
-                        .contains_key(StartStatus::WaitingForSandbox.as_str())
-            }
-            status => status >= StartStatus::WaitingForSandbox,
-        };
-        let reached_agent = task.status >= StartStatus::StartingConversation;
-        Self {
-            id: task.id,
-            created_by_user_id: task.owner,
-            status: task.status,
-            detail: task.detail,
-            app_conversation_id: ready.then_some(task.conversation_id),
-            sandbox_id: reached_sandbox.then_some(task.sandbox_id),
-            agent_server_url: task.agent_server_url.filter(|_| reached_agent),
-            request: task.request.into(),
-            created_at: task.created_at,
-            updated_at: task.updated_at,
-            notes: task.notes,
-            timings: task.timings,
-        }
-    }
+fn masked(names: Vec<String>) -> BTreeMap<String, &'static str> {
+    names.into_iter().map(|name| (name, MASK)).collect()
 }
 
 /// The query for counting start tasks.

@@ -4,7 +4,8 @@ use application::conversations::provisional_title;
 use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
+    GitProvider, Trigger,
 };
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
@@ -14,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
 use crate::decode::{Patch, SaturatedInt, model};
+use crate::dto::conversation::record::{ConversationSurroundings, split_view};
 use crate::dto::secret_text::SecretText;
 
 /// Longest id in a path.
@@ -36,8 +38,8 @@ pub enum LegacyStatus {
     Error,
 }
 
-impl LegacyStatus {
-    fn of(sandbox: SandboxStatus) -> Self {
+impl From<SandboxStatus> for LegacyStatus {
+    fn from(sandbox: SandboxStatus) -> Self {
         match sandbox {
             SandboxStatus::Starting => Self::Starting,
             SandboxStatus::Running => Self::Running,
@@ -46,7 +48,9 @@ impl LegacyStatus {
             SandboxStatus::Error => Self::Error,
         }
     }
+}
 
+impl LegacyStatus {
     /// The runtime status of such a conversation, as a word that front ends can translate.
     fn runtime(self, agent: Option<ExecutionStatus>) -> Option<&'static str> {
         match (self, agent) {
@@ -63,29 +67,40 @@ impl LegacyStatus {
 }
 
 /// A conversation, as front ends of the 1.0 to 1.3 line see it.
-#[model(response = ConversationInfo)]
+#[model(response = ConversationInfo, from((conversation, around): (Conversation, ConversationSurroundings)))]
 pub struct LegacyConversationDto {
     /// 32 hex digits.
+    #[from(conversation.id)]
     conversation_id: ConversationId,
+    #[from(conversation.title.unwrap_or_else(|| provisional_title(conversation.id)))]
     title: String,
+    #[from(conversation.updated_at)]
     last_updated_at: Timestamp,
+    #[from(around.sandbox_status.into())]
     status: LegacyStatus,
+    #[from(LegacyStatus::from(around.sandbox_status).runtime(conversation.execution_status))]
     runtime_status: Option<&'static str>,
     selected_repository: Option<String>,
     selected_branch: Option<String>,
     git_provider: Option<GitProvider>,
     trigger: Option<Trigger>,
     /// Always 0: clients connect to agent servers.
+    #[from(0)]
     num_connections: u32,
     /// Its URL at the agent server, while its sandbox is running.
+    #[from(around.url)]
     url: Option<String>,
     /// The key of the agent server, while its sandbox is running.
+    #[from(around.session_key)]
     session_api_key: Option<SecretText>,
     created_at: Timestamp,
     /// Numbers of the pull requests that it concerns.
+    #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
     /// Always `V1`.
+    #[from("V1")]
     conversation_version: &'static str,
+    #[from(around.children)]
     sub_conversation_ids: Vec<ConversationId>,
     public: Option<bool>,
 }
@@ -93,40 +108,7 @@ pub struct LegacyConversationDto {
 impl LegacyConversationDto {
     /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
-        let ConversationView {
-            conversation,
-            sandbox,
-            children,
-        } = view;
-        let sandbox_status = sandbox
-            .as_ref()
-            .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
-        let status = LegacyStatus::of(sandbox_status);
-        let url = sandbox
-            .as_ref()
-            .and_then(|sandbox| addresses.agent_server(sandbox));
-        let id = conversation.id;
-        Self {
-            conversation_id: id,
-            title: conversation.title.unwrap_or_else(|| provisional_title(id)),
-            last_updated_at: conversation.updated_at,
-            status,
-            runtime_status: status.runtime(conversation.execution_status),
-            selected_repository: conversation.selected_repository,
-            selected_branch: conversation.selected_branch,
-            git_provider: conversation.git_provider,
-            trigger: conversation.trigger,
-            num_connections: 0,
-            url: url.map(|url| format!("{url}/api/conversations/{id}")),
-            session_api_key: sandbox
-                .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(SecretText::from),
-            created_at: conversation.created_at,
-            pr_number: conversation.pr_numbers,
-            conversation_version: "V1",
-            sub_conversation_ids: children,
-            public: conversation.public,
-        }
+        split_view(view, sandboxes, addresses).into()
     }
 }
 
@@ -256,19 +238,11 @@ pub struct LegacyIdText {
 }
 
 /// A new title.
-#[model(body = UpdateConversationRequest)]
+#[model(body = UpdateConversationRequest, into_default = ConversationChange)]
 pub struct LegacyTitleDto {
     #[validate(length(min = 1, max = 200))]
+    #[into(Patch::Set(title))]
     title: String,
-}
-
-impl From<LegacyTitleDto> for ConversationChange {
-    fn from(update: LegacyTitleDto) -> Self {
-        Self {
-            title: Patch::Set(update.title),
-            ..Self::default()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -324,7 +298,7 @@ mod tests {
             ),
             (S::Missing, Some(E::Finished), LegacyStatus::Archived, None),
         ] {
-            assert_eq!(LegacyStatus::of(sandbox), status);
+            assert_eq!(LegacyStatus::from(sandbox), status);
             assert_eq!(status.runtime(agent), runtime, "{sandbox} {agent:?}");
         }
     }

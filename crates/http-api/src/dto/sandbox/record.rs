@@ -89,7 +89,7 @@ impl ExposedUrlDto {
         };
         Self {
             name: exposed.name.clone(),
-            url: SecretText::Own(SecretString::from(url)),
+            url: SecretString::from(url).into(),
             port: exposed.port,
         }
     }

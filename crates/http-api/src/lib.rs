@@ -5,15 +5,16 @@
 //!
 //! # Adding an endpoint
 //!
-//! 1. Add the request type in `dto/<subject>/<resource>.rs` (or beside the handler when it is small). [`decode::model`] makes
-//!    its decoder and its part of the document. Declare the fields in the order in which errors should be listed.
+//! 1. Add the request and response types in `dto/<subject>/<resource>.rs` (or beside the handler when they are small).
+//!    [`decode::model`] makes their decoder or serialiser, their conversions and their part of the document. Declare the fields
+//!    in the order in which errors should be listed.
 //!
 //! ```
 //! use http_api::decode::{Patch, Path, decode, model};
 //! # use serde_json::json;
 //!
 //! /// A change of a conversation.
-//! #[model]                 // #[model(body)] for the document, #[model(query)] for query parameters
+//! #[model]                 // #[model(body)] for the document; #[model(query)], #[model(response)]
 //! struct Rename {
 //!     #[validate(length(min = 1, max = 200))]
 //!     title: String,

@@ -128,7 +128,6 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
-    ("validator", &["http-api"]),
     ("flate2", &["http-api"]),
     ("crc32fast", &["http-api"]),
     ("zip", &["http-api"]),

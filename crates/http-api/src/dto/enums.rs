@@ -2,24 +2,41 @@
 
 use std::borrow::Cow;
 
+use domain::audit::AuditOutcome;
 use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
+use domain::event::EventOrder;
 use domain::git::{OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
-use domain::start_task::{AgentType, StartStatus};
+use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
+use domain::user::identity::Role;
+use domain::user::usage::EventStorage;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::decode::Choice;
+
+fn words_schema<T: Choice>(description: &str, default: Option<&str>) -> RefOr<Schema> {
+    let words = T::CHOICES.iter().map(|(word, _)| *word);
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description))
+        .enum_values(Some(words))
+        .default(default.map(Into::into))
+        .build()
+        .into()
+}
+
 macro_rules! enum_schemas {
-    ($($(#[$doc:meta])* $marker:ident = $words:ty, $name:literal;)*) => {$(
-        $(#[$doc])*
+    ($($marker:ident = $words:ty, $name:literal, $description:literal $(, default $default:literal)?;)*) => {$(
+        #[doc = $description]
         #[derive(Debug, Clone, Copy)]
         pub enum $marker {}
 
         impl PartialSchema for $marker {
             fn schema() -> RefOr<Schema> {
-                let words = <$words>::ALL.iter().map(|(word, _)| *word);
-                ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).build().into()
+                let default = [$($default)?].first().copied();
+                words_schema::<$words>($description, default)
             }
         }
 
@@ -32,20 +49,17 @@ macro_rules! enum_schemas {
 }
 
 enum_schemas! {
-    /// State of a sandbox.
-    SandboxStatusSchema = SandboxStatus, "SandboxStatus";
-    /// State of an agent.
-    ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus";
-    /// Status of a start task.
-    StartStatusSchema = StartStatus, "AppConversationStartTaskStatus";
-    /// Git providers.
-    GitProviderSchema = GitProvider, "ProviderType";
-    /// Kind of a repository's owner.
-    OwnerTypeSchema = OwnerType, "OwnerType";
-    /// Why a task is suggested.
-    SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType";
-    /// What started a conversation.
-    TriggerSchema = Trigger, "ConversationTrigger";
-    /// Kind of agent.
-    AgentTypeSchema = AgentType, "AgentType";
+    SandboxStatusSchema = SandboxStatus, "SandboxStatus", "Status of a sandbox.";
+    ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus", "State of the agent.";
+    StartStatusSchema = StartStatus, "AppConversationStartTaskStatus", "Status of a start task.";
+    StartTaskOrderSchema = StartTaskOrder, "AppConversationStartTaskSortOrder", "The order of start tasks.", default "CREATED_AT_DESC";
+    EventOrderSchema = EventOrder, "EventSortOrder", "The order of events.", default "TIMESTAMP";
+    EventStorageSchema = EventStorage, "EventStorageState", "How events are stored.";
+    GitProviderSchema = GitProvider, "ProviderType", "A git provider.";
+    OwnerTypeSchema = OwnerType, "OwnerType", "The kind of a repository's owner.";
+    SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType", "The kind of a suggested task.";
+    TriggerSchema = Trigger, "ConversationTrigger", "What started a conversation.";
+    AgentTypeSchema = AgentType, "AgentType", "The kind of agent.";
+    RoleSchema = Role, "UserRole", "A role.";
+    AuditOutcomeSchema = AuditOutcome, "AuditOutcome", "The outcome of an audited action.";
 }

@@ -221,7 +221,7 @@ pub(super) async fn decode_body<T: Decode>(
         parse_budget::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
     match read {
         Ok(Value::Null) => missing(errors),
-        Ok(value) => return Ok(T::decode_owned(value, &at, errors)),
+        Ok(value) => return Ok(T::decode(&value, &at, errors)),
         Err(JsonError::Undecodable) if flavour == Flavour::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
         }

@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 
 use super::RequestPart;
-use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path, Rule, characters};
+use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path, characters};
 use crate::problem::Problem;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -25,7 +25,7 @@ impl RequestPart for IdempotencyKey {
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
         let visible = text.bytes().all(|b| b.is_ascii_graphic());
-        let fault = characters(1..=255).check(&text).or_else(|| {
+        let fault = characters(1..=255)(&text).or_else(|| {
             (!visible).then(|| {
                 FieldError::value_error(
                     "an idempotency key may only contain visible ASCII characters",

@@ -8,10 +8,6 @@ use serde_json::{Map, Value};
 /// Members and parameters by name, and schemas (which start with a capital letter).
 pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("APP_MODE", "Always `oss`."),
-    ("AgentType", "The kind of agent."),
-    ("AppConversationStartTaskStatus", "Status of a start task."),
-    ("ConversationExecutionStatus", "State of the agent."),
-    ("ConversationTrigger", "What started a conversation."),
     ("Detail", "An error with a text."),
     ("ENABLE_BILLING", "Always false."),
     ("FEATURE_FLAGS", "Features that front ends show."),
@@ -28,10 +24,6 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "LegacyValidationError",
         "One error of a request to a legacy operation.",
     ),
-    ("OwnerType", "The kind of a repository's owner."),
-    ("ProviderType", "A git provider."),
-    ("SandboxStatus", "Status of a sandbox."),
-    ("TaskType", "The kind of a suggested task."),
     ("ValidationError", "One error of a request."),
     (
         "accumulated_token_usage",

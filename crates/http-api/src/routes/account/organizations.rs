@@ -51,7 +51,7 @@ pub(crate) async fn list(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<Or
 pub(crate) async fn me(
     ApiCall(OrganizationMember(user), ()): ApiCall<OrganizationMember, ()>,
 ) -> web::Json<MemberDto> {
-    web::Json(MemberDto::owner(&user))
+    web::Json(MemberDto::from(&user))
 }
 
 /// Lists keys of model providers that profiles share; always empty.

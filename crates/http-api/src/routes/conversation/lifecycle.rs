@@ -24,7 +24,6 @@ use crate::dto::conversation::record::{
 };
 use crate::dto::conversation::start_request::StartConversationDto;
 use crate::dto::conversation::start_task::StartTaskDto;
-use crate::dto::json_lists::{self, list_response};
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
@@ -180,8 +179,8 @@ pub(crate) async fn list(
     app: Application,
     state: State,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationListQuery>>,
-) -> Result<HttpResponse, Problem> {
-    Ok(match query {
+) -> Result<web::Json<ListedConversations>, Problem> {
+    Ok(web::Json(match query {
         ConversationListQuery::Batch(BatchQuery { ids }) => {
             let found = app
                 .conversations
@@ -194,11 +193,12 @@ pub(crate) async fn list(
                     state.addresses(),
                 ))
             });
-            let batch: Vec<_> = shown.collect();
-            list_response(&batch, batch.len())
+            ListedConversations::Batch(shown.collect())
         }
-        ConversationListQuery::Search(wanted) => search_page(&app, &state, &actor, wanted).await?,
-    })
+        ConversationListQuery::Search(wanted) => {
+            ListedConversations::Page(search_page(&app, &state, &actor, wanted).await?)
+        }
+    }))
 }
 
 /// Searches conversations, newest first.
@@ -212,8 +212,8 @@ pub(crate) async fn search(
     app: Application,
     state: State,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationSearchQuery>>,
-) -> Result<HttpResponse, Problem> {
-    search_page(&app, &state, &actor, query).await
+) -> Result<web::Json<PageDto<ConversationDto>>, Problem> {
+    Ok(web::Json(search_page(&app, &state, &actor, query).await?))
 }
 
 /// Counts all matches of a search.
@@ -322,7 +322,7 @@ async fn search_page(
     state: &State,
     actor: &Actor,
     query: ConversationSearchQuery,
-) -> Result<HttpResponse, Problem> {
+) -> Result<PageDto<ConversationDto>, Problem> {
     let (filter, page) = query.into_parts();
     let found = match filter {
         Some(filter) => {
@@ -335,7 +335,7 @@ async fn search_page(
             next: None,
         },
     };
-    Ok(json_lists::page_response(found, |view| {
+    Ok(PageDto::of(found, |view| {
         ConversationDto::of(view, &app.sandboxes, state.addresses())
     }))
 }

@@ -50,7 +50,6 @@ impl Caller for McpCaller {
 
 /// The query of the URL.
 #[model(query)]
-#[derive(Debug)]
 pub(crate) struct McpCallContext {
     /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. Ignored if it is not the
     /// caller's.

@@ -9,7 +9,7 @@ use crate::audit::{CreatedResource, created_id};
 use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
-use crate::dto::{PageDto, Success, check_batch, json_lists};
+use crate::dto::{PageDto, Success, check_batch};
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, Query, State};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
 use crate::problem::{Detail, Problem};
@@ -25,11 +25,11 @@ pub(crate) async fn search(
     app: Application,
     state: State,
     ApiCall(actor, Query(page)): ApiCall<Actor, Query<PageQuery>>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
-    Ok(json_lists::page_response(found, |sandbox| {
+    Ok(web::Json(PageDto::of(found, |sandbox| {
         SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
-    }))
+    })))
 }
 
 /// Loads sandboxes by id, in the requested order, with `null` for unknown ones.

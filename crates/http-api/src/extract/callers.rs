@@ -184,7 +184,7 @@ pub(crate) async fn user_of(
     key: Option<&str>,
 ) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
-    let authenticator = state.authenticator();
+    let authenticator = &state.ports.authenticator;
     let now = received_at(req, state);
     let found = match authenticator.cached_user(key, now) {
         // The usual case, which needs no future.
@@ -197,9 +197,9 @@ pub(crate) async fn user_of(
     };
     if let Some(actor) = &found {
         AuditContext::set_actor(req, AuditActor::User(actor.user.clone()), actor.key);
-        let limit_status = state.rate().count_user_request(&actor.user, actor.key, now);
+        let limit_status = state.rate.count_user_request(&actor.user, actor.key, now);
         if let Err(refusal) = key_attempts::accept_key(req, key, limit_status) {
-            if let Some(held) = state.rate().hold_refusal_of_user(&actor.user, now) {
+            if let Some(held) = state.rate.hold_refusal_of_user(&actor.user, now) {
                 held.wait().await;
             }
             return Err(refusal);
@@ -261,7 +261,7 @@ async fn sandbox_of(
     req: &HttpRequest,
     key: &SecretString,
 ) -> Result<Option<SandboxCaller>, Problem> {
-    let found = state_of(req)?.authenticator().sandbox(key).await?;
+    let found = state_of(req)?.ports.authenticator.sandbox(key).await?;
     count_request(req, key, found).await
 }
 
@@ -270,7 +270,7 @@ async fn callback_of(
     req: &HttpRequest,
     key: &SecretString,
 ) -> Result<Option<SandboxCaller>, Problem> {
-    let found = state_of(req)?.authenticator().callback(key).await?;
+    let found = state_of(req)?.ports.authenticator.callback(key).await?;
     count_request(req, key, found).await
 }
 
@@ -284,10 +284,10 @@ async fn count_request(
     if let Some(caller) = &found {
         AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
         let now = received_at(req, state);
-        let limit_status = state.rate().count_sandbox_request(&caller.0.id, now);
+        let limit_status = state.rate.count_sandbox_request(&caller.0.id, now);
         if let Err(refusal) = key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)
         {
-            if let Some(held) = state.rate().hold_refusal_of_sandbox(&caller.0.id, now) {
+            if let Some(held) = state.rate.hold_refusal_of_sandbox(&caller.0.id, now) {
                 held.wait().await;
             }
             return Err(refusal);
@@ -325,11 +325,11 @@ impl Caller for Reporter {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
         let state = state_of(req)?;
-        let found = state.authenticator().reporter(&key).await?;
+        let found = state.ports.authenticator.reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
         AuditContext::set_actor(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
-        let turn = state.intake().acquire(&sandbox.id).await?;
+        let turn = state.intake.acquire(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }
 }

@@ -120,12 +120,12 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
         "Always 1; the label says which release runs.",
         [(build, 1)],
     );
-    write_requests(&mut page, state.http_metrics().requests());
-    write_pools(&mut page, &state.http_metrics().pools());
+    write_requests(&mut page, state.http_metrics.requests());
+    write_pools(&mut page, &state.http_metrics.pools());
     write_starts(&mut page, app);
     write_reports(&mut page, app);
     service_series::write_gateway(&mut page, state.gateway().meter().counts());
-    service_series::write_refusals(&mut page, state.rate().refusals());
+    service_series::write_refusals(&mut page, state.rate.refusals());
     write_warm(&mut page, app);
     page.with_standard_names(|page| write_process(page, process));
     page.finish()

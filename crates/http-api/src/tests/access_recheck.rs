@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
 use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
+use crate::extract::{Actor, Authenticator, RequestInput, RequestPart, SandboxCaller};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -44,16 +44,20 @@ impl Authenticator for Register {
 #[actix_web::test]
 async fn access_lasts_as_long_as_one_key_is_valid() {
     let register = Arc::new(Register(Mutex::default()));
-    let mut ports = state(&config(), None).ports().clone();
+    let mut ports = state(&config(), None).ports.clone();
     ports.authenticator = register.clone();
     let request = TestRequest::get()
         .app_data(web::Data::new(HttpState::new(&config(), ports)))
         .insert_header(("X-Session-API-Key", "of-a-sandbox"))
         .insert_header(("Authorization", "Bearer mine"))
         .to_http_request();
-    let (mut payload, mut errors) = (Payload::None, FieldErrors::new());
-    let recheck = AccessRecheck::extract(&request, &mut payload, Flavour::V1, &mut errors);
-    let recheck = recheck.await.unwrap().unwrap();
+    let mut input = RequestInput {
+        req: &request,
+        payload: &mut Payload::None,
+        flavour: Flavour::V1,
+        errors: FieldErrors::new(),
+    };
+    let recheck = AccessRecheck::extract(&mut input).await.unwrap().unwrap();
     let is_refused = async |keys: Option<Vec<(&'static str, &'static str)>>| {
         *register.0.lock().unwrap() = keys;
         recheck.is_refused(&actor("ada")).await

@@ -23,7 +23,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Readiness, ReadinessCheck};
-use crate::route_table::{RouteRegistry, RouteTable};
+use crate::route_table::{RouteRegistry, RouteSet};
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
 pub(super) const KEY: &str = "aw_user";
@@ -206,21 +206,20 @@ async fn busy() -> Result<HttpResponse, Problem> {
 }
 
 /// All routes, and the test routes.
-pub(super) const TABLE: RouteTable = RouteTable {
-    serve: register,
-    list: register,
-    document: Some(|routes| register(routes)),
-};
+#[derive(Clone, Copy)]
+pub(super) struct TestRoutes;
 
-fn register(config: &mut impl RouteRegistry) {
-    crate::routes::register(config);
-    config
-        .service(search)
-        .service(rename)
-        .service(legacy)
-        .service(webhook)
-        .service(large);
-    config.service(panicking).service(broken).service(busy);
+impl RouteSet for TestRoutes {
+    fn register(self, config: &mut impl RouteRegistry) {
+        crate::routes::register(config);
+        config
+            .service(search)
+            .service(rename)
+            .service(legacy)
+            .service(webhook)
+            .service(large);
+        config.service(panicking).service(broken).service(busy);
+    }
 }
 
 /// A response.
@@ -243,8 +242,8 @@ impl TestResponse {
 /// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
 /// response.
 pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> TestResponse {
-    let application = super::memory::application(&MemoryStore::new(), &state.ports().clock);
-    let app = crate::assemble(state, TABLE).app_data(Application::new(application));
+    let application = super::memory::application(&MemoryStore::new(), &state.ports.clock);
+    let app = crate::assemble(state, TestRoutes).app_data(Application::new(application));
     let app = test::init_service(app).await;
     let response = match app.call(request.to_request()).await {
         Ok(response) => response.into_parts().1,

@@ -77,7 +77,7 @@ pub(crate) async fn me(
         user,
         &settings,
         reveal,
-        state.ports().clock.now(),
+        state.ports.clock.now(),
     )))
 }
 

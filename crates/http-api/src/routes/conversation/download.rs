@@ -53,18 +53,14 @@ pub(crate) async fn download(
     let export = app.exports.begin(&actor.user, id).await?;
     let view = export.conversation.clone();
     let changed = view.conversation.updated_at;
-    let meta = meta(&ConversationDto::of(
-        view,
-        &app.sandboxes,
-        state.addresses(),
-    ))
-    .map_err(Problem::internal)?;
+    let meta = meta(&ConversationDto::of(view, &app.sandboxes, &state.addresses))
+        .map_err(Problem::internal)?;
     let (sender, parts) = mpsc::channel(1);
     let client = ArchiveSender {
         sender,
-        stall_timeout: state.limits().stalled_deadline,
+        stall_timeout: state.limits.stalled_deadline,
     };
-    let archive_permits = Arc::clone(state.archive_permits());
+    let archive_permits = Arc::clone(&state.archive_permits);
     app.exports.run(async move {
         // The transfer breaks off unless `ArchivePart::End` was sent.
         let written = tokio::select! {

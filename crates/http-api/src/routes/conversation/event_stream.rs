@@ -63,7 +63,7 @@ pub(crate) async fn follow(
     };
     let (body_writer, body) = BodyWriter::new();
     let unsent = StreamBudget {
-        unsent: state.unsent().clone(),
+        unsent: state.unsent.clone(),
         caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
     app.event_streams.spawn(async move {

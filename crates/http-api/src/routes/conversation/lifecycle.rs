@@ -187,13 +187,9 @@ pub(crate) async fn list(
                 .conversations
                 .find_many(&actor.scope(), &parse_ids(&ids)?)
                 .await?;
-            let shown = found.into_iter().map(|view| {
-                Some(ConversationDto::of(
-                    view?,
-                    &app.sandboxes,
-                    state.addresses(),
-                ))
-            });
+            let shown = found
+                .into_iter()
+                .map(|view| Some(ConversationDto::of(view?, &app.sandboxes, &state.addresses)));
             let batch: Vec<_> = shown.collect();
             list_response(&batch, batch.len())
         }
@@ -256,7 +252,7 @@ pub(crate) async fn update(
     Ok(web::Json(ConversationDto::of(
         view,
         &app.sandboxes,
-        state.addresses(),
+        &state.addresses,
     )))
 }
 
@@ -336,7 +332,7 @@ async fn search_page(
         },
     };
     Ok(json_lists::page_response(found, |view| {
-        ConversationDto::of(view, &app.sandboxes, state.addresses())
+        ConversationDto::of(view, &app.sandboxes, &state.addresses)
     }))
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct McpCaller(UserId, Option<SandboxId>);
 
 impl Caller for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let caller = match state_of(req)?.listener() {
+        let caller = match state_of(req)?.listener {
             // The callback listener accepts only sandboxes' keys.
             Listener::Callback => {
                 let sandbox = CallbackCaller::identify(req).await?.0;

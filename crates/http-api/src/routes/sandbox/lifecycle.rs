@@ -28,7 +28,7 @@ pub(crate) async fn search(
 ) -> Result<HttpResponse, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
     Ok(json_lists::page_response(found, |sandbox| {
-        SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
+        SandboxDto::of(sandbox, &app.sandboxes, &state.addresses)
     }))
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn batch(
         .map(|id| id.and_then(|_| found.next().flatten()));
     Ok(web::Json(
         sandboxes
-            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, state.addresses())))
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, &state.addresses)))
             .collect(),
     ))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn start(
     >,
 ) -> Result<HttpResponse, Problem> {
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
-    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
     let answer = if let Some(key) = key {
         let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
         let asked = spec.unwrap_or_default().as_bytes();

@@ -130,7 +130,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa-swagger-ui", &["http-api"]),
     ("validator", &["http-api"]),
     ("flate2", &["http-api"]),
-    ("crc32fast", &["http-api"]),
+    ("rawzip", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),
     ("hmac", &["keyring"]),

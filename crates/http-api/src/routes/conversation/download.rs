@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::dto::conversation::record::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, State};
 use crate::problem::{Detail, Problem};
-use crate::zip::{ZipWriter, safe_name};
+use crate::zip::{ZipStream, safe_name};
 
 /// Largest chunk that is sent at once, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -168,12 +168,12 @@ async fn write(
     archive_permits: &Arc<Semaphore>,
     client: &ArchiveSender,
 ) -> Result<(), DownloadError> {
-    let mut event_packer = EventPacker::new();
-    let mut bytes = Vec::new();
-    event_packer
-        .archive
-        .add("meta.json", changed, &meta, &mut bytes)?;
-    client.send_all(bytes).await?;
+    let mut event_packer = EventPacker {
+        archive: ZipStream::new(),
+        count: 0,
+    };
+    event_packer.archive.add("meta.json", changed, &meta)?;
+    client.send_all(event_packer.archive.take()).await?;
     loop {
         // The permit covers reading: a page that waits to be packed takes memory. It is not held while the client reads.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
@@ -190,29 +190,19 @@ async fn write(
         event_packer = filled;
         client.send_all(bytes).await?;
     }
-    let mut ending = event_packer.archive.finish()?;
-    while let Some(part) = ending.next_part()? {
-        client.send_all(part).await?;
-    }
+    client.send_all(event_packer.archive.finish()?).await?;
     client.send(ArchivePart::End).await
 }
 
 /// The archive and the number of its events.
 struct EventPacker {
-    archive: ZipWriter,
+    archive: ZipStream,
     count: u64,
 }
 
 impl EventPacker {
-    fn new() -> Self {
-        Self {
-            archive: ZipWriter::new(),
-            count: 0,
-        }
-    }
-
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
-        let (mut client, mut text) = (Vec::new(), Vec::new());
+        let mut text = Vec::new();
         for event in events {
             let name = format!(
                 "event_{:06}_{}.json",
@@ -220,11 +210,10 @@ impl EventPacker {
                 safe_name(event.id.as_str())
             );
             write_event(&event.body, &mut text)?;
-            self.archive
-                .add(&name, event.timestamp, &text, &mut client)?;
+            self.archive.add(&name, event.timestamp, &text)?;
             self.count += 1;
         }
-        Ok(client)
+        Ok(self.archive.take())
     }
 }
 

@@ -31,10 +31,12 @@ pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use callers::{
-    Actor, Admin, Anonymous, Authenticator, CallbackCaller, Caller, EventReporter, LegacyActor,
-    Reporter, SandboxCaller, UserOrCallback, UserOrSandbox, key_of,
+    Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,
+    SandboxCaller, UserOrSandbox, key_of,
 };
-pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
+pub(crate) use callers::{
+    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, require_active, user_of,
+};
 pub use client::ClientAddress;
 pub use event_batch::{EventBatch, EventChunk};
 pub use header::{IdempotencyKey, LastEventId};

@@ -7,12 +7,13 @@ use actix_web::test::TestRequest;
 use actix_web::web;
 use async_trait::async_trait;
 use domain::id::UserId;
+use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
 use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Actor, Authenticator, RequestInput, RequestPart, SandboxCaller};
+use crate::extract::{Actor, Authenticator, RequestInput, RequestPart};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -36,7 +37,7 @@ impl Authenticator for Register {
         Ok(found.map(|(_, name)| actor(name)))
     }
 
-    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<Sandbox>, Problem> {
         Ok(None)
     }
 }

@@ -8,6 +8,7 @@ use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
+use domain::sandbox::Sandbox;
 use domain::user::identity::NewApiKey;
 use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
@@ -41,7 +42,7 @@ impl Authenticator for FakeAuthenticator {
         Ok(known.then(|| Actor::plain(UserId::parse("ada").unwrap())))
     }
 
-    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<Sandbox>, Problem> {
         Ok(None)
     }
 }

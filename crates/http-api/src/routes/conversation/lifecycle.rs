@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::pin;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
@@ -56,7 +57,7 @@ pub(crate) async fn start(
 ) -> Result<HttpResponse, Problem> {
     let answer = start_or_replay(&app, &actor, key, body).await?;
     let created = created_id(&answer, |task| task.conversation_id.to_string());
-    let mut response = respond(answer, StartTaskDto::from);
+    let mut response = respond(StatusCode::OK, answer, StartTaskDto::from);
     CreatedResource::attach_to(&mut response, "conversation", created);
     Ok(response)
 }

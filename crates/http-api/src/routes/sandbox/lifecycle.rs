@@ -1,5 +1,6 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
 use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
@@ -100,7 +101,7 @@ pub(crate) async fn start(
         IdempotentResult::New(app.sandboxes.start(user, spec).await?)
     };
     let created = created_id(&answer, |sandbox| sandbox.id.to_string());
-    let mut response = respond(answer, shown);
+    let mut response = respond(StatusCode::OK, answer, shown);
     CreatedResource::attach_to(&mut response, "sandbox", created);
     Ok(response)
 }

@@ -7,7 +7,7 @@
 //! An entry never contains a body, a query, or a header other than the request id. Routes about users and keys take
 //! [`AuditOrigin`]: their success is logged together with the change itself, and here only their failure.
 
-use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
@@ -17,8 +17,7 @@ use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 
-use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Application, ClientAddress, RequestPart};
+use crate::extract::{Application, ClientAddress, RequestInput, RequestPart};
 use crate::problem::Problem;
 
 /// Routes on which a sandbox reads its owner's data or acts in the owner's name.
@@ -111,14 +110,9 @@ impl AuditOrigin {
 }
 
 impl RequestPart for AuditOrigin {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        _: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        req.extensions_mut().insert(AlreadyAudited);
-        Ok(Some(Self(origin(req))))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        input.req.extensions_mut().insert(AlreadyAudited);
+        Ok(Some(Self(origin(input.req))))
     }
 }
 

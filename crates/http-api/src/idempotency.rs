@@ -46,14 +46,6 @@ pub(crate) fn to_json(answer: &impl Serialize) -> String {
 
 /// Builds the response to a request that may be a repetition.
 pub(crate) fn respond<T, D: Serialize>(
-    answer: IdempotentResult<T>,
-    shown: impl FnOnce(T) -> D,
-) -> HttpResponse {
-    respond_with(StatusCode::OK, answer, shown)
-}
-
-/// Like [`respond`], with another status.
-pub(crate) fn respond_with<T, D: Serialize>(
     status: StatusCode,
     answer: IdempotentResult<T>,
     shown: impl FnOnce(T) -> D,

@@ -129,7 +129,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
     ("flate2", &["http-api"]),
-    ("crc32fast", &["http-api"]),
+    ("rawzip", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),
     ("hmac", &["keyring"]),

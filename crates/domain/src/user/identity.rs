@@ -95,8 +95,11 @@ pub const BOOTSTRAP_KEY_ID: ApiKeyId =
     ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 wire_enum! {
+    /// What a user may do.
+    #[derive(Default)]
     Role {
         /// Full access to the user's own objects.
+        #[default]
         User = "user",
         /// The rights of a user, and the administration of users, keys and the audit log. Other users' objects stay
         /// invisible.

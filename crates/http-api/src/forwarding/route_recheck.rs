@@ -50,7 +50,7 @@ impl RouteRecheck {
         app: Application,
         state: &HttpState,
     ) -> LocalBoxFuture<'static, ()> {
-        let interval = state.limits().access_recheck_interval;
+        let interval = state.limits.access_recheck_interval;
         let asked = Rc::new((self, app));
         poll_until_refused(interval, move || {
             let asked = Rc::clone(&asked);

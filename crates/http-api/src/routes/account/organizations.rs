@@ -99,7 +99,7 @@ pub(crate) async fn load_profile(
         ProfileParam,
     >,
 ) -> ProfileResponse<ProfileDetailDto> {
-    profiles::load_for(&app, &user, name, state.ports().clock.now()).await
+    profiles::load_for(&app, &user, name, state.ports.clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.

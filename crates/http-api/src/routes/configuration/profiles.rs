@@ -41,7 +41,7 @@ pub(crate) async fn load(
     state: State,
     ApiCall(actor, PathParam(ProfileName(name))): ApiCall<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileDetailDto> {
-    load_for(&app, &actor.user, name, state.ports().clock.now()).await
+    load_for(&app, &actor.user, name, state.ports.clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.

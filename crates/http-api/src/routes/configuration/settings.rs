@@ -21,13 +21,13 @@ pub(crate) async fn load(
     state: State,
     ApiCall(actor, ()): ApiCall<Actor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.settings_cache().v1;
+    let memory = &state.settings_cache.v1;
     let show = |settings: &Settings| TimestampedJson::of(|now| SettingsDto::of(settings, now));
     let found = app.settings.cached_view(&actor.user, memory, show).await;
     let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
         .map_err(Problem::in_error_family)?;
-    Ok(json_response(found.at(state.ports().clock.now())))
+    Ok(json_response(found.at(state.ports.clock.now())))
 }
 
 /// Changes the settings in the body. `null` or `""` clears a secret; its mask keeps it.

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::pin;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
@@ -55,7 +56,7 @@ pub(crate) async fn start(
 ) -> Result<HttpResponse, Problem> {
     let answer = start_or_replay(&app, &actor, key, body).await?;
     let created = created_id(&answer, |task| task.conversation_id.to_string());
-    let mut response = respond(answer, StartTaskDto::from);
+    let mut response = respond(StatusCode::OK, answer, StartTaskDto::from);
     CreatedResource::attach_to(&mut response, "conversation", created);
     Ok(response)
 }
@@ -190,7 +191,7 @@ pub(crate) async fn list(
                 Some(ConversationDto::of(
                     view?,
                     &app.sandboxes,
-                    state.addresses(),
+                    &state.addresses,
                 ))
             });
             ListedConversations::Batch(shown.collect())
@@ -256,7 +257,7 @@ pub(crate) async fn update(
     Ok(web::Json(ConversationDto::of(
         view,
         &app.sandboxes,
-        state.addresses(),
+        &state.addresses,
     )))
 }
 
@@ -336,7 +337,7 @@ async fn search_page(
         },
     };
     Ok(PageDto::of(found, |view| {
-        ConversationDto::of(view, &app.sandboxes, state.addresses())
+        ConversationDto::of(view, &app.sandboxes, &state.addresses)
     }))
 }
 

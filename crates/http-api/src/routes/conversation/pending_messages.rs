@@ -9,7 +9,7 @@ use crate::dto::conversation::pending_message::{
     PendingMessageRequest, PendingMessageResponse, PendingTargetParam, message,
 };
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, RawJson};
-use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
 use crate::problem::{Detail, Problem};
 
 type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
@@ -51,7 +51,7 @@ pub(crate) async fn queue(
     } else {
         IdempotentResult::New(app.pending.enqueue(user, target, message).await?)
     };
-    Ok(respond_with(
+    Ok(respond(
         StatusCode::CREATED,
         answer,
         PendingMessageResponse::from,

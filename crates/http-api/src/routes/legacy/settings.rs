@@ -26,12 +26,12 @@ pub(crate) async fn load(
     state: State,
     ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.settings_cache().legacy;
+    let memory = &state.settings_cache.legacy;
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.cached_view(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
     Ok(timestamped::json_response(
-        found.at(state.ports().clock.now()),
+        found.at(state.ports.clock.now()),
     ))
 }
 

@@ -1,5 +1,6 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
 use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
@@ -28,7 +29,7 @@ pub(crate) async fn search(
 ) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
     Ok(web::Json(PageDto::of(found, |sandbox| {
-        SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
+        SandboxDto::of(sandbox, &app.sandboxes, &state.addresses)
     })))
 }
 
@@ -65,7 +66,7 @@ pub(crate) async fn batch(
         .map(|id| id.and_then(|_| found.next().flatten()));
     Ok(web::Json(
         sandboxes
-            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, state.addresses())))
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, &state.addresses)))
             .collect(),
     ))
 }
@@ -90,7 +91,7 @@ pub(crate) async fn start(
     >,
 ) -> Result<HttpResponse, Problem> {
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
-    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
     let answer = if let Some(key) = key {
         let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
         let asked = spec.unwrap_or_default().as_bytes();
@@ -100,7 +101,7 @@ pub(crate) async fn start(
         IdempotentResult::New(app.sandboxes.start(user, spec).await?)
     };
     let created = created_id(&answer, |sandbox| sandbox.id.to_string());
-    let mut response = respond(answer, shown);
+    let mut response = respond(StatusCode::OK, answer, shown);
     CreatedResource::attach_to(&mut response, "sandbox", created);
     Ok(response)
 }

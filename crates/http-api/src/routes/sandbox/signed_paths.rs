@@ -53,7 +53,7 @@ async fn forward(
         return Err(Problem::not_found());
     }
     let signed = SignedPath::of(req.uri().path()).ok_or_else(Problem::not_found)?;
-    let addresses = state.addresses();
+    let addresses = &state.addresses;
     let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
     let found = app.sandboxes.find_many(&Scope::System, &ids).await?;
     let sandbox = found.into_iter().flatten().next();
@@ -135,14 +135,14 @@ fn wait_until_closed(
     (app, state, path): (Application, State, String),
     id: SandboxId,
 ) -> LocalBoxFuture<'static, ()> {
-    let interval = state.limits().access_recheck_interval;
+    let interval = state.limits.access_recheck_interval;
     let asked = Rc::new((app, state, path, [id]));
     poll_until_refused(interval, move || {
         let asked = Rc::clone(&asked);
         async move {
             let (app, state, path, ids) = &*asked;
             let found = app.sandboxes.find_many(&Scope::System, ids).await;
-            let addresses = state.addresses();
+            let addresses = &state.addresses;
             let opens = |sandbox: &Sandbox| {
                 SignedPath::of(path).is_some_and(|path| path.opens(sandbox, addresses))
             };

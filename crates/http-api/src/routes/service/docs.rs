@@ -43,7 +43,7 @@ pub(crate) async fn document(
 #[get("/docs")]
 pub(crate) async fn entry(state: State) -> HttpResponse {
     HttpResponse::TemporaryRedirect()
-        .insert_header((LOCATION, format!("{}/docs/", state.addresses().prefix())))
+        .insert_header((LOCATION, format!("{}/docs/", state.addresses.prefix())))
         .finish()
 }
 

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::call::{Call, IdempotencyKey};
-use crate::client::{Client, read, unreadable};
+use crate::client::{Client, unreadable};
 use crate::error::Error;
-use crate::json_array::JsonArraySplitter;
+use crate::json_array::JsonArrayReader;
 use crate::model::{
     Conversation, ConversationChange, ConversationFilter, Message, MessageQueued, MessageSent,
     StartRequest, StartTask, SuccessResponse,
@@ -54,17 +54,14 @@ impl Conversations {
             self.0.clone(),
             call,
             body,
-            JsonArraySplitter::new(MAX_STATE_BYTES),
+            JsonArrayReader::new(MAX_STATE_BYTES),
         );
         Ok(try_unfold((state, VecDeque::new()), next_state))
     }
 
     /// The conversations with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Conversation>>, Error> {
-        let call = Call::to(&operations::CONVERSATIONS);
-        self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("ids", *id)))
-            .await
+        self.0.ask(&Call::to(&operations::CONVERSATIONS).ids("ids", ids)).await
     }
 
     /// One conversation, if it exists.
@@ -80,8 +77,7 @@ impl Conversations {
         at: Option<&str>,
     ) -> Result<Page<Conversation>, Error> {
         let call = filtered(Call::to(&operations::SEARCH_CONVERSATIONS), filter);
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All conversations, newest first.
@@ -147,15 +143,14 @@ impl Conversations {
 }
 
 type Streaming = (
-    (Client, Call, Incoming, JsonArraySplitter),
-    VecDeque<Vec<u8>>,
+    (Client, Call, Incoming, JsonArrayReader),
+    VecDeque<StartTask>,
 );
 
 async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, Error> {
     let ((client, call, mut body, mut elements), mut read_ahead) = state;
     loop {
-        if let Some(element) = read_ahead.pop_front() {
-            let task = read(&call, &element)?;
+        if let Some(task) = read_ahead.pop_front() {
             return Ok(Some((task, ((client, call, body, elements), read_ahead))));
         }
         if elements.is_complete() {
@@ -165,7 +160,7 @@ async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, 
         let Some(piece) = client.http.piece(&mut body, client.timeouts.idle).await? else {
             return Err(client.http.cut("the list of states has no end"));
         };
-        let complete = elements.push(&piece);
+        let complete = elements.push::<StartTask>(&piece);
         read_ahead.extend(complete.map_err(|error| unreadable(&call, error))?);
     }
 }

@@ -42,8 +42,7 @@ impl Secrets {
         at: Option<&str>,
     ) -> Result<Page<SecretName>, Error> {
         let call = Call::to(&operations::SEARCH_SECRETS).maybe("name__contains", name);
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All secrets.
@@ -60,10 +59,7 @@ impl Secrets {
     /// Renames, describes or replaces a secret.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
-        self.0
-            .ask::<ActionResponse>(&call.body(change)?)
-            .await
-            .map(drop)
+        self.0.ask::<ActionResponse>(&call.body(change)?).await.map(drop)
     }
 
     /// Deletes a secret.

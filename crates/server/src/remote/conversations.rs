@@ -139,7 +139,7 @@ impl StartProgressPrinter<'_> {
     fn print(&mut self, now: StartTask) {
         let visible = |task: &StartTask| (task.status.clone(), task.detail.clone());
         if self.last.as_ref().map(visible) != Some(visible(&now)) {
-            let seconds = (now.updated_at - now.created_at).as_seconds_f64();
+            let seconds = (now.updated_at.0 - now.created_at.0).as_seconds_f64();
             let detail = plain(now.detail.as_deref().unwrap_or_default(), 200);
             let line = format!("{seconds:6.1} s  {:22}  {detail}", now.status);
             self.output.note(line.trim_end());

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use client::{Error, Page, Sandbox, Spec};
+use chrono::SecondsFormat;
+use client::{Error, Page, Sandbox, Spec, UtcTime};
 use futures::{Stream, TryStreamExt as _};
 use serde::Serialize;
 
@@ -144,6 +144,6 @@ fn spec_row(spec: &Spec) -> String {
 }
 
 /// Formats a time as `2026-01-31T12:00:00Z`.
-pub(super) fn seconds(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+pub(super) fn seconds(at: UtcTime) -> String {
+    at.0.to_rfc3339_opts(SecondsFormat::Secs, true)
 }

@@ -16,10 +16,10 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http_api::{HttpState, Listener};
-use url::{Host, Url};
+use url::Url;
 
 use crate::compose::EngineHandle;
-use crate::config::{Config, HttpSettings, reachable};
+use crate::config::{Config, HttpSettings, is_loopback, reachable};
 use crate::lifecycle::serve::listen;
 use crate::listeners::http_server::http_server;
 
@@ -89,15 +89,6 @@ impl CallbackRoute {
     /// The base URL of the webhooks.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
+use crate::config::layers::{
+    Setting, SettingLayers, SettingOrigin, is_empty, nearest, read_typed,
+};
 
 /// Keys that every template must set.
 const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
@@ -98,7 +100,7 @@ fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers)
         }
     }
     for key in REQUIRED_KEYS {
-        if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
+        if leaves.get(key).is_none_or(|leaf| is_empty(&leaf.value)) {
             layers
                 .problems
                 .push(format!("{origin}: `{}` is required", short(key)));

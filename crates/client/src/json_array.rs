@@ -118,7 +118,10 @@ mod tests {
         }
         for text in ["[{\"a\":1}]", "[{\"a\":"] {
             let refused = JsonArrayReader::new(4).push::<Value>(text.as_bytes());
-            assert!(matches!(refused, Err(JsonArrayError::ElementTooLong(4))), "{text}");
+            assert!(
+                matches!(refused, Err(JsonArrayError::ElementTooLong(4))),
+                "{text}"
+            );
         }
         let refused = JsonArrayReader::new(10).push::<Value>(b"[{a}]");
         assert!(matches!(refused, Err(JsonArrayError::Element(_))));

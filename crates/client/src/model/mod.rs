@@ -1,6 +1,9 @@
 //! Requests and responses, named as in `config/openapi.json`. Optional members are `Option`s.
 
-#![expect(missing_docs, reason = "the wire's names, which the document describes")]
+#![expect(
+    missing_docs,
+    reason = "the wire's names, which the document describes"
+)]
 
 mod administration;
 mod conversation;

@@ -60,7 +60,9 @@ impl Administration {
         limit: u16,
         at: Option<&str>,
     ) -> Result<Page<AdministeredUser>, Error> {
-        self.0.ask(&Call::to(&operations::SEARCH_USERS).page(limit, at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_USERS).page(limit, at))
+            .await
     }
 
     /// All users.

@@ -17,7 +17,9 @@ pub struct Events(pub(crate) Client, pub(crate) String);
 impl Events {
     /// The events with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
-        self.0.ask(&Call::to(&operations::EVENTS).at(&self.1).ids("id", ids)).await
+        self.0
+            .ask(&Call::to(&operations::EVENTS).at(&self.1).ids("id", ids))
+            .await
     }
 
     /// One event, if it exists.

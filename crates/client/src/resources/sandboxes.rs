@@ -22,7 +22,9 @@ pub struct Sandboxes(pub(crate) Client);
 impl Sandboxes {
     /// The sandboxes with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Sandbox>>, Error> {
-        self.0.ask(&Call::to(&operations::SANDBOXES).ids("id", ids)).await
+        self.0
+            .ask(&Call::to(&operations::SANDBOXES).ids("id", ids))
+            .await
     }
 
     /// One sandbox, if it exists.
@@ -32,7 +34,9 @@ impl Sandboxes {
 
     /// One page, newest first; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Sandbox>, Error> {
-        self.0.ask(&Call::to(&operations::SEARCH_SANDBOXES).page(limit, at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_SANDBOXES).page(limit, at))
+            .await
     }
 
     /// All sandboxes, newest first.
@@ -87,7 +91,10 @@ impl Sandboxes {
     }
 
     async fn change(&self, operation: &'static Operation, id: &str) -> Result<(), Error> {
-        self.0.ask::<SuccessResponse>(&Call::to(operation).at(id)).await.map(drop)
+        self.0
+            .ask::<SuccessResponse>(&Call::to(operation).at(id))
+            .await
+            .map(drop)
     }
 }
 
@@ -98,12 +105,16 @@ pub struct Specs(pub(crate) Client);
 impl Specs {
     /// The sandbox specs with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Spec>>, Error> {
-        self.0.ask(&Call::to(&operations::SPECS).ids("id", ids)).await
+        self.0
+            .ask(&Call::to(&operations::SPECS).ids("id", ids))
+            .await
     }
 
     /// One page; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Spec>, Error> {
-        self.0.ask(&Call::to(&operations::SEARCH_SPECS).page(limit, at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_SPECS).page(limit, at))
+            .await
     }
 
     /// All templates, the default one first.

@@ -26,7 +26,9 @@ pub struct StartTasks(pub(crate) Client);
 impl StartTasks {
     /// The starts with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<StartTask>>, Error> {
-        self.0.ask(&Call::to(&operations::START_TASKS).ids("ids", ids)).await
+        self.0
+            .ask(&Call::to(&operations::START_TASKS).ids("ids", ids))
+            .await
     }
 
     /// One start, if it exists.

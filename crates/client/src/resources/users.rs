@@ -59,7 +59,10 @@ impl Secrets {
     /// Renames, describes or replaces a secret.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
-        self.0.ask::<ActionResponse>(&call.body(change)?).await.map(drop)
+        self.0
+            .ask::<ActionResponse>(&call.body(change)?)
+            .await
+            .map(drop)
     }
 
     /// Deletes a secret.

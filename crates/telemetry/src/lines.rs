@@ -156,7 +156,9 @@ fn escaped(line: &[u8]) -> Vec<u8> {
             '\n' => escaped.write_str("\\n"),
             '\r' => escaped.write_str("\\r"),
             '\t' => escaped.write_char('\t'),
-            control if control.is_ascii_control() => write!(escaped, "\\x{:02x}", u32::from(control)),
+            control if control.is_ascii_control() => {
+                write!(escaped, "\\x{:02x}", u32::from(control))
+            }
             control if control.is_control() => write!(escaped, "\\u{{{:x}}}", u32::from(control)),
             plain => escaped.write_char(plain),
         };

@@ -116,26 +116,42 @@ impl SettingLayers {
         };
         self.templates = templates::take(&mut table, path, self);
         let origin = SettingOrigin::File(path.to_owned());
+        let keys: Vec<String> = self.defaults.keys().cloned().collect();
+        let keys = keys
+            .iter()
+            .map(|key| (key.as_str(), key.as_str()))
+            .collect();
+        let layer = self.read_table(&flatten(&table), &keys, &origin);
+        self.add(layer);
+    }
+
+    /// Reads values by their names. `keys` maps each known name to its key.
+    pub(super) fn read_table(
+        &mut self,
+        values: &[(String, &Value)],
+        keys: &BTreeMap<&str, &str>,
+        origin: &SettingOrigin,
+    ) -> BTreeMap<String, Setting> {
         let mut layer = BTreeMap::new();
-        for (key, value) in flatten(&table) {
-            let Some(default) = self.defaults.get(&key) else {
-                let nearest = nearest(&key, self.defaults.keys().map(String::as_str));
+        for (name, value) in values {
+            let Some(key) = keys.get(name.as_str()) else {
+                let nearest = nearest(name, keys.keys().copied());
                 self.problems.push(format!(
-                    "{origin}: unknown key `{key}`; did you mean `{nearest}`?"
+                    "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
                 ));
                 continue;
             };
-            match read_typed(value, default) {
+            match read_typed(value, &self.defaults[*key]) {
                 Ok(value) => {
                     let origin = origin.clone();
-                    layer.insert(key, Setting { value, origin });
+                    layer.insert((*key).to_owned(), Setting { value, origin });
                 }
                 Err(kind) => self
                     .problems
-                    .push(format!("{origin}: `{key}` must be {kind}")),
+                    .push(format!("{origin}: `{name}` must be {kind}")),
             }
         }
-        self.add(layer);
+        layer
     }
 
     fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
@@ -252,7 +268,7 @@ fn flatten(table: &toml::Table) -> Vec<(String, &Value)> {
 }
 
 /// A file's value for a key with this default, or a description of the expected type.
-pub(super) fn read_typed(value: &Value, default: &Value) -> Result<Value, &'static str> {
+fn read_typed(value: &Value, default: &Value) -> Result<Value, &'static str> {
     let value = match (value, default) {
         // A number, or the word for the automatic choice.
         (Value::Integer(number), Value::String(word)) if word == "auto" => {
@@ -301,7 +317,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
     candidates
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()

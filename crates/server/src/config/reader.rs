@@ -98,7 +98,9 @@ impl<'a> SettingReader<'a> {
 
     pub(super) fn list(&self, key: &str) -> Vec<String> {
         let items = self.leaf(key).value.as_array().into_iter().flatten();
-        items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        items
+            .filter_map(|item| item.as_str().map(str::to_owned))
+            .collect()
     }
 
     /// The parsed items of a list. If one is invalid, records a problem and returns nothing.
@@ -236,7 +238,10 @@ impl<'a> SettingReader<'a> {
         let is_usable = |text: &str| {
             (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        if secret.as_ref().is_some_and(|secret| !is_usable(secret.expose_secret())) {
+        if secret
+            .as_ref()
+            .is_some_and(|secret| !is_usable(secret.expose_secret()))
+        {
             self.problem(key, "must be 8 to 256 visible ASCII characters");
         }
         secret

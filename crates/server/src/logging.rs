@@ -1,6 +1,5 @@
 //! The log on standard error, and traces for a collector. Standard output is for the output of commands.
 
-use std::fmt::{Debug, Formatter, Result};
 use std::io::{IsTerminal as _, stderr};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -38,12 +37,6 @@ impl LogLevelHandle {
     pub(crate) fn set(&self, log: &LogSettings) {
         // Fails only after the subscriber is gone.
         let _ = self.0.reload(filter(log));
-    }
-}
-
-impl Debug for LogLevelHandle {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("LogLevelHandle")
     }
 }
 
@@ -94,7 +87,11 @@ pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLeve
             let lines = LINES.get_or_init(|| lines).clone();
             // JSON escapes control characters. For a terminal the library escapes them, and adds colours.
             let is_plain = log.format == LogFormat::Text && !stderr().is_terminal();
-            BoxMakeWriter::new(if is_plain { lines.escaping_controls() } else { lines })
+            BoxMakeWriter::new(if is_plain {
+                lines.escaping_controls()
+            } else {
+                lines
+            })
         }
         // No thread is available: write directly, which is slower.
         Err(_) => BoxMakeWriter::new(stderr),

@@ -236,7 +236,7 @@ mod tests {
             (long.as_str(), "256 characters"),
             (many.as_str(), "256 entries"),
         ] {
-            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            let error = parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{error} / {why}");
         }
         assert!(parse(b"---\nname: \xff\n---\n").is_err());

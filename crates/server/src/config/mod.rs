@@ -193,7 +193,11 @@ fn docker_host(variables: &[(OsString, OsString)]) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn variable<'a>(variables: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsString> {
+/// A variable of the environment that is not empty.
+pub(crate) fn variable<'a>(
+    variables: &'a [(OsString, OsString)],
+    name: &str,
+) -> Option<&'a OsString> {
     variables
         .iter()
         .find(|(key, value)| key == name && !value.is_empty())

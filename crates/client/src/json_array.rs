@@ -57,6 +57,8 @@ impl JsonArrayReader {
                 (_, b' ' | b'\n' | b'\r' | b'\t') | (ArrayPosition::Inside, b',') => {}
                 (ArrayPosition::Before, b'[') => self.position = ArrayPosition::Inside,
                 (ArrayPosition::Inside, b']') => self.position = ArrayPosition::After,
+                // Without another brace the element is incomplete. This spares reading long texts again and again.
+                (ArrayPosition::Inside, b'{') if !bytes.contains(&b'}') => break,
                 (ArrayPosition::Inside, b'{') => {
                     let mut elements = Deserializer::from_slice(&self.unread[at..]).into_iter();
                     let element = elements.next();

@@ -4,6 +4,9 @@
 //! request, and many lines share a system call. The thread writes the first line after a pause at once. Further lines wait for
 //! [`BATCH_INTERVAL`] at most, which bounds the loss by `kill -9`. With [`MAX_QUEUED_BYTES`] in the queue, new lines are dropped
 //! and counted in a line of their own. Lines lost to write errors are not counted.
+//!
+//! `tracing-appender` bounds the number of lines instead of their bytes, and its guard writes to standard error when it gives up,
+//! which blocks the end of the process while the reader is stalled.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -14,12 +14,6 @@ use secrecy::ExposeSecret as _;
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
 
-/// The lock of the data directory. The kernel releases it when the process ends.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: File,
-}
-
 impl DataDir {
     /// Creates the directory (mode `0700`) if it does not exist.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
@@ -94,8 +88,8 @@ impl DataDir {
         self.0.join("bootstrap.done")
     }
 
-    /// Locks the directory for a service. Two services would adopt and remove each other's sandboxes.
-    pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
+    /// Locks the directory for a service, until the file is closed. Two services would adopt and remove each other's sandboxes.
+    pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let mut file = lock_file(&self.0.join("service.lock"), |file| {
             let mut holder = String::new();
             // Only for the message: the file may be empty or name a service that has just started.
@@ -117,7 +111,7 @@ impl DataDir {
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Lock { _file: file })
+        Ok(file)
     }
 
     /// Opens the directory without creating it; `None` if it does not exist.

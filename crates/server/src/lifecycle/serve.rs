@@ -1,5 +1,6 @@
 //! Runs the service: start, wait for a signal, orderly shutdown.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::compose::{self, EnvVariables, KeyFollower, OpenedBackend, Service};
 use crate::config::{AuthModeSetting, Config, without_password};
-use crate::data_dir::{DataDir, Lock};
+use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::banner::StartupBanner;
 use crate::lifecycle::bootstrap::{FirstKey, first_key};
@@ -209,7 +210,7 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
 
 /// Locks the data directory. After a crash the lock may still be held for some milliseconds: between `fork` and `exec` a
 /// child process shares it.
-async fn lock(data_dir: &DataDir) -> anyhow::Result<Lock> {
+async fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match data_dir.lock() {

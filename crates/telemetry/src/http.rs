@@ -12,7 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::{Config, Error};
@@ -58,7 +58,7 @@ impl CollectorClient {
         Ok(Self {
             client,
             url,
-            headers: headers(config)?,
+            headers: headers(config),
         })
     }
 
@@ -93,21 +93,27 @@ impl CollectorClient {
     }
 }
 
-fn headers(config: &Config) -> Result<HeaderMap, Error> {
+/// A header `NAME=VALUE` of every request. Its value does not show in `Debug`. `None` if it is no valid HTTP header.
+#[must_use]
+pub fn parse_header(text: &SecretString) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = text.expose_secret().split_once('=')?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+    let mut value = HeaderValue::from_str(value.trim()).ok()?;
+    value.set_sensitive(true);
+    Some((name, value))
+}
+
+fn headers(config: &Config) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT_NAME));
-    for (number, (name, value)) in config.headers.iter().enumerate() {
-        let invalid = || Error::Header(number + 1);
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
-        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| invalid())?;
-        value.set_sensitive(true);
-        headers.append(name, value);
+    for (name, value) in &config.headers {
+        headers.append(name, value.clone());
     }
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/x-protobuf"),
     );
-    Ok(headers)
+    headers
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -136,6 +136,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rand", &["keyring"]),
     ("zeroize", &["keyring"]),
     ("saphyr-parser", &["skill-library"]),
+    ("serde_with", &["client"]),
     ("clap", &["server", "xtask"]),
     ("toml", &["server", "acceptance"]),
     // The tests of the Docker backend search the log for secrets.

@@ -20,12 +20,17 @@ impl ConfigFingerprints {
     pub(super) fn of(layers: &SettingLayers) -> Self {
         let leaves = layers.leaves.iter();
         let mut fingerprints: BTreeMap<_, _> = leaves
-            .map(|(key, leaf)| (key.clone(), FINGERPRINT_HASHER.hash_one(&leaf.value)))
+            .map(|(key, leaf)| {
+                (
+                    key.clone(),
+                    FINGERPRINT_HASHER.hash_one(leaf.value.to_string()),
+                )
+            })
             .collect();
         let templates = layers.templates.iter().map(|template| {
             let leaves = template.leaves.iter();
             leaves
-                .map(|(key, leaf)| (key, &leaf.value))
+                .map(|(key, leaf)| (key, leaf.value.to_string()))
                 .collect::<Vec<_>>()
         });
         let templates: Vec<_> = templates.collect();

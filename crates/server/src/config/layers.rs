@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use toml::Value;
+
 use super::sections::templates::{self, TemplateLayer};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
@@ -27,73 +29,6 @@ const PREFIX: &str = "WORKSPACE_";
 pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
-
-#[derive(Debug, Clone, PartialEq, Hash)]
-pub(super) enum SettingValue {
-    Text(String),
-    Number(i64),
-    Switch(bool),
-    List(Vec<String>),
-}
-
-impl SettingValue {
-    fn read(value: &toml::Value) -> Option<Self> {
-        Some(match value {
-            toml::Value::String(text) => Self::Text(text.clone()),
-            toml::Value::Integer(number) => Self::Number(*number),
-            toml::Value::Boolean(on) => Self::Switch(*on),
-            toml::Value::Array(items) => Self::List(
-                items
-                    .iter()
-                    .map(|item| item.as_str().map(str::to_owned))
-                    .collect::<Option<_>>()?,
-            ),
-            _ => return None,
-        })
-    }
-
-    /// Parses a variable's text as this value's type.
-    fn read_like(&self, text: &str) -> Option<Self> {
-        let text = text.trim();
-        Some(match self {
-            Self::Text(_) => Self::Text(text.to_owned()),
-            Self::Number(_) => Self::Number(text.parse().ok()?),
-            Self::Switch(_) => Self::Switch(match text.to_ascii_lowercase().as_str() {
-                "true" | "1" | "yes" | "on" => true,
-                "false" | "0" | "no" | "off" => false,
-                _ => return None,
-            }),
-            Self::List(_) => Self::List(
-                text.split(',')
-                    .map(str::trim)
-                    .filter(|item| !item.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
-            ),
-        })
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string in quotes",
-            Self::Number(_) => "a whole number",
-            Self::Switch(_) => "true or false",
-            Self::List(_) => "a list of strings",
-        }
-    }
-
-    fn is_same_kind(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        match self {
-            Self::Text(text) => text.is_empty(),
-            Self::List(items) => items.is_empty(),
-            Self::Number(_) | Self::Switch(_) => false,
-        }
-    }
-}
 
 /// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,14 +53,23 @@ impl fmt::Display for SettingOrigin {
 
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
-    pub(super) value: SettingValue,
+    pub(super) value: Value,
     pub(super) origin: SettingOrigin,
+}
+
+impl Setting {
+    fn default(value: &Value) -> Self {
+        Self {
+            value: value.clone(),
+            origin: SettingOrigin::Default,
+        }
+    }
 }
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
 pub(super) struct SettingLayers {
     pub(super) leaves: BTreeMap<String, Setting>,
-    pub(super) defaults: BTreeMap<String, SettingValue>,
+    pub(super) defaults: BTreeMap<String, Value>,
     /// Additional templates, in the order of the file.
     pub(super) templates: Vec<TemplateLayer>,
     pub(super) problems: Vec<String>,
@@ -136,29 +80,13 @@ impl SettingLayers {
         let table: toml::Table = DEFAULTS
             .parse()
             .expect("the embedded defaults are valid TOML");
-        let defaults: BTreeMap<String, SettingValue> = flatten(&table)
-            .into_iter()
-            .map(|(key, value)| {
-                (
-                    key,
-                    SettingValue::read(value).expect("a default has a known type"),
-                )
-            })
-            .collect();
-        let leaves = defaults
-            .iter()
-            .map(|(key, value)| {
-                (
-                    key.clone(),
-                    Setting {
-                        value: value.clone(),
-                        origin: SettingOrigin::Default,
-                    },
-                )
-            })
-            .collect();
+        let defaults = flatten(&table).into_iter();
+        let defaults: BTreeMap<String, Value> =
+            defaults.map(|(key, value)| (key, value.clone())).collect();
+        let leaves = defaults.iter();
+        let leaves = leaves.map(|(key, value)| (key.clone(), Setting::default(value)));
         let mut layers = Self {
-            leaves,
+            leaves: leaves.collect(),
             defaults,
             templates: Vec::new(),
             problems: Vec::new(),
@@ -188,26 +116,42 @@ impl SettingLayers {
         };
         self.templates = templates::take(&mut table, path, self);
         let origin = SettingOrigin::File(path.to_owned());
+        let keys: Vec<String> = self.defaults.keys().cloned().collect();
+        let keys = keys
+            .iter()
+            .map(|key| (key.as_str(), key.as_str()))
+            .collect();
+        let layer = self.read_table(&flatten(&table), &keys, &origin);
+        self.add(layer);
+    }
+
+    /// Reads values by their names. `keys` maps each known name to its key.
+    pub(super) fn read_table(
+        &mut self,
+        values: &[(String, &Value)],
+        keys: &BTreeMap<&str, &str>,
+        origin: &SettingOrigin,
+    ) -> BTreeMap<String, Setting> {
         let mut layer = BTreeMap::new();
-        for (key, value) in flatten(&table) {
-            let Some(default) = self.defaults.get(&key) else {
-                let nearest = nearest(&key, self.defaults.keys().map(String::as_str));
+        for (name, value) in values {
+            let Some(key) = keys.get(name.as_str()) else {
+                let nearest = nearest(name, keys.keys().copied());
                 self.problems.push(format!(
-                    "{origin}: unknown key `{key}`; did you mean `{nearest}`?"
+                    "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
                 ));
                 continue;
             };
-            match read_typed(value, default) {
+            match read_typed(value, &self.defaults[*key]) {
                 Ok(value) => {
                     let origin = origin.clone();
-                    layer.insert(key, Setting { value, origin });
+                    layer.insert((*key).to_owned(), Setting { value, origin });
                 }
                 Err(kind) => self
                     .problems
-                    .push(format!("{origin}: `{key}` must be {kind}")),
+                    .push(format!("{origin}: `{name}` must be {kind}")),
             }
         }
-        self.add(layer);
+        layer
     }
 
     fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
@@ -232,25 +176,19 @@ impl SettingLayers {
                 continue;
             };
             let default = &self.defaults[key];
-            match text
-                .to_str()
-                .map(|text| (text.is_empty(), default.read_like(text)))
-            {
-                Some((true, _)) => {}
-                Some((false, Some(value))) => {
-                    layer.insert(
-                        key.clone(),
-                        Setting {
-                            value,
-                            origin: SettingOrigin::Variable(name.to_owned()),
-                        },
-                    );
-                }
-                Some((false, None)) => {
-                    self.problems
-                        .push(format!("{name} must be {}", default.kind()));
-                }
-                None => self.problems.push(format!("{name} must be valid UTF-8")),
+            let Some(text) = text.to_str() else {
+                self.problems.push(format!("{name} must be valid UTF-8"));
+                continue;
+            };
+            if text.is_empty() {
+                continue;
+            }
+            if let Some(value) = parse_like(default, text) {
+                let origin = SettingOrigin::Variable(name.to_owned());
+                layer.insert(key.clone(), Setting { value, origin });
+            } else {
+                self.problems
+                    .push(format!("{name} must be {}", kind(default)));
             }
         }
         self.add(layer);
@@ -272,7 +210,7 @@ impl SettingLayers {
     fn add(&mut self, layer: BTreeMap<String, Setting>) {
         let present: BTreeSet<&str> = layer
             .iter()
-            .filter(|(_, leaf)| !leaf.value.is_empty())
+            .filter(|(_, leaf)| !is_empty(&leaf.value))
             .map(|(key, _)| key.as_str())
             .collect();
         for key in SECRET_FILE_KEYS {
@@ -293,10 +231,7 @@ impl SettingLayers {
 
     fn reset(&mut self, key: &str) {
         if let (Some(leaf), Some(default)) = (self.leaves.get_mut(key), self.defaults.get(key)) {
-            *leaf = Setting {
-                value: default.clone(),
-                origin: SettingOrigin::Default,
-            };
+            *leaf = Setting::default(default);
         }
     }
 }
@@ -317,11 +252,11 @@ pub(super) fn variable_of(key: &str) -> String {
 }
 
 /// Dotted names of all values in nested tables.
-fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
+fn flatten(table: &toml::Table) -> Vec<(String, &Value)> {
     let mut leaves = Vec::new();
     for (name, value) in table {
         match value {
-            toml::Value::Table(inner) => leaves.extend(
+            Value::Table(inner) => leaves.extend(
                 flatten(inner)
                     .into_iter()
                     .map(|(key, value)| (format!("{name}.{key}"), value)),
@@ -333,23 +268,56 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
 }
 
 /// A file's value for a key with this default, or a description of the expected type.
-pub(super) fn read_typed(
-    value: &toml::Value,
-    default: &SettingValue,
-) -> Result<SettingValue, &'static str> {
-    let value = match (SettingValue::read(value), default) {
+fn read_typed(value: &Value, default: &Value) -> Result<Value, &'static str> {
+    let value = match (value, default) {
         // A number, or the word for the automatic choice.
-        (Some(SettingValue::Number(number)), SettingValue::Text(word)) if word == "auto" => {
-            Some(SettingValue::Text(number.to_string()))
+        (Value::Integer(number), Value::String(word)) if word == "auto" => {
+            Value::String(number.to_string())
         }
-        (value, _) => value,
+        (value, _) => value.clone(),
     };
-    value
-        .filter(|value| value.is_same_kind(default))
-        .ok_or(default.kind())
+    let has_texts = |items: &Vec<Value>| items.iter().all(Value::is_str);
+    if value.same_type(default) && value.as_array().is_none_or(has_texts) {
+        Ok(value)
+    } else {
+        Err(kind(default))
+    }
 }
 
-pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+/// Parses a variable's text as the type of this default.
+fn parse_like(default: &Value, text: &str) -> Option<Value> {
+    let text = text.trim();
+    Some(match default {
+        Value::Integer(_) => Value::Integer(text.parse().ok()?),
+        Value::Boolean(_) => Value::Boolean(match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => true,
+            "false" | "0" | "no" | "off" => false,
+            _ => return None,
+        }),
+        Value::Array(_) => {
+            let items = text.split(',').map(str::trim);
+            let items = items.filter(|item| !item.is_empty()).map(Value::from);
+            Value::Array(items.collect())
+        }
+        _ => Value::from(text),
+    })
+}
+
+fn kind(default: &Value) -> &'static str {
+    match default {
+        Value::Integer(_) => "a whole number",
+        Value::Boolean(_) => "true or false",
+        Value::Array(_) => "a list of strings",
+        _ => "a string in quotes",
+    }
+}
+
+/// Whether a text or a list is empty.
+pub(super) fn is_empty(value: &Value) -> bool {
+    value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
     candidates
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()

@@ -20,7 +20,7 @@ use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{AuthModeSetting, AuthSettings, SecretsSettings};
 pub(crate) use sections::docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
 pub(crate) use sections::git::GitSettings;
-pub(crate) use sections::http::{HttpSettings, reachable};
+pub(crate) use sections::http::{HttpSettings, is_loopback, reachable};
 pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::process::ProcessSettings;
@@ -193,7 +193,11 @@ fn docker_host(variables: &[(OsString, OsString)]) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn variable<'a>(variables: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsString> {
+/// A variable of the environment that is not empty.
+pub(crate) fn variable<'a>(
+    variables: &'a [(OsString, OsString)],
+    name: &str,
+) -> Option<&'a OsString> {
     variables
         .iter()
         .find(|(key, value)| key == name && !value.is_empty())

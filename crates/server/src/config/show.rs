@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use toml::Value;
 use url::Url;
 
-use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, SettingValue};
+use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, is_empty};
 use super::sections::templates::short;
 
 /// Keys of which only the presence is shown.
@@ -48,9 +49,9 @@ pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String
             let leaf = &layers.leaves[&key];
             let derived = derived
                 .iter()
-                .find(|(of, _)| *of == key && leaf.value.is_empty());
+                .find(|(of, _)| *of == key && is_empty(&leaf.value));
             let value = match derived {
-                Some((_, value)) => SettingValue::Text(value.clone()),
+                Some((_, value)) => Value::from(value.as_str()),
                 None => redacted(&key, &leaf.value),
             };
             text.push_str(&line_of(name, &value, &leaf.origin));
@@ -65,28 +66,31 @@ pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String
     text
 }
 
-fn line_of(name: &str, value: &SettingValue, origin: &SettingOrigin) -> String {
-    let value = toml_text(value);
+fn line_of(name: &str, value: &Value, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("{name} = {value}\n"),
         origin => format!("{name} = {value}  # {origin}\n"),
     }
 }
 
-fn redacted(key: &str, value: &SettingValue) -> SettingValue {
-    match value {
-        value if value.is_empty() => value.clone(),
-        SettingValue::Text(text) if SECRET_URL_KEYS.contains(&key) => {
-            SettingValue::Text(without_password(text))
+fn redacted(key: &str, value: &Value) -> Value {
+    let each = |hide: fn(&str) -> String| match value {
+        Value::Array(items) => {
+            let texts = items.iter().filter_map(Value::as_str);
+            Value::Array(texts.map(|text| Value::from(hide(text))).collect())
         }
-        SettingValue::List(items) if SECRET_KEYS.contains(&key) => {
-            SettingValue::List(items.iter().map(|_| REDACTED.to_owned()).collect())
-        }
-        SettingValue::List(items) if SECRET_ASSIGNMENT_KEYS.contains(&key) => {
-            SettingValue::List(items.iter().map(|item| without_value(item)).collect())
-        }
-        _ if SECRET_KEYS.contains(&key) => SettingValue::Text(REDACTED.to_owned()),
-        other => other.clone(),
+        value => Value::from(hide(value.as_str().unwrap_or_default())),
+    };
+    if is_empty(value) {
+        value.clone()
+    } else if SECRET_URL_KEYS.contains(&key) {
+        each(without_password)
+    } else if SECRET_KEYS.contains(&key) {
+        each(|_| REDACTED.to_owned())
+    } else if SECRET_ASSIGNMENT_KEYS.contains(&key) {
+        each(without_value)
+    } else {
+        value.clone()
     }
 }
 
@@ -115,15 +119,4 @@ pub(crate) fn without_password(text: &str) -> String {
         url.set_query(Some("***"));
     }
     url.to_string()
-}
-
-fn toml_text(value: &SettingValue) -> String {
-    match value {
-        SettingValue::Text(text) => toml::Value::String(text.clone()).to_string(),
-        SettingValue::Number(number) => number.to_string(),
-        SettingValue::Switch(on) => on.to_string(),
-        SettingValue::List(items) => {
-            toml::Value::Array(items.iter().cloned().map(toml::Value::String).collect()).to_string()
-        }
-    }
 }

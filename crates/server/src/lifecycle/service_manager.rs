@@ -9,6 +9,7 @@ use std::time::Duration;
 use domain::error::chain;
 
 use crate::compose::EnvVariables;
+use crate::config::variable;
 
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
@@ -21,9 +22,7 @@ pub(crate) struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 impl ServiceManager {
     /// The manager that the variables name, if any.
     pub(crate) fn of(variables: &EnvVariables) -> Self {
-        let named = variables.iter().find(|(name, _)| name == VARIABLE);
-        let name = named.map(|(_, value)| value.as_bytes());
-        let connected = name.filter(|name| !name.is_empty()).map(connect);
+        let connected = variable(variables, VARIABLE).map(|name| connect(name.as_bytes()));
         Self(connected.and_then(|result| {
             result
                 .inspect_err(|error| {

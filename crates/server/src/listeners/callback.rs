@@ -10,18 +10,16 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use application::{App, BackgroundTasks};
-use domain::error::chain;
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http_api::{HttpState, Listener};
-use url::{Host, Url};
+use url::Url;
 
 use crate::compose::EngineHandle;
-use crate::config::{Config, HttpSettings, reachable};
-use crate::lifecycle::serve::listen;
-use crate::listeners::http_server::http_server;
+use crate::config::{Config, HttpSettings, is_loopback, reachable};
+use crate::listeners::http_server::{listen, spawn_http_server};
 
 /// The name by which containers reach the engine's machine.
 const HOST_NAME: &str = "host.docker.internal";
@@ -89,15 +87,6 @@ impl CallbackRoute {
     /// The base URL of the webhooks.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
     }
 }
 
@@ -220,19 +209,12 @@ impl CallbackListener {
                 error.root_cause()
             )
         };
-        let socket = listen(address).map_err(unusable)?;
-        let (state, app) = (self.state.clone(), self.app.clone());
-        let (server, handle) =
-            http_server(&self.http, Listener::Callback, socket, state, app).map_err(unusable)?;
-        self.tasks.spawn(async move {
-            if let Err(error) = server.await {
-                tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to \
-                     restore it");
-            }
-        });
-        self.replace(Some(handle));
+        let socket = listen(Listener::Callback, address).map_err(unusable)?;
+        let parts = (self.state.clone(), self.app.clone());
+        let kind = Listener::Callback;
+        let handle = spawn_http_server(&self.http, kind, socket, parts, &self.tasks);
+        self.replace(Some(handle.map_err(unusable)?));
         *bound = Some(gateway);
-        tracing::info!(%address, "listening for reports of sandboxes");
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! The connection of a command to a running service.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -10,7 +9,7 @@ use secrecy::SecretString;
 
 use super::args::ServiceArgs;
 use crate::compose::EnvVariables;
-use crate::config::{AuthModeSetting, Config};
+use crate::config::{AuthModeSetting, Config, variable};
 use crate::data_dir::DataDir;
 
 // Not `WORKSPACE_…`: those are keys of the service's configuration, where unknown ones are errors.
@@ -133,18 +132,12 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
     })
 }
 
-fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsString> {
-    let mut set = variables.iter().filter(|(_, value)| !value.is_empty());
-    set.find(|(key, _)| key == name).map(|(_, value)| value)
-}
-
 fn text(variables: &EnvVariables, name: &str) -> anyhow::Result<Option<String>> {
-    let value = variable(variables, name).map(|value| value.to_str());
-    match value {
-        Some(None) => bail!("{name} must be valid UTF-8"),
-        Some(Some(text)) => Ok(Some(text.to_owned())),
-        None => Ok(None),
-    }
+    let text = variable(variables, name).map(|value| {
+        let text = value.to_str().map(str::to_owned);
+        text.with_context(|| format!("{name} must be valid UTF-8"))
+    });
+    text.transpose()
 }
 
 #[cfg(test)]

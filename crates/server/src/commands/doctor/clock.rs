@@ -6,11 +6,11 @@ use std::time::Duration;
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
 use tokio::net::TcpStream;
-use url::{Host, Url};
+use url::Url;
 
 use super::DoctorReport;
 use crate::compose;
-use crate::config::{AuthModeSetting, Config};
+use crate::config::{AuthModeSetting, Config, is_loopback};
 
 /// A process judges the leases of others by its own clock. Leases last six seconds at least.
 const WARNING_SKEW: Duration = Duration::from_secs(2);
@@ -128,13 +128,7 @@ fn warning(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Some(format!("{url} is not an HTTP URL: {advice}"));
     }
-    let is_local = match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    };
-    if url.scheme() == "http" && !is_local && config.auth.mode == AuthModeSetting::ApiKey {
+    if url.scheme() == "http" && !is_loopback(url) && config.auth.mode == AuthModeSetting::ApiKey {
         return Some(format!(
             "{url} is not encrypted: API keys are sent in plain text. Terminate TLS in a proxy, and {advice}"
         ));

@@ -5,14 +5,15 @@ use std::time::Instant;
 use anyhow::anyhow;
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
+use http_api::Listener;
 
 use super::DoctorReport;
 use super::clock::skew;
 use super::machine::free_space;
 use crate::compose::{EngineHandle, Survey};
 use crate::config::{Config, MetadataAccess};
-use crate::lifecycle::serve;
 use crate::listeners::callback::CallbackRoute;
+use crate::listeners::http_server::listen;
 
 /// Queries the engine, and tests what needs no new resource.
 pub(super) async fn examine(
@@ -162,7 +163,7 @@ fn callback(config: &Config, survey: &Survey, report: &mut DoctorReport) {
         );
     };
     // Port 0: the service's own port may be in use by the running service.
-    match serve::listen((gateway, 0).into()) {
+    match listen(Listener::Callback, (gateway, 0).into()) {
         Ok(_) => {
             report.add(what, Ok(()), |()| {
                 format!("sandboxes use {base}, for which the service also listens on {gateway}")

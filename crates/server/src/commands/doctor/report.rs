@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::json;
 
 /// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum FindingLevel {
     Ok,
     /// Works, but should be improved.
@@ -24,10 +26,11 @@ impl FindingLevel {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct DoctorFinding {
-    level: FindingLevel,
+    #[serde(rename = "check")]
     what: String,
+    level: FindingLevel,
     text: String,
 }
 
@@ -39,15 +42,8 @@ impl DoctorReport {
     /// Renders the report for standard output.
     pub(crate) fn render(&self, as_json: bool) -> String {
         if as_json {
-            let checks: Vec<_> = self
-                .0
-                .iter()
-                .map(|finding| json!({"check": finding.what, "level": finding.level.name(), "text": finding.text}))
-                .collect();
-            return format!(
-                "{:#}\n",
-                json!({"healthy": self.is_healthy(), "checks": checks})
-            );
+            let report = json!({"healthy": self.is_healthy(), "checks": self.0});
+            return format!("{report:#}\n");
         }
         let mut text = String::new();
         for finding in &self.0 {
@@ -106,7 +102,7 @@ impl DoctorReport {
 
     fn push(&mut self, level: FindingLevel, what: &str, text: String) {
         let what = what.to_owned();
-        self.0.push(DoctorFinding { level, what, text });
+        self.0.push(DoctorFinding { what, level, text });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use super::http::{HttpSettings, address};
 use crate::config::reader::SettingReader;
@@ -25,23 +25,10 @@ impl MetricsSettings {
             reader.problem("metrics.bind", problem);
         }
         Self {
-            key: key(reader),
+            key: reader.key_text("metrics.key"),
             bind,
         }
     }
-}
-
-fn key(reader: &SettingReader<'_>) -> Option<SecretString> {
-    let key = reader.secret("metrics.key");
-    let is_usable = |key: &SecretString| {
-        let text = key.expose_secret();
-        // Scrapers send the key as a header value; longer keys are rejected without a comparison.
-        (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    if key.as_ref().is_some_and(|key| !is_usable(key)) {
-        reader.problem("metrics.key", "must be 8 to 256 visible ASCII characters");
-    }
-    key
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
+use crate::config::layers::{Setting, SettingLayers, SettingOrigin, is_empty};
 
 /// Keys that every template must set.
 const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
@@ -77,28 +77,15 @@ pub(in crate::config) fn take(
 }
 
 fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers) -> TemplateLayer {
-    let keys = || REQUIRED_KEYS.iter().chain(&INHERITED_KEYS).copied();
-    let mut leaves = BTreeMap::new();
-    for (name, value) in table {
-        let Some(key) = keys().find(|key| short(key) == name) else {
-            let nearest = nearest(name, keys().map(short));
-            layers.problems.push(format!(
-                "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
-            ));
-            continue;
-        };
-        match read_typed(value, &layers.defaults[key]) {
-            Ok(value) => {
-                let origin = origin.clone();
-                leaves.insert(key.to_owned(), Setting { value, origin });
-            }
-            Err(kind) => layers
-                .problems
-                .push(format!("{origin}: `{name}` must be {kind}")),
-        }
-    }
+    let keys = REQUIRED_KEYS.iter().chain(&INHERITED_KEYS);
+    let keys = keys.map(|key| (short(key), *key)).collect();
+    let values: Vec<_> = table
+        .iter()
+        .map(|(name, value)| (name.clone(), value))
+        .collect();
+    let leaves = layers.read_table(&values, &keys, origin);
     for key in REQUIRED_KEYS {
-        if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
+        if leaves.get(key).is_none_or(|leaf| is_empty(&leaf.value)) {
             layers
                 .problems
                 .push(format!("{origin}: `{}` is required", short(key)));

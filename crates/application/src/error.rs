@@ -13,16 +13,12 @@ const IDEMPOTENCY_KEY_REUSED: &str = "The idempotency key was used for another r
 /// Why a use-case failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The sandbox backend failed.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The agent server failed.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// The cipher failed.
     #[error(transparent)]
     Cipher(#[from] CipherError),
     /// Another process holds the lease and continues this work.
@@ -34,7 +30,6 @@ pub enum AppError {
     /// The sandbox reports faster than its quota allows.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
     ReportRate {
-        /// The limit of the sandbox.
         bytes_per_minute: u64,
         /// How long the sandbox must wait.
         wait: Duration,
@@ -42,7 +37,6 @@ pub enum AppError {
     /// A rule of the use-case refuses the request.
     #[error("{detail}")]
     Refused {
-        /// Class of the refusal.
         class: ErrorClass,
         /// The message for the client. It contains no secret.
         detail: String,
@@ -74,7 +68,6 @@ impl AppError {
         }
     }
 
-    /// A refusal of this class with this text.
     pub fn refused(class: ErrorClass, detail: impl Into<String>) -> Self {
         Self::Refused {
             class,

@@ -7,6 +7,8 @@
 //!   housekeeping.
 //! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
+#![expect(missing_docs, reason = "a name that says everything needs no sentence")]
+
 pub mod catalogue;
 pub mod conversations;
 pub mod error;
@@ -71,7 +73,6 @@ use crate::webhooks::WebhookService;
 /// The application: built once by the composition root, shared by every request.
 #[derive(Clone)]
 pub struct App {
-    /// Authenticates users and sandboxes.
     pub authenticate: KeyAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
     pub conversations: ConversationService,
@@ -81,33 +82,25 @@ pub struct App {
     pub starts: StartService,
     /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
     pub sandboxes: SandboxService,
-    /// Events of conversations.
     pub events: EventService,
     /// Downloads of whole conversations.
     pub exports: ExportService,
-    /// Streams of events as they arrive.
     pub event_streams: EventStreams,
     /// Intake of webhook reports from agent servers.
     pub webhooks: WebhookService,
-    /// Settings of users.
     pub settings: SettingsService,
-    /// Secrets of users.
     pub secrets: SecretsService,
-    /// Git providers of users.
     pub git: GitService,
-    /// Lists skills and marketplaces.
     pub skills: SkillService,
     /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
     pub inspector: SandboxInspector,
     /// Resolves requests to agent servers.
     pub gateway: GatewayResolver,
-    /// Lists and deletes users.
     pub users: UserService,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
     /// Records and searches the audit log.
     pub audit: AuditService,
-    /// Usage and quotas of users.
     pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
 }

@@ -36,47 +36,32 @@ use crate::warm::WarmPolicy;
 /// One adapter per port.
 #[derive(Clone)]
 pub struct Ports {
-    /// Conversations.
     pub conversations: Arc<dyn ConversationRepository>,
     /// Events, on connections of their own, so that intake and other work cannot starve each other.
     pub events: Arc<dyn EventStore>,
-    /// Start tasks.
     pub start_tasks: Arc<dyn StartTaskRepository>,
-    /// Sandbox rows.
     pub sandboxes: Arc<dyn SandboxRepository>,
     /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
-    /// The sandbox backend.
     pub backend: Arc<dyn SandboxBackend>,
-    /// Sandbox specs.
     pub specs: Arc<dyn SandboxSpecCatalog>,
-    /// Agent servers.
     pub agents: Arc<dyn AgentRuntime>,
-    /// Settings.
     pub settings: Arc<dyn SettingsRepository>,
-    /// Custom secrets.
     pub secrets: Arc<dyn SecretRepository>,
     /// Files and commands inside sandboxes.
     pub workspace: Arc<dyn SandboxWorkspace>,
-    /// Pending messages.
     pub pending: Arc<dyn PendingMessageRepository>,
-    /// Skills of the installation.
     pub skills: Arc<dyn SkillLibrary>,
-    /// Git providers.
     pub git: Arc<dyn GitHosting>,
-    /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
-    /// Users and their deletion.
     pub users: Arc<dyn UserRepository>,
     /// Changes of users and keys, each in one transaction with its audit entry.
     pub administration: Arc<dyn AdministrationRepository>,
-    /// The audit log.
     pub audit: Arc<dyn AuditLog>,
     /// Counters of what users store.
     pub usage: Arc<dyn UsageRepository>,
     /// Stored responses to requests with an idempotency key.
     pub answers: Arc<dyn IdempotencyRepository>,
-    /// Hosts that this store has served.
     pub hosts: Arc<dyn HostRepository>,
     /// Leases between processes that serve the same host.
     pub leases: Arc<dyn LeaseRepository>,
@@ -86,11 +71,8 @@ pub struct Ports {
     pub vault: Arc<dyn VaultRepository>,
     /// Seals and opens secrets.
     pub cipher: Arc<dyn Cipher>,
-    /// Keyed hashes.
     pub fingerprints: Arc<dyn Fingerprints>,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Generates ids and secrets.
     pub ids: Arc<dyn IdGenerator>,
 }
 
@@ -126,7 +108,6 @@ pub struct Policy {
     pub verify_git_tokens: bool,
     /// Whether agents of users with a git token get this service's MCP server.
     pub mcp_in_conversations: bool,
-    /// Caps on running sandboxes.
     pub caps: LiveSetting<SandboxCaps>,
     /// Quotas of each user, and the report rate of each sandbox. Unlimited by default.
     pub quota: LiveSetting<QuotaLimits>,
@@ -134,7 +115,6 @@ pub struct Policy {
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start deadline.
     pub parallel_boots: usize,
-    /// Settings of the warm pool.
     pub warm: WarmPolicy,
     /// Longest time to prepare the backend for its first start (downloads).
     pub prepare_deadline: Duration,
@@ -158,7 +138,6 @@ pub struct Policy {
     pub retire_interval: Duration,
     /// How often housekeeping deletes expired data.
     pub housekeeping_interval: Duration,
-    /// Retention times.
     pub retention: LiveSetting<Retention>,
     /// Propagation of traces; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
@@ -174,7 +153,6 @@ pub struct Retention {
     pub deleted_conversations: Option<Duration>,
     /// Undelivered pending messages.
     pub pending_messages: Option<Duration>,
-    /// Entries of the audit log.
     pub audit: Option<Duration>,
 }
 

@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::conversations::stream_registry::StreamSlot;
 use crate::{AppError, Inner};
 
-/// Maximum number of events of one read.
 const MAX_READ_EVENTS: usize = 200;
 /// Interval of reads without a wake-up.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -28,14 +27,11 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
 /// After this time without an event the stream sends [`StreamItem::Idle`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Opens event streams.
 #[derive(Clone)]
 pub struct EventStreams(Arc<Inner>);
 
-/// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPosition {
-    /// At the first event.
     First,
     /// After the event that is the last one now.
     Now,
@@ -43,21 +39,17 @@ pub enum StreamPosition {
     After(u64),
 }
 
-/// An item of a stream.
 #[derive(Debug)]
 pub enum StreamItem {
     /// New events in their order; at least one.
     Events(Vec<SequencedEvent>),
     /// No event for [`KEEP_ALIVE_INTERVAL`].
     Idle,
-    /// The stream has ended.
     End(StreamEndReason),
 }
 
-/// Why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEndReason {
-    /// The conversation was deleted.
     Deleted,
     /// This process stops. The client may reconnect to it or to another replica.
     Shutdown,

@@ -9,7 +9,6 @@ use domain::user::scope::Scope;
 
 use crate::{AppError, Inner};
 
-/// Events of conversations.
 #[derive(Clone)]
 pub struct EventService(Arc<Inner>);
 
@@ -35,7 +34,6 @@ impl EventService {
             .await?)
     }
 
-    /// Counts matching events.
     pub async fn count(
         &self,
         scope: &Scope,

@@ -17,7 +17,6 @@ const MAX_EXPORTS: usize = 8;
 /// Exports that one user runs at the same time.
 const MAX_EXPORTS_PER_USER: usize = 2;
 
-/// Starts and limits exports.
 #[derive(Clone)]
 pub struct ExportService {
     inner: Arc<Inner>,
@@ -117,7 +116,6 @@ impl Export {
     }
 }
 
-/// Running exports by user and conversation.
 #[derive(Debug, Default)]
 struct ActiveExports(Mutex<Vec<(UserId, ConversationId)>>);
 

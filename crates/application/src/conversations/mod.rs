@@ -30,12 +30,9 @@ use crate::{AppError, Inner, Ports};
 #[derive(Clone)]
 pub struct ConversationService(Arc<Inner>);
 
-/// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
-    /// Status of the conversation's sandbox.
     pub sandbox_status: SandboxStatus,
-    /// A note for the sender.
     pub note: Option<String>,
 }
 

@@ -53,16 +53,13 @@ const MAX_LOG_PAGES: usize = 20;
 const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
-/// A stored pending message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// Its id.
     pub id: Uuid,
     /// Number of waiting messages of the conversation, this one included.
     pub position: usize,
 }
 
-/// Stores pending messages.
 #[derive(Clone)]
 pub struct PendingMessageService(Arc<Inner>);
 
@@ -181,7 +178,6 @@ pub(crate) struct PendingDelivery {
 #[derive(Debug, Clone, Copy)]
 struct DeliveryBackoff {
     until: Instant,
-    /// Consecutive failures.
     failures: u32,
     /// Start of this process' last attempt, which is over.
     tried: Option<Timestamp>,
@@ -189,7 +185,6 @@ struct DeliveryBackoff {
     unanswered: Option<Instant>,
 }
 
-/// Why a delivery stopped.
 enum DeliveryStop {
     /// The call failed, or there was no agent server to call.
     Failed(AppError),
@@ -322,7 +317,6 @@ impl PendingDelivery {
         Ok(())
     }
 
-    /// Sandbox and agent server of the conversation.
     async fn locate(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
         let ports = &self.inner.ports;
         let found = ports.conversations.find(&Scope::System, id).await?;

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::AppError;
 
-/// Open streams of one user in this process.
 pub(crate) const MAX_STREAMS_PER_USER: usize = 100;
 /// Open streams of all users. Each may hold a part of a log in memory and queries the store now and then.
 const MAX_STREAMS: usize = 1_000;

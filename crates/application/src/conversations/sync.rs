@@ -79,7 +79,6 @@ struct SyncerShared {
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
     news: Notify,
-    /// Watermark of each conversation's log.
     watermark: Mutex<HashMap<ConversationId, LogWatermark>>,
 }
 
@@ -217,7 +216,6 @@ impl ConversationSyncer {
         }
     }
 
-    /// Lists the running sandboxes of this host.
     async fn list_running(&self) -> Vec<SandboxId> {
         let mut running = Vec::new();
         let mut after: Option<SandboxId> = None;

@@ -16,7 +16,6 @@ use crate::{App, Inner};
 /// Interval of polls for start tasks of other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of counts of unfinished starts.
 const QUEUE_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the loops: start worker, sandbox reconciler (facts and relist), warm pool, syncer, delivery of pending

@@ -27,7 +27,6 @@ const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const LEASE_NAME: &str = "housekeeping";
 
-/// A kind of data that expires.
 #[derive(Debug, Clone, Copy)]
 enum PruneKind {
     StartTasks,
@@ -55,11 +54,9 @@ impl PruneKind {
     ];
 }
 
-/// Runs the passes.
 pub(crate) struct Housekeeping {
     ports: Ports,
     policy: Policy,
-    /// This process as holder of the lease.
     holder: String,
 }
 

@@ -14,9 +14,7 @@ pub(crate) const RESPONSE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An idempotent request: its key, its input and how its response is rendered.
 pub struct IdempotentCall<'a, T> {
-    /// The idempotency key.
     pub key: String,
-    /// The operation.
     pub operation: &'static str,
     /// The input as it was sent. It may contain secrets; only a keyed hash is stored.
     pub input: &'a [u8],
@@ -24,7 +22,6 @@ pub struct IdempotentCall<'a, T> {
     pub render: &'a (dyn Fn(&T) -> String + Send + Sync),
 }
 
-/// The outcome of an idempotent request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IdempotentResult<T> {
     /// The request was carried out now.

@@ -34,7 +34,6 @@ pub(crate) enum StartOutcome {
 }
 
 impl MetricsRecorder {
-    /// Records the time that a start spent in a status.
     pub(crate) fn record_step(&self, status: StartStatus, took: Duration) {
         self.steps[status as usize].record(took);
     }
@@ -64,7 +63,6 @@ impl MetricsRecorder {
         self.queue[1].set(now.leased);
     }
 
-    /// Counts a report and its events.
     pub(crate) fn count_report(&self, events: usize, outcome: &Result<(), AppError>) {
         self.batches[usize::from(outcome.is_err())].add(1);
         if outcome.is_ok() {
@@ -78,9 +76,7 @@ impl MetricsRecorder {
 pub struct ApplicationMetrics {
     /// Time that starts spent in each status they have left.
     pub steps: Vec<(&'static str, HistogramSnapshot)>,
-    /// Running starts.
     pub starts_running: u64,
-    /// Ended starts by outcome.
     pub starts_ended: [(&'static str, u64); 3],
     /// Unfinished starts of this host, waiting and leased, as of the last count.
     pub start_queue: [(&'static str, u64); 2],
@@ -92,11 +88,9 @@ pub struct ApplicationMetrics {
     pub reports: [(&'static str, u64); 2],
     /// Events of accepted reports, known ones included.
     pub events: u64,
-    /// Open event streams.
     pub event_streams: u64,
     /// Sandbox logs that are being read.
     pub log_readers: u64,
-    /// Effects of quotas.
     pub quotas: QuotaCounts,
 }
 

@@ -29,13 +29,11 @@ pub struct GatewayResolver(Arc<Inner>);
 /// The agent server that a request is forwarded to.
 #[derive(Debug, Clone)]
 pub struct AgentRoute {
-    /// The sandbox of the agent server.
     pub sandbox: SandboxId,
     /// The owner of the sandbox; parallel requests are limited per owner.
     pub owner: UserId,
     /// URL and session key of the agent server.
     pub at: AgentEndpoint,
-    /// The workspace of the sandbox.
     workspace: Option<String>,
 }
 

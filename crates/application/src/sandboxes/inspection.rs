@@ -28,7 +28,6 @@ use crate::{AppError, Inner};
 
 /// Longest file list: as many as front ends show.
 const MAX_LISTED_FILES: usize = 2_000;
-/// Longest file that is returned.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Inspects sandboxes through their agent servers.
@@ -206,7 +205,6 @@ impl SandboxInspector {
         self.record_model(&agent, profile.llm.model).await
     }
 
-    /// Switches an ACP agent to another of its own models.
     pub async fn switch_acp_model(
         &self,
         scope: &Scope,
@@ -314,7 +312,6 @@ fn resolve_client_path(asked: &str, root: &str, project: &str) -> String {
     format!("{project}/{relative}")
 }
 
-/// Why a sandbox in this state is unreachable, if it is.
 fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<UnreachableReason> {
     match (desired, status) {
         (DesiredState::Running, SandboxStatus::Running) => None,

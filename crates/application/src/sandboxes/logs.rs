@@ -23,11 +23,9 @@ const MAX_READERS: usize = 64;
 /// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Limits the readers of logs in this process.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LogReaderLimiter(Arc<Mutex<HashMap<UserId, usize>>>);
 
-/// The slot of a reader; dropping it frees the slot.
 #[derive(Debug)]
 struct LogReaderSlot {
     readers: LogReaderLimiter,
@@ -39,7 +37,6 @@ impl LogReaderLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of readers.
     pub(crate) fn count(&self) -> usize {
         self.lock().values().sum()
     }
@@ -78,7 +75,6 @@ impl Drop for LogReaderSlot {
     }
 }
 
-/// An open log.
 pub struct SandboxLogReader {
     logs: LogStream,
     id: SandboxId,

@@ -46,21 +46,17 @@ struct ReconcilerShared {
     policy: Policy,
     syncer: ConversationSyncer,
     tasks: BackgroundTasks,
-    /// Start time of this process.
     started_at: Timestamp,
     /// Whether the store has served this host before.
     owns_host: AtomicBool,
-    /// Slots for booting agent servers.
     boots: BootSlots,
     /// Sandboxes of this host that count towards the caps, as of the last relist.
     up: AtomicU32,
     /// Sandboxes of this host by status, as of the last relist.
     statuses: [Gauge; SandboxStatus::ALL.len()],
-    /// Whether the backend is reachable.
     contact: backend_contact::ContactTracker,
     /// One slot per sandbox in use. Unused entries are removed when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
-    /// Cache of sandboxes by session key, for reports.
     reporters: KeyCache<Sandbox>,
 }
 
@@ -124,7 +120,6 @@ impl SandboxGuard {
     }
 }
 
-/// Follows the progress of a start.
 pub(crate) struct ProgressFollower {
     /// Keeps the sender alive.
     _slot: Arc<SandboxSlot>,
@@ -179,7 +174,6 @@ impl SandboxReconciler {
         self.0.up.load(Ordering::Relaxed)
     }
 
-    /// Counts a new start.
     pub(crate) fn count_start(&self) {
         self.0.up.fetch_add(1, Ordering::Relaxed);
     }
@@ -219,7 +213,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// The progress of this sandbox's start.
     pub(crate) fn progress(&self, id: &SandboxId) -> ProgressFollower {
         let slot = self.slot(id);
         let lines = slot.progress.subscribe();
@@ -337,7 +330,6 @@ impl SandboxReconciler {
         self.bring_up(row, &mut guard).await
     }
 
-    /// The endpoint of a sandbox's agent server.
     pub fn endpoint(&self, sandbox: &Sandbox, url: &Url) -> Result<AgentEndpoint, AppError> {
         endpoint(&self.0.ports, sandbox, url)
     }

@@ -17,9 +17,7 @@ use domain::sandbox::SealedSessionKey;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
-/// Lifetime of an entry.
 const KEY_TTL: Duration = Duration::from_secs(10 * 60);
-/// Shortest interval of sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of keys in the cache. Further keys are opened on each request.
 const MAX_KEYS: usize = 1_000;
@@ -38,7 +36,6 @@ impl CachedKey {
     }
 }
 
-/// Opened keys by sandbox.
 #[derive(Default)]
 pub(crate) struct SessionKeyCache(Mutex<CachedKeys>);
 

@@ -17,9 +17,7 @@ use crate::sandboxes::{choose_spec, is_known, new_sandbox_row};
 /// servers.
 const DIRECTORY_TAG: &str = "workspace_directory";
 
-/// The sandbox of a conversation.
 pub(super) enum SandboxChoice {
-    /// The named sandbox.
     Named(Sandbox),
     /// The first of `shared` that still has room at the commit, else a new one.
     New {

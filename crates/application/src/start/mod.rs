@@ -54,16 +54,13 @@ pub struct StartService {
     wake: Arc<Notify>,
 }
 
-/// A request to start a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct StartInput {
     /// The request without secret values.
     pub request: StartRequest,
-    /// Secrets for the conversation.
     pub secrets: Option<BTreeMap<String, SecretString>>,
 }
 
-/// A start that is ready to commit.
 struct PlannedStart {
     start: NewStartTask,
     /// Sandboxes that it may share instead of a new one, best first.
@@ -182,7 +179,6 @@ impl StartService {
         }
     }
 
-    /// A page of tasks.
     pub async fn search(
         &self,
         scope: &Scope,

@@ -36,7 +36,6 @@ const FULL_SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for advice, which must not delay a start.
 const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A run of a claimed task.
 pub(super) struct StartRun {
     inner: Arc<Inner>,
     settings: SettingsService,
@@ -212,7 +211,6 @@ impl StartRun {
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
-    /// The last step.
     async fn complete(
         &mut self,
         sandbox: &SandboxId,
@@ -328,7 +326,6 @@ impl StartRun {
         self.enter_with(status, None).await
     }
 
-    /// The same with a detail.
     async fn enter_with(
         &mut self,
         status: StartStatus,

@@ -29,7 +29,6 @@ struct UpdateSubscriptions {
 #[derive(Debug, Default)]
 struct FollowedTask {
     senders: Vec<mpsc::Sender<StartTask>>,
-    /// The last published state.
     last: Option<StartTask>,
 }
 
@@ -97,7 +96,6 @@ impl StartUpdates {
         }
     }
 
-    /// Ends the streams of a task.
     pub fn end(&self, id: StartTaskId) {
         self.lock().followed.remove(&id);
     }

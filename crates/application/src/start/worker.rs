@@ -82,7 +82,6 @@ impl StartService {
         }
     }
 
-    /// Claims up to `free` tasks.
     async fn claim(&self, free: usize) -> Vec<LeasedStartTask> {
         if free == 0 {
             return Vec::new();

@@ -44,7 +44,6 @@ impl Drop for BootGuard {
     }
 }
 
-/// The outcome of a boot.
 enum BootOutcome {
     Dormant(SandboxEndpoints),
     /// It booted, but not dormant.
@@ -53,7 +52,6 @@ enum BootOutcome {
 }
 
 impl WarmSandboxPool {
-    /// Boots a new warm sandbox.
     pub(super) async fn boot_new(self, booting: BootGuard, spec: SpecId, recipe: String) {
         if let Err(error) = self.prepare(&spec).await {
             return self.record_failure(&error);

@@ -6,9 +6,7 @@ use tokio::time::Instant;
 
 /// Time constant of the arrival rate: older arrivals count less and less.
 const SMOOTHING_INTERVAL: Duration = Duration::from_secs(120);
-/// Estimate of a boot before the first one.
 const INITIAL_BOOT_ESTIMATE: Duration = Duration::from_secs(8);
-/// Weight of the last boot in the mean.
 const LATEST_BOOT_WEIGHT: f64 = 0.3;
 /// Largest multiple of its configured size that the pool grows to.
 const MAX_GROWTH_FACTOR: u32 = 2;
@@ -31,13 +29,11 @@ impl WarmDemand {
         }
     }
 
-    /// Records a start.
     pub(super) fn record_arrival(&mut self, now: Instant) {
         self.rate = self.rate(now) + 1.0 / SMOOTHING_INTERVAL.as_secs_f64();
         self.at = now;
     }
 
-    /// Records the time of a boot.
     pub(super) fn record_boot(&mut self, took: Duration) {
         self.boot = self.boot.mul_f64(1.0 - LATEST_BOOT_WEIGHT) + took.mul_f64(LATEST_BOOT_WEIGHT);
     }

@@ -28,7 +28,6 @@ use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;
 
-/// Settings of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmPolicy {
     /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
@@ -60,7 +59,6 @@ pub struct WarmCounts {
     pub target: u32,
     /// READY warm sandboxes of this host, as of the last pass.
     pub ready: u32,
-    /// Booting sandboxes.
     pub booting: u32,
     /// Claimed sandboxes whose start is being stored.
     pub claimed: u32,
@@ -70,7 +68,6 @@ pub struct WarmCounts {
     pub hits: u64,
     /// Starts of the same spec without a warm sandbox.
     pub misses: u64,
-    /// Failed boots.
     pub failed_boots: u64,
     /// Boots that were aborted because a start waited for a slot.
     pub gave_way: u64,
@@ -88,22 +85,17 @@ struct WarmShared {
     reconciler: SandboxReconciler,
     tasks: BackgroundTasks,
     state: Mutex<PoolState>,
-    /// Wakes the pool.
     wake: Notify,
 }
 
 struct PoolState {
     /// The spec of the pool, and the recipe of a cold start of it now.
     current: Option<(SpecId, String)>,
-    /// Whether the recipe was ever loaded.
     has_loaded_recipe: bool,
     /// A recipe that cannot boot dormant.
     refused: Option<String>,
-    /// Boots of this process.
     booting: BTreeSet<SandboxId>,
-    /// READY sandboxes.
     ready: BTreeSet<SandboxId>,
-    /// Consecutive unanswered checks.
     unanswered: BTreeMap<SandboxId, u32>,
     /// Time of the last health check.
     checked_at: Option<Instant>,
@@ -151,12 +143,10 @@ impl WarmSandboxPool {
         self.0.policy.warm.keep > 0
     }
 
-    /// The metrics of the pool.
     pub(crate) fn counts(&self) -> WarmCounts {
         self.state().counts
     }
 
-    /// The target size.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
         let room = policy

@@ -27,7 +27,6 @@ pub(super) struct ContactTracker(Mutex<ContactState>);
 struct ContactState {
     /// Why the backend is unreachable.
     lost: Option<String>,
-    /// Time of the last reconnect.
     reconnected_at: Option<Timestamp>,
     /// Whether the rows still have to be annotated.
     needs_annotation: bool,

@@ -3,7 +3,6 @@
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// All slots of this process.
 pub(crate) struct BootSlots {
     slots: Semaphore,
     /// Warm sandboxes may use all slots but one, so that one is free for a start, if there are several.

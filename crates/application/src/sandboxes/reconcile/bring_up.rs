@@ -37,7 +37,6 @@ pub(super) enum BootFailure {
     Silent,
 }
 
-/// What the backend has of a sandbox.
 pub(super) enum ExistingSandbox {
     /// It runs, and its agent server answers.
     Answering(SandboxEndpoints),
@@ -53,7 +52,6 @@ pub(super) enum ExistingSandbox {
 enum StartFailure {
     /// A later pass tries again: the row waits, or has another intent by now.
     Retryable(AppError),
-    /// The start failed.
     Final(AppError),
 }
 

@@ -21,7 +21,6 @@ const MAX_PARALLEL_RETIREMENTS: usize = 8;
 /// Longest check of one sandbox.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits of one sandbox spec.
 #[derive(Clone, Copy)]
 struct SpecLimits {
     idle: Option<Duration>,

@@ -92,7 +92,6 @@ impl SandboxReconciler {
         })
     }
 
-    /// The boot slots.
     pub(crate) fn boots(&self) -> &BootSlots {
         &self.0.boots
     }
@@ -146,7 +145,6 @@ fn cannot_wake(error: &AgentError) -> AppError {
     ))
 }
 
-/// Whether a retry is useless.
 fn is_refusal(error: &AgentError) -> bool {
     matches!(error, AgentError::Rejected { status, .. } if *status < 500)
 }

@@ -38,7 +38,6 @@ const MIN_ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Retries of a command while the agent server is unreachable.
 const MAX_RETRIES: u32 = 3;
-/// Interval of health checks.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest wait for the agent server before each retry.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
@@ -48,7 +47,6 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct PreparedWorkspace {
     /// Absolute working directory of the agent in the sandbox: the repository, or the workspace without one.
     pub(super) working_dir: String,
-    /// Agent hooks of the project.
     pub(super) hooks: Option<Value>,
     /// Notes for the user about failures.
     pub(super) notes: Vec<String>,
@@ -62,11 +60,9 @@ pub(super) struct WorkspacePreparation<'a> {
     plan: &'a PreparationPlan,
     /// Id of the task, which names the files of this start in all its attempts.
     task: String,
-    /// The sandbox.
     sandbox: SandboxId,
     /// The sandbox's workspace.
     root: String,
-    /// Directory for repositories.
     workspace: String,
     /// The private directory of this start in the sandbox.
     private: String,
@@ -226,7 +222,6 @@ impl<'a> WorkspacePreparation<'a> {
         Ok(SecretString::from(text))
     }
 
-    /// Whether the project has a setup script.
     pub(super) fn has_setup(&self) -> bool {
         self.found.has("setup.sh")
     }
@@ -338,7 +333,6 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// Returns the results.
     pub(super) fn finish(self) -> PreparedWorkspace {
         self.prepared
     }

@@ -26,13 +26,10 @@ pub(super) struct WorkspaceFacts {
     contents: BTreeSet<String>,
 }
 
-/// Whether the sandbox has git.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum GitAvailability {
-    /// It works.
     #[default]
     Works,
-    /// It is missing.
     Missing,
     /// It failed to create a repository.
     Failed,
@@ -41,14 +38,12 @@ pub(super) enum GitAvailability {
 /// What the target directory of the repository contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CheckoutState {
-    /// Nothing.
     #[default]
     Absent,
     /// This start's clone.
     Ours,
     /// An existing clone of the same URL.
     Same,
-    /// Something else.
     Other,
 }
 
@@ -133,7 +128,6 @@ pub(super) fn quote(output: &str, redactor: &Redactor) -> Option<String> {
     }
 }
 
-/// Kinds of clone failures.
 #[derive(Debug, Clone, Copy)]
 enum CloneFailure {
     NoHttpClient,

@@ -28,12 +28,10 @@ pub(in crate::start) struct GitIdentity {
     pub(super) email: Option<String>,
 }
 
-/// A repository to clone.
 #[derive(Debug, Clone)]
 pub(in crate::start) struct PlannedRepository {
     /// The name in the request: `owner/repo`.
     pub(super) name: String,
-    /// Its directory in the workspace.
     pub(super) directory: String,
     /// The requested branch or tag.
     pub(super) branch: Option<String>,
@@ -41,9 +39,7 @@ pub(in crate::start) struct PlannedRepository {
     pub(super) working_branch: String,
     /// Whether to clone the whole history.
     pub(super) full: bool,
-    /// The provider.
     pub(in crate::start) provider: GitProvider,
-    /// URL and credentials.
     pub(super) source: CloneSource,
     /// Whether the stored token is `user:secret`, of which git gets the secret.
     pub(super) is_pair: bool,
@@ -52,13 +48,11 @@ pub(in crate::start) struct PlannedRepository {
 }
 
 impl PlannedRepository {
-    /// Name of the host.
     pub(super) fn host(&self) -> &str {
         self.source.url.host_str().unwrap_or_default()
     }
 }
 
-/// Everything to prepare.
 #[derive(Debug, Clone, Default)]
 pub(in crate::start) struct PreparationPlan {
     pub(super) identity: GitIdentity,

@@ -60,7 +60,9 @@ use crate::inspection::SandboxInspector;
 use crate::pending::PendingMessageService;
 use crate::quotas::Quotas;
 use crate::runtime::metrics::MetricsRecorder;
-use crate::sandboxes::{LogReaderLimiter, SandboxReconciler, SandboxService, SessionKeyCache};
+use crate::sandboxes::{
+    LogReaders, SandboxReconciler, SandboxService, SessionKeyCache, log_readers,
+};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::SkillService;
@@ -115,7 +117,7 @@ pub(crate) struct Inner {
     pub(crate) syncer: ConversationSyncer,
     pub(crate) updates: StartUpdates,
     pub(crate) streams: StreamRegistry,
-    pub(crate) log_readers: LogReaderLimiter,
+    pub(crate) log_readers: LogReaders,
     pub(crate) metrics: MetricsRecorder,
     pub(crate) quotas: Quotas,
     /// API keys that were looked up within the last second.
@@ -192,7 +194,7 @@ impl App {
             syncer,
             updates: StartUpdates::default(),
             streams,
-            log_readers: LogReaderLimiter::default(),
+            log_readers: log_readers(),
             metrics: MetricsRecorder::default(),
             quotas: quotas.clone(),
             api_keys: KeyCache::default(),
@@ -208,9 +210,13 @@ impl App {
             pending: PendingMessageService::new(Arc::clone(&inner)),
             starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
             sandboxes: SandboxService::new(Arc::clone(&inner), settings.clone()),
-            events: EventService::new(Arc::clone(&inner)),
-            exports: ExportService::new(Arc::clone(&inner)),
-            event_streams: EventStreams::new(Arc::clone(&inner)),
+            events: EventService(Arc::clone(&inner.ports.events)),
+            exports: ExportService::new(&inner.ports, inner.tasks.clone()),
+            event_streams: EventStreams {
+                events: Arc::clone(&inner.ports.events),
+                streams: inner.streams.clone(),
+                tasks: inner.tasks.clone(),
+            },
             webhooks: WebhookService::new(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
             skills: SkillService::new(Arc::clone(&inner)),

@@ -16,7 +16,7 @@ use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationReport, ConversationView, ExecutionStatus,
     MessageInput,
 };
-use domain::error::{ErrorClass, StoreError, chain};
+use domain::error::{ErrorClass, StoreError};
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
@@ -48,12 +48,8 @@ impl ConversationService {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, AppError> {
-        Ok(self
-            .0
-            .ports
-            .conversations
-            .search(scope, filter, page)
-            .await?)
+        let conversations = &self.0.ports.conversations;
+        Ok(conversations.search(scope, filter, page).await?)
     }
 
     /// How many `search` would find in all.
@@ -78,45 +74,33 @@ impl ConversationService {
         change: &ConversationChange,
     ) -> Result<ConversationView, AppError> {
         check_change(change).map_err(AppError::invalid)?;
-        let now = self.0.ports.clock.now();
-        let updated = self
-            .0
-            .ports
-            .conversations
-            .update(scope, id, change, now)
-            .await?;
+        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let updated = conversations.update(scope, id, change, now).await?;
         updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
     }
 
     /// Deletes the conversation and its sub-conversations. Its sandbox is removed too, unless another conversation
     /// uses it.
     pub async fn delete(&self, scope: &Scope, id: ConversationId) -> Result<(), AppError> {
-        let found = self.0.ports.conversations.find(scope, id).await?;
-        let view = found.ok_or_else(|| AppError::not_found("Conversation not found"))?;
-        if !self
-            .0
-            .ports
-            .conversations
-            .delete(scope, id, self.0.ports.clock.now())
-            .await?
-        {
-            return Err(AppError::not_found("Conversation not found"));
+        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let missing = || AppError::not_found("Conversation not found");
+        let view = conversations.find(scope, id).await?.ok_or_else(missing)?;
+        if !conversations.delete(scope, id, now).await? {
+            return Err(missing());
         }
         // The intent is committed. After a crash here the next relist does the rest.
         let inner = Arc::clone(&self.0);
         let sandbox = view.conversation.sandbox_id;
         self.0.tasks.spawn(async move {
             let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
-            match row {
-                Ok(Some(row))
-                    if row.desired == DesiredState::Deleted && row.host == inner.policy.host =>
-                {
-                    inner.reconciler.cancel_start(&sandbox);
-                    if let Err(error) = inner.reconciler.converge(&sandbox).await {
-                        tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "cannot remove the sandbox yet; the reconciler tries again");
-                    }
-                }
-                _ => inner.syncer.request_agent_deletion(),
+            let must_go = |row: &Sandbox| {
+                row.desired == DesiredState::Deleted && row.host == inner.policy.host
+            };
+            if row.ok().flatten().is_some_and(|row| must_go(&row)) {
+                inner.reconciler.cancel_start(&sandbox);
+                inner.reconciler.converge_soon(&sandbox);
+            } else {
+                inner.syncer.request_agent_deletion();
             }
         });
         Ok(())
@@ -129,7 +113,8 @@ impl ConversationService {
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<SentMessage, AppError> {
-        let found = self.0.ports.conversations.find(scope, id).await?;
+        let ports = &self.0.ports;
+        let found = ports.conversations.find(scope, id).await?;
         let view = found.ok_or_else(|| {
             AppError::not_found(format!("Conversation {} not found", id.dashed()))
         })?;
@@ -141,18 +126,16 @@ impl ConversationService {
         })?;
         check_accepts_messages(&sandbox)?;
         let url = sandbox.agent_url.as_ref().ok_or_else(|| {
-            AppError::refused(
-                ErrorClass::Unavailable,
-                "No agent server URL found for sandbox.",
-            )
+            let detail = "No agent server URL found for sandbox.";
+            AppError::refused(ErrorClass::Unavailable, detail)
         })?;
-        let at = endpoint(&self.0.ports, &sandbox, url)?;
+        let at = endpoint(ports, &sandbox, url)?;
         // Taken before the call: the run's own reports are later and take precedence.
-        let now = self.0.ports.clock.now();
-        let sent = self.0.ports.agents.send(&at, id, message).await;
+        let now = ports.clock.now();
+        let sent = ports.agents.send(&at, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
-            mark_running(&self.0.ports, &sandbox.id, id, now).await?;
+            mark_running(ports, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());

@@ -27,12 +27,13 @@ use domain::user::scope::Scope;
 use domain::user::usage::Quota;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::message_match::{is_event_of, is_permanent_refusal};
 use crate::conversations::mark_running;
 use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
+use crate::runtime::ticker;
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
@@ -75,71 +76,48 @@ impl PendingMessageService {
         target: MessageTarget,
         message: MessageInput,
     ) -> Result<QueuedMessage, AppError> {
-        let new = self.new_message(owner, target, message);
-        self.check_quota(&new).await?;
-        match self.add(&new).await? {
-            IdempotentResult::New(placed) => Ok(placed),
-            // A request without an idempotency key is never a repetition.
-            IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
-        }
+        let queued = self.enqueue_once(owner, target, message, None).await?;
+        queued.into_new()
     }
 
-    /// The same with an idempotency key.
+    /// The same; a repetition of an idempotent request stores nothing.
     pub async fn enqueue_once(
         &self,
         owner: &UserId,
         target: MessageTarget,
         message: MessageInput,
-        repeatable: &IdempotentCall<'_, QueuedMessage>,
+        repeatable: Option<&IdempotentCall<'_, QueuedMessage>>,
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        let mut new = self.new_message(owner, target, message);
-        if let Err(refusal) = self.check_quota(&new).await {
-            let earlier = repeatable.find_earlier(&self.0.ports, owner).await?;
+        let (ports, id) = (&self.0.ports, self.0.ports.ids.uuid());
+        let cost = [
+            (Quota::PendingMessages, 1),
+            (Quota::RequestBytes, serialized_bytes(&message)),
+        ];
+        if let Err(refusal) = self.0.quotas.check(owner, &cost).await {
+            let earlier = match repeatable {
+                Some(repeatable) => repeatable.find_earlier(ports, owner).await?,
+                None => None,
+            };
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
         }
-        let answer = |position| {
-            let placed = QueuedMessage {
-                id: new.id,
-                position,
-            };
-            repeatable.response(&self.0.ports, owner, &placed)
-        };
-        new.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
-        self.add(&new).await
-    }
-
-    fn new_message(
-        &self,
-        owner: &UserId,
-        target: MessageTarget,
-        message: MessageInput,
-    ) -> NewPendingMessage {
-        NewPendingMessage {
-            id: self.0.ports.ids.uuid(),
+        let answers = repeatable.into_iter().flat_map(|repeatable| {
+            let queued = |position| QueuedMessage { id, position };
+            let positions = 1..=MAX_PENDING_MESSAGES;
+            positions.map(move |position| repeatable.response(ports, owner, &queued(position)))
+        });
+        let new = NewPendingMessage {
+            id,
             owner: owner.clone(),
             target,
             message,
-            created_at: self.0.ports.clock.now(),
-            answers: Vec::new(),
-        }
-    }
-
-    async fn check_quota(&self, new: &NewPendingMessage) -> Result<(), AppError> {
-        self.0.quotas.check(&new.owner, &cost(new)).await
-    }
-
-    async fn add(
-        &self,
-        new: &NewPendingMessage,
-    ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        match self.0.ports.pending.enqueue(new).await? {
+            created_at: ports.clock.now(),
+            answers: answers.collect(),
+        };
+        match ports.pending.enqueue(&new).await? {
             EnqueueOutcome::Queued(position) => {
-                self.0.quotas.add(&new.owner, &cost(new));
+                self.0.quotas.add(owner, &cost);
                 self.0.syncer.notify_news();
-                Ok(IdempotentResult::New(QueuedMessage {
-                    id: new.id,
-                    position,
-                }))
+                Ok(IdempotentResult::New(QueuedMessage { id, position }))
             }
             EnqueueOutcome::KeyUsed(known) => {
                 let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
@@ -158,14 +136,6 @@ impl PendingMessageService {
             ))),
         }
     }
-}
-
-/// What a message uses of its owner's quotas.
-fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
-    [
-        (Quota::PendingMessages, 1),
-        (Quota::RequestBytes, serialized_bytes(&new.message)),
-    ]
 }
 
 /// Delivers pending messages to the agent servers of this host.
@@ -208,8 +178,7 @@ impl PendingDelivery {
 
     /// Runs until the service stops: after each notification and periodically.
     pub(crate) async fn run(self) {
-        let mut tick = tokio::time::interval(self.inner.policy.sync_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = ticker(self.inner.policy.sync_interval);
         let mut busy = BTreeSet::new();
         let mut passes = FuturesUnordered::new();
         loop {
@@ -233,11 +202,8 @@ impl PendingDelivery {
     /// Conversations with messages to deliver now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = match ports
-            .pending
-            .list_deliverable(host, MAX_DUE_CONVERSATIONS)
-            .await
-        {
+        let found = ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS);
+        let found = match found.await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "cannot list deliverable messages; trying again later");

@@ -8,7 +8,7 @@ mod changes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
@@ -22,14 +22,14 @@ use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Interval, MissedTickBehavior};
 
 use self::changes::{changes_row, may_change};
 use crate::AppError;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
-use crate::sandboxes::endpoint;
+use crate::runtime::ticker;
+use crate::sandboxes::{endpoint, list_on_host};
 
 /// Maximum number of requests in the queue. The periodic pass makes up for a dropped request.
 const MAX_QUEUED_REQUESTS: usize = 1024;
@@ -74,12 +74,12 @@ struct SyncerShared {
     streams: StreamRegistry,
     quotas: Quotas,
     requests: mpsc::Sender<SandboxId>,
-    inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<SandboxId>>,
     /// Notified when an agent server must delete a conversation.
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
     news: Notify,
-    watermark: Mutex<HashMap<ConversationId, LogWatermark>>,
+    watermarks: Mutex<HashMap<ConversationId, LogWatermark>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -109,17 +109,16 @@ impl ConversationSyncer {
         (streams, quotas): (StreamRegistry, Quotas),
     ) -> Self {
         let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
-        let inbox = Mutex::new(Some(inbox));
         Self(Arc::new(SyncerShared {
             ports,
             policy,
             streams,
             quotas,
             requests,
-            inbox,
+            inbox: tokio::sync::Mutex::new(inbox),
             deleted: Notify::new(),
             news: Notify::new(),
-            watermark: Mutex::default(),
+            watermarks: Mutex::default(),
         }))
     }
 
@@ -149,14 +148,8 @@ impl ConversationSyncer {
     /// Each sandbox has a pass of its own. A sandbox that hangs delays no other; it only occupies one of
     /// [`MAX_PARALLEL_PASSES`] slots for at most [`PASS_TIMEOUT`].
     async fn run_sync(&self) {
-        let inbox = self
-            .0
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some(mut inbox) = inbox else { return };
-        let mut tick = self.tick();
+        let mut inbox = self.0.inbox.lock().await;
+        let mut tick = ticker(self.0.policy.sync_interval);
         let mut ticks = 0;
         let mut wanted = BTreeSet::new();
         let mut busy = BTreeSet::new();
@@ -203,12 +196,6 @@ impl ConversationSyncer {
         id
     }
 
-    fn tick(&self) -> Interval {
-        let mut tick = tokio::time::interval(self.0.policy.sync_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick
-    }
-
     /// Requests all running sandboxes of this host: after a restart of this process.
     pub(crate) async fn request_all(&self) {
         for id in self.list_running().await {
@@ -217,70 +204,63 @@ impl ConversationSyncer {
     }
 
     async fn list_running(&self) -> Vec<SandboxId> {
-        let mut running = Vec::new();
-        let mut after: Option<SandboxId> = None;
-        loop {
-            let page = self
-                .0
-                .ports
-                .sandboxes
-                .list_on_host(&self.0.policy.host, after.as_ref(), 500)
-                .await;
-            let page = match page {
-                Ok(page) if !page.is_empty() => page,
-                Ok(_) => return running,
-                Err(error) => {
-                    tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
-                    return running;
-                }
-            };
-            after = page.last().map(|row| row.id.clone());
-            running.extend(page.into_iter().filter(is_up).map(|row| row.id));
-        }
+        let rows = list_on_host(&self.0.ports, &self.0.policy.host).await;
+        let rows = rows.unwrap_or_else(|error| {
+            tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
+            Vec::new()
+        });
+        rows.into_iter().filter(is_up).map(|row| row.id).collect()
+    }
+
+    /// The agent server of a running sandbox.
+    async fn find_agent(
+        &self,
+        id: &SandboxId,
+    ) -> Result<Option<(Sandbox, AgentEndpoint)>, AppError> {
+        let ports = &self.0.ports;
+        let row = ports.sandboxes.find(&Scope::System, id).await?;
+        let Some(row) = row.filter(is_up) else {
+            return Ok(None);
+        };
+        let Some(url) = row.agent_url.clone() else {
+            return Ok(None);
+        };
+        let at = endpoint(ports, &row, &url)?;
+        Ok(Some((row, at)))
     }
 
     /// Lists the running sandboxes with a conversation that may have news: one query for all sandboxes.
     async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
-        let found =
-            ports
-                .conversations
-                .list_unsettled(host, untitled_since, MAX_UNSETTLED_CONVERSATIONS);
-        match found.await {
-            Ok(found) if found.len() < MAX_UNSETTLED_CONVERSATIONS => found
-                .into_iter()
-                .filter(may_change)
-                .map(|it| it.sandbox_id)
-                .collect(),
+        let (conversations, max) = (&ports.conversations, MAX_UNSETTLED_CONVERSATIONS);
+        match conversations
+            .list_unsettled(host, untitled_since, max)
+            .await
+        {
+            Ok(found) if found.len() < max => {
+                let found = found.into_iter().filter(may_change);
+                return found.map(|it| it.sandbox_id).collect();
+            }
             // The query was cut off, so other sandboxes may have news too.
-            Ok(_) => self.list_running().await.into_iter().collect(),
+            Ok(_) => {}
+            // One unreadable row must not stop the comparison of the others.
             Err(error) => {
-                // One unreadable row must not stop the comparison of the others.
                 tracing::debug!(error = %chain(&error), "cannot list unsettled conversations; syncing all sandboxes");
-                self.list_running().await.into_iter().collect()
             }
         }
+        self.list_running().await.into_iter().collect()
     }
 
     /// Compares one sandbox's conversations with its agent server.
     pub(crate) async fn sync_sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
         let ports = &self.0.ports;
-        let row = ports
-            .sandboxes
-            .find(&Scope::System, id)
-            .await?
-            .filter(is_up);
-        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
-        else {
+        let Some((row, at)) = self.find_agent(id).await? else {
             return Ok(());
         };
-        let at = endpoint(ports, &row, &url)?;
-        let conversations = ports
-            .conversations
-            .list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX)
-            .await?;
-        for batch in conversations.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
+        let conversations = &ports.conversations;
+        let known = conversations.list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX);
+        for batch in known.await?.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
             let infos = ports.agents.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
@@ -310,7 +290,7 @@ impl ConversationSyncer {
         let (ports, id) = (&self.0.ports, conversation.id);
         let now = ports.clock.now();
         // Events first: a client that sees `finished` also finds the events before it.
-        let watermark = self.watermark(id);
+        let watermark = self.watermarks().get(&id).cloned().unwrap_or_default();
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
             match self.backfill(row, at, id, watermark).await {
                 Ok(Backfill::Complete) => {
@@ -329,10 +309,9 @@ impl ConversationSyncer {
         }
         let observation = info.report(now);
         if changes_row(conversation, &observation) {
-            ports
-                .conversations
-                .apply_report(&row.id, id, &observation, now)
-                .await?;
+            let conversations = &ports.conversations;
+            let applied = conversations.apply_report(&row.id, id, &observation, now);
+            applied.await?;
         }
         Ok(())
     }
@@ -357,17 +336,9 @@ impl ConversationSyncer {
             let last = page.items.last().map(|event| event.id.clone());
             let bytes = event_bytes(&page.items);
             let admitted = quotas.admit(&row.owner, page.items, bytes).await;
-            let appended = ports
-                .events
-                .append(
-                    &row.id,
-                    id,
-                    &admitted.events,
-                    &observation,
-                    ports.clock.now(),
-                )
-                .await?;
-            match appended {
+            let (events, now) = (&admitted.events, ports.clock.now());
+            let appended = ports.events.append(&row.id, id, events, &observation, now);
+            match appended.await? {
                 AppendOutcome::Stored { new } if new > 0 => {
                     let bytes = quotas.count_stored(&row.owner, &admitted, new);
                     quotas.count_report(&row.id, bytes);
@@ -397,24 +368,18 @@ impl ConversationSyncer {
 
     /// Deletes conversations in agent servers, sandbox by sandbox, until the service stops.
     async fn run_deletions(&self) {
-        let mut tick = self.tick();
+        let mut tick = ticker(self.0.policy.sync_interval);
         loop {
             tokio::select! {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let forgotten = self
-                .0
-                .ports
-                .conversations
-                .list_pending_agent_deletions(MAX_AGENT_DELETIONS)
-                .await;
+            let conversations = &self.0.ports.conversations;
+            let deleted = conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
-            for entry in forgotten.unwrap_or_default() {
-                by_sandbox
-                    .entry(entry.sandbox_id)
-                    .or_default()
-                    .push(entry.id);
+            for entry in deleted.await.unwrap_or_default() {
+                let ids = by_sandbox.entry(entry.sandbox_id).or_default();
+                ids.push(entry.id);
             }
             futures::stream::iter(by_sandbox)
                 .for_each_concurrent(MAX_PARALLEL_PASSES, |(sandbox, ids)| async move {
@@ -433,48 +398,28 @@ impl ConversationSyncer {
         ids: &[ConversationId],
     ) -> Result<(), AppError> {
         let ports = &self.0.ports;
-        let row = ports
-            .sandboxes
-            .find(&Scope::System, sandbox)
-            .await?
-            .filter(is_up);
-        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
-        else {
+        let Some((_, at)) = self.find_agent(sandbox).await? else {
             return Ok(());
         };
-        let at = endpoint(ports, &row, &url)?;
         for id in ids {
             ports.agents.delete_conversation(&at, *id).await?;
             ports.conversations.complete_agent_deletion(*id).await?;
-            self.0
-                .watermark
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(id);
+            self.watermarks().remove(id);
         }
         Ok(())
     }
 
-    fn watermark(&self, id: ConversationId) -> LogWatermark {
-        self.0
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned()
-            .unwrap_or_default()
+    fn watermarks(&self) -> MutexGuard<'_, HashMap<ConversationId, LogWatermark>> {
+        let watermarks = self.0.watermarks.lock();
+        watermarks.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn update_watermark(&self, id: ConversationId, change: impl FnOnce(&mut LogWatermark)) {
-        let mut watermark = self
-            .0
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if watermark.len() >= MAX_WATERMARKS && !watermark.contains_key(&id) {
-            watermark.clear();
+        let mut watermarks = self.watermarks();
+        if watermarks.len() >= MAX_WATERMARKS && !watermarks.contains_key(&id) {
+            watermarks.clear();
         }
-        change(watermark.entry(id).or_default());
+        change(watermarks.entry(id).or_default());
     }
 }
 

@@ -30,6 +30,16 @@ pub enum IdempotentResult<T> {
     Repeated(String),
 }
 
+impl<T> IdempotentResult<T> {
+    /// What a request without an idempotency key created: it is never a repetition.
+    pub(crate) fn into_new(self) -> Result<T, AppError> {
+        match self {
+            Self::New(made) => Ok(made),
+            Self::Repeated(_) => Err(AppError::IdempotencyKeyReused),
+        }
+    }
+}
+
 impl<T> IdempotentCall<'_, T> {
     fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> IdempotentRequest {
         let purpose = format!("idempotency/{}", self.operation);

@@ -21,10 +21,12 @@ pub(crate) use backend_contact::is_known;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::metrics::Gauge;
 use domain::sandbox::{DesiredState, Sandbox, SandboxEndpoints, SandboxFacts, SandboxStatus};
 use domain::user::scope::Scope;
+use sandbox_lease::wait_until_lost;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
@@ -95,27 +97,18 @@ impl SandboxGuard {
         &self,
         work: impl Future<Output = Result<T, AppError>>,
     ) -> Result<T, AppError> {
-        let Some(lease) = &self.lease else {
-            return work.await;
-        };
         tokio::select! {
             done = work => done,
-            () = lease.wait_until_lost() => Err(AppError::TakenOver),
+            () = wait_until_lost(self.lease.as_ref()) => Err(AppError::TakenOver),
         }
     }
 
     /// Completes when the action must stop.
     async fn wait_for_end(&mut self) -> GuardEnd {
-        let lost = async {
-            match &self.lease {
-                Some(lease) => lease.wait_until_lost().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // The sender lives as long as the slot, so this is never the error of a closed channel.
             _ = self.changes.changed() => GuardEnd::IntentChanged,
-            () = lost => GuardEnd::LeaseLost,
+            () = wait_until_lost(self.lease.as_ref()) => GuardEnd::LeaseLost,
         }
     }
 }
@@ -294,6 +287,13 @@ impl SandboxReconciler {
         .await
     }
 
+    /// The same in the background.
+    pub(crate) fn converge_soon(&self, id: &SandboxId) {
+        let (reconciler, id) = (self.clone(), id.clone());
+        let work = async move { log_failure(&id, reconciler.converge(&id).await) };
+        self.0.tasks.spawn(work);
+    }
+
     async fn act(&self, row: Sandbox, guard: &mut SandboxGuard) -> Result<(), AppError> {
         match row.desired {
             DesiredState::Running if row.status.is_up() => {
@@ -330,10 +330,6 @@ impl SandboxReconciler {
         self.bring_up(row, &mut guard).await
     }
 
-    pub fn endpoint(&self, sandbox: &Sandbox, url: &Url) -> Result<AgentEndpoint, AppError> {
-        endpoint(&self.0.ports, sandbox, url)
-    }
-
     /// Stores facts. Returns `false` if the intent changed meanwhile; the next action follows it.
     async fn record(
         &self,
@@ -346,6 +342,13 @@ impl SandboxReconciler {
         let recorded = sandboxes.record_facts(&row.id, expected, facts, now).await;
         self.reporters().clear();
         Ok(recorded?)
+    }
+}
+
+/// Logs why a sandbox does not follow its row yet.
+pub(crate) fn log_failure(id: &SandboxId, outcome: Result<(), AppError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
     }
 }
 

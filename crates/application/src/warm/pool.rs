@@ -14,6 +14,7 @@ use super::WarmSandboxPool;
 use super::boot::BootGuard;
 use super::demand::REPLICA_GRACE;
 use crate::AppError;
+use crate::runtime::ticker;
 
 /// Parallel health checks, and consecutive unanswered checks before a removal.
 const MAX_PARALLEL_CHECKS: usize = 8;
@@ -41,8 +42,7 @@ impl WarmSandboxPool {
     /// Runs until the service stops; where the pool is off, until earlier warm sandboxes are removed.
     pub(crate) async fn run(self) {
         let mut facts = self.0.ports.backend.watch().fuse();
-        let mut tick = tokio::time::interval(self.0.policy.warm.interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tick = ticker(self.0.policy.warm.interval);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}

@@ -90,11 +90,7 @@ impl SandboxReconciler {
         &self,
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {
-        let is_old = |row: &Sandbox| {
-            let detail = row.status_detail.as_deref();
-            detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
-        };
-        if rows.values().any(is_old) && !self.is_out_of_contact() {
+        if !rows.values().all(is_known) && !self.is_out_of_contact() {
             let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
             sandboxes.annotate(host, None).await?;
         }
@@ -103,11 +99,8 @@ impl SandboxReconciler {
 
     /// Whether this moment was before the last reconnect: a start that began then has failed.
     pub(super) fn was_out_of_contact(&self, at: Timestamp) -> bool {
-        self.0
-            .contact
-            .state()
-            .reconnected_at
-            .is_some_and(|made| at < made)
+        let reconnected_at = self.0.contact.state().reconnected_at;
+        reconnected_at.is_some_and(|made| at < made)
     }
 
     /// Whether the backend is unreachable now.

@@ -10,7 +10,6 @@ use domain::sandbox::SandboxError;
 
 const IDEMPOTENCY_KEY_REUSED: &str = "The idempotency key was used for another request before";
 
-/// Why a use-case failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error(transparent)]
@@ -24,14 +23,12 @@ pub enum AppError {
     /// Another process holds the lease and continues this work.
     #[error("another process continues this work")]
     TakenOver,
-    /// The idempotency key belongs to another request.
     #[error("{IDEMPOTENCY_KEY_REUSED}")]
     IdempotencyKeyReused,
     /// The sandbox reports faster than its quota allows.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
     ReportRate {
         bytes_per_minute: u64,
-        /// How long the sandbox must wait.
         wait: Duration,
     },
     /// A rule of the use-case refuses the request.

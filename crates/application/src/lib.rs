@@ -80,12 +80,10 @@ pub struct App {
     pub conversations: ConversationService,
     /// Messages for conversations that cannot take them yet.
     pub pending: PendingMessageService,
-    /// Starts conversations and shows their start tasks.
     pub starts: StartService,
     /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
     pub sandboxes: SandboxService,
     pub events: EventService,
-    /// Downloads of whole conversations.
     pub exports: ExportService,
     pub event_streams: EventStreams,
     /// Intake of webhook reports from agent servers.
@@ -101,13 +99,11 @@ pub struct App {
     pub users: UserService,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
-    /// Records and searches the audit log.
     pub audit: AuditService,
     pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
 }
 
-/// State that all use-cases share.
 pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
@@ -130,7 +126,6 @@ pub(crate) struct Inner {
     pub(crate) look_again: tokio::sync::Notify,
     /// Cancelled when this process hands its starts over to the other replicas of the host.
     pub(crate) leaving: CancellationToken,
-    /// Tracks the start worker and the starts that it runs.
     pub(crate) starting: TaskTracker,
 }
 
@@ -206,10 +201,10 @@ impl App {
         });
         Self {
             authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
-            conversations: ConversationService::new(Arc::clone(&inner)),
-            pending: PendingMessageService::new(Arc::clone(&inner)),
+            conversations: ConversationService(Arc::clone(&inner)),
+            pending: PendingMessageService(Arc::clone(&inner)),
             starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
-            sandboxes: SandboxService::new(Arc::clone(&inner), settings.clone()),
+            sandboxes: SandboxService(Arc::clone(&inner), settings.clone()),
             events: EventService(Arc::clone(&inner.ports.events)),
             exports: ExportService::new(&inner.ports, inner.tasks.clone()),
             event_streams: EventStreams {
@@ -217,13 +212,13 @@ impl App {
                 streams: inner.streams.clone(),
                 tasks: inner.tasks.clone(),
             },
-            webhooks: WebhookService::new(Arc::clone(&inner)),
+            webhooks: WebhookService(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
             skills: SkillService::new(Arc::clone(&inner)),
             inspector: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
-            gateway: GatewayResolver::new(Arc::clone(&inner)),
+            gateway: GatewayResolver(Arc::clone(&inner)),
             users: UserService::new(Arc::clone(&inner)),
             administration: AdministrationService::new(Arc::clone(&inner)),
             audit: AuditService::new(Arc::clone(&inner)),

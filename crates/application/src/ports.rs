@@ -76,7 +76,6 @@ pub struct Ports {
     pub ids: Arc<dyn IdGenerator>,
 }
 
-/// Whether requests need an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthMode {
     /// Every request needs an API key.
@@ -96,7 +95,6 @@ pub struct Policy {
     pub host: HostId,
     /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
     pub is_host_shared: bool,
-    /// Whether requests need an API key.
     pub auth: AuthMode,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
@@ -118,7 +116,6 @@ pub struct Policy {
     pub warm: WarmPolicy,
     /// Longest time to prepare the backend for its first start (downloads).
     pub prepare_deadline: Duration,
-    /// Longest time to clone a repository.
     pub clone_deadline: Duration,
     /// Longest run time of a repository's setup script.
     pub setup_deadline: Duration,
@@ -126,7 +123,6 @@ pub struct Policy {
     pub lease: Duration,
     /// How often the worker polls for unclaimed tasks, in case another replica has died.
     pub claim_interval: Duration,
-    /// Starts that this process runs at the same time.
     pub max_parallel_starts: usize,
     /// How long a paused sandbox may still report trailing events.
     pub report_grace: Duration,

@@ -15,7 +15,6 @@ use crate::{AppError, BackgroundTasks, Ports};
 
 /// Exports that this process runs at the same time; each holds at most one page of events.
 const MAX_EXPORTS: usize = 8;
-/// Exports that one user runs at the same time.
 const MAX_EXPORTS_PER_USER: usize = 2;
 
 #[derive(Clone)]

@@ -8,16 +8,17 @@ pub(crate) mod stream_registry;
 pub mod sync;
 pub mod webhooks;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::agent::{AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationReport, ConversationView, ExecutionStatus,
-    MessageInput,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport, ConversationView,
+    ExecutionStatus, MessageInput, Metrics,
 };
 use domain::error::{ErrorClass, StoreError};
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
@@ -28,7 +29,7 @@ use crate::{AppError, Inner, Ports};
 
 /// Conversations as their owner sees them. Reads only query the store.
 #[derive(Clone)]
-pub struct ConversationService(Arc<Inner>);
+pub struct ConversationService(pub(crate) Arc<Inner>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
@@ -37,10 +38,6 @@ pub struct SentMessage {
 }
 
 impl ConversationService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// A page, newest first.
     pub async fn search(
         &self,
@@ -143,6 +140,36 @@ impl ConversationService {
             sandbox_status: sandbox.status,
             note,
         })
+    }
+}
+
+/// A row that shows nothing yet.
+pub(crate) fn new_conversation_row(
+    id: ConversationId,
+    owner: &UserId,
+    sandbox: &SandboxId,
+    now: Timestamp,
+) -> Conversation {
+    Conversation {
+        id,
+        owner: owner.clone(),
+        sandbox_id: sandbox.clone(),
+        title: None,
+        auto_title: true,
+        selected_repository: None,
+        selected_branch: None,
+        git_provider: None,
+        trigger: None,
+        pr_numbers: Vec::new(),
+        llm_model: None,
+        agent_kind: "openhands".to_owned(),
+        metrics: Metrics::default(),
+        parent: None,
+        public: None,
+        tags: BTreeMap::new(),
+        execution_status: None,
+        created_at: now,
+        updated_at: now,
     }
 }
 

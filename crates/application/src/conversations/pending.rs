@@ -39,7 +39,6 @@ use crate::{AppError, Inner};
 
 /// Maximum number of conversations with a delivery at the same time.
 const MAX_PARALLEL_DELIVERIES: usize = 8;
-/// Maximum number of conversations of one query.
 const MAX_DUE_CONVERSATIONS: usize = 256;
 /// Longest call of an agent server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,13 +61,9 @@ pub struct QueuedMessage {
 }
 
 #[derive(Clone)]
-pub struct PendingMessageService(Arc<Inner>);
+pub struct PendingMessageService(pub(crate) Arc<Inner>);
 
 impl PendingMessageService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Stores a message after the waiting ones. It is delivered as soon as the conversation can take it.
     pub async fn enqueue(
         &self,
@@ -138,13 +133,11 @@ impl PendingMessageService {
     }
 }
 
-/// Delivers pending messages to the agent servers of this host.
 pub(crate) struct PendingDelivery {
     inner: Arc<Inner>,
     backoffs: Mutex<HashMap<ConversationId, DeliveryBackoff>>,
 }
 
-/// Pause and last attempt of a conversation.
 #[derive(Debug, Clone, Copy)]
 struct DeliveryBackoff {
     until: Instant,
@@ -264,7 +257,6 @@ impl PendingDelivery {
         self.backoffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers the waiting messages of a conversation, one after the other.
     async fn deliver_all(&self, id: ConversationId) -> Result<(), DeliveryStop> {
         let ports = &self.inner.ports;
         // Query each time: another process may have delivered the first message.

@@ -6,9 +6,9 @@
 
 mod changes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
@@ -21,7 +21,9 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Notify, mpsc};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::{Mutex, Notify, mpsc};
 
 use self::changes::{changes_row, may_change};
 use crate::AppError;
@@ -42,7 +44,6 @@ const MAX_UNSETTLED_CONVERSATIONS: usize = 5_000;
 const MAX_LOG_PAGES: usize = 50;
 /// Every so many ticks the pass covers all running sandboxes, not only those that may have news.
 const FULL_PASS_PERIOD_TICKS: u32 = 6;
-/// Sandboxes compared at the same time.
 const MAX_PARALLEL_PASSES: usize = 8;
 /// Longest pass over one sandbox; the next pass continues.
 const PASS_TIMEOUT: Duration = Duration::from_secs(120);
@@ -50,8 +51,8 @@ const PASS_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_AGENT_DELETIONS: usize = 1_000;
 /// After this time the syncer does not wait for an automatic title any more.
 const TITLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Watermarks in memory. Above this number all are dropped, and logs are read from their start again.
-const MAX_WATERMARKS: usize = 10_000;
+/// Watermarks in memory. The log of a conversation without one is read from its start again.
+const MAX_WATERMARKS: u64 = 10_000;
 
 /// Picks the next sandbox in the order of ids, starting over after the last, so that each gets its turn.
 fn next_sandbox(
@@ -74,12 +75,12 @@ struct SyncerShared {
     streams: StreamRegistry,
     quotas: Quotas,
     requests: mpsc::Sender<SandboxId>,
-    inbox: tokio::sync::Mutex<mpsc::Receiver<SandboxId>>,
+    inbox: Mutex<mpsc::Receiver<SandboxId>>,
     /// Notified when an agent server must delete a conversation.
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
     news: Notify,
-    watermarks: Mutex<HashMap<ConversationId, LogWatermark>>,
+    watermarks: Cache<ConversationId, LogWatermark>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -109,16 +110,18 @@ impl ConversationSyncer {
         (streams, quotas): (StreamRegistry, Quotas),
     ) -> Self {
         let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        let watermarks = Cache::builder().max_capacity(MAX_WATERMARKS);
+        let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
             ports,
             policy,
             streams,
             quotas,
             requests,
-            inbox: tokio::sync::Mutex::new(inbox),
+            inbox: Mutex::new(inbox),
             deleted: Notify::new(),
             news: Notify::new(),
-            watermarks: Mutex::default(),
+            watermarks: watermarks.build(),
         }))
     }
 
@@ -290,7 +293,7 @@ impl ConversationSyncer {
         let (ports, id) = (&self.0.ports, conversation.id);
         let now = ports.clock.now();
         // Events first: a client that sees `finished` also finds the events before it.
-        let watermark = self.watermarks().get(&id).cloned().unwrap_or_default();
+        let watermark = self.watermark(id);
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
             match self.backfill(row, at, id, watermark).await {
                 Ok(Backfill::Complete) => {
@@ -404,22 +407,19 @@ impl ConversationSyncer {
         for id in ids {
             ports.agents.delete_conversation(&at, *id).await?;
             ports.conversations.complete_agent_deletion(*id).await?;
-            self.watermarks().remove(id);
+            self.0.watermarks.invalidate(id);
         }
         Ok(())
     }
 
-    fn watermarks(&self) -> MutexGuard<'_, HashMap<ConversationId, LogWatermark>> {
-        let watermarks = self.0.watermarks.lock();
-        watermarks.unwrap_or_else(PoisonError::into_inner)
+    fn watermark(&self, id: ConversationId) -> LogWatermark {
+        self.0.watermarks.get(&id).unwrap_or_default()
     }
 
     fn update_watermark(&self, id: ConversationId, change: impl FnOnce(&mut LogWatermark)) {
-        let mut watermarks = self.watermarks();
-        if watermarks.len() >= MAX_WATERMARKS && !watermarks.contains_key(&id) {
-            watermarks.clear();
-        }
-        change(watermarks.entry(id).or_default());
+        let mut watermark = self.watermark(id);
+        change(&mut watermark);
+        self.0.watermarks.insert(id, watermark);
     }
 }
 

@@ -73,7 +73,6 @@ async fn watch_facts(inner: Arc<Inner>) {
         .await;
 }
 
-/// Follows changes that other processes commit.
 async fn follow_changes(inner: Arc<Inner>, starts: StartService) {
     let mut changes = inner.ports.changes.changes();
     let mut tick = ticker(POLL_INTERVAL);
@@ -142,7 +141,6 @@ async fn retire_periodically(inner: Arc<Inner>) {
     }
 }
 
-/// Counts unfinished starts for the metrics.
 async fn count_queue_periodically(inner: Arc<Inner>) {
     let mut tick = ticker(QUEUE_COUNT_INTERVAL);
     let (tasks, host) = (&inner.ports.start_tasks, &inner.policy.host);

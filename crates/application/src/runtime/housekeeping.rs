@@ -15,7 +15,6 @@ use crate::ports::{Policy, Ports, Retention};
 use crate::runtime::ticker;
 use crate::{AppError, users};
 
-/// Maximum number of rows that one transaction deletes.
 const MAX_BATCH_ROWS: usize = 500;
 
 /// Delay of the first pass, because a process has enough to do when it starts.

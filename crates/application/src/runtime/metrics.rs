@@ -9,7 +9,6 @@ use domain::start_task::{StartQueueCounts, StartStatus};
 use crate::quotas::QuotaCounts;
 use crate::{App, AppError};
 
-/// Counters of the use-cases.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsRecorder {
     /// Time that starts spent in each status.
@@ -24,7 +23,6 @@ pub(crate) struct MetricsRecorder {
     queue: [Gauge; 2],
 }
 
-/// How a start ended in this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StartOutcome {
     Ready,
@@ -57,7 +55,6 @@ impl MetricsRecorder {
         self.lag.record(took);
     }
 
-    /// Sets the numbers of unfinished starts of this host.
     pub(crate) fn set_queue(&self, now: StartQueueCounts) {
         self.queue[0].set(now.waiting);
         self.queue[1].set(now.leased);
@@ -89,7 +86,6 @@ pub struct ApplicationMetrics {
     /// Events of accepted reports, known ones included.
     pub events: u64,
     pub event_streams: u64,
-    /// Sandbox logs that are being read.
     pub log_readers: u64,
     pub quotas: QuotaCounts,
 }

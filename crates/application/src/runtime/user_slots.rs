@@ -13,18 +13,15 @@ pub(crate) struct UserSlots<K> {
     is_exclusive: bool,
 }
 
-/// Why there is no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoSlot {
     /// The user holds this already, and the slots are exclusive.
     Held,
-    /// The user holds as many as one user may.
     PerUser,
     /// All users together hold as many as they may.
     Overall,
 }
 
-/// A slot, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UserSlot<K: PartialEq> {
     slots: UserSlots<K>,
@@ -58,7 +55,6 @@ impl<K> UserSlots<K> {
         }
     }
 
-    /// The number of slots in use.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }

@@ -24,9 +24,8 @@ const USER_KEY_PREFIX: &str = "aw_";
 
 /// Finds agent servers for forwarded requests.
 #[derive(Clone)]
-pub struct GatewayResolver(Arc<Inner>);
+pub struct GatewayResolver(pub(crate) Arc<Inner>);
 
-/// The agent server that a request is forwarded to.
 #[derive(Debug, Clone)]
 pub struct AgentRoute {
     pub sandbox: SandboxId,
@@ -38,10 +37,6 @@ pub struct AgentRoute {
 }
 
 impl GatewayResolver {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Resolves a session key; `None` if no sandbox has it. An API key is recognised by its prefix and costs no query.
     ///
     /// # Errors

@@ -30,7 +30,6 @@ use crate::{AppError, Inner};
 const MAX_LISTED_FILES: usize = 2_000;
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Inspects sandboxes through their agent servers.
 #[derive(Clone)]
 pub struct SandboxInspector {
     inner: Arc<Inner>,
@@ -50,7 +49,6 @@ enum InspectionKind {
     Model,
 }
 
-/// Why the agent server is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnreachableReason {
     NoConversation,
@@ -65,9 +63,7 @@ struct ReachableAgent {
     at: AgentEndpoint,
     conversation: Conversation,
     sandbox: SandboxId,
-    /// The sandbox's workspace.
     root: String,
-    /// The working directory of the agent.
     project: String,
     _permit: InspectionPermit,
 }

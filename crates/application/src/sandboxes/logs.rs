@@ -22,7 +22,6 @@ const MAX_READERS: usize = 64;
 /// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The readers of logs in this process.
 pub(crate) type LogReaders = UserSlots<()>;
 
 pub(crate) fn log_readers() -> LogReaders {

@@ -45,7 +45,6 @@ const MAX_PAGE_ROWS: usize = 500;
 /// Interval of polls for changes by other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The sealed keys of a sandbox.
 pub(crate) struct SandboxKeys {
     pub(crate) id: SandboxId,
     pub(crate) key_hash: KeyHash,
@@ -54,7 +53,6 @@ pub(crate) struct SandboxKeys {
 }
 
 impl SandboxKeys {
-    /// Fresh keys.
     pub(crate) fn generate(ports: &Ports, id: SandboxId) -> Result<Self, CipherError> {
         let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
         Ok(Self {
@@ -99,7 +97,6 @@ impl SandboxKeys {
     }
 }
 
-/// A new row with fresh keys.
 pub(crate) fn new_sandbox_row(
     ports: &Ports,
     policy: &Policy,
@@ -110,7 +107,6 @@ pub(crate) fn new_sandbox_row(
     Ok(keys.into_row(ports, policy, owner, spec_id))
 }
 
-/// All sandboxes of a host.
 pub(crate) async fn list_on_host(ports: &Ports, host: &HostId) -> Result<Vec<Sandbox>, StoreError> {
     let mut rows: Vec<Sandbox> = Vec::new();
     loop {
@@ -175,13 +171,9 @@ pub(crate) async fn choose_spec(
 
 /// Sandboxes and sandbox specs as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
-pub struct SandboxService(Arc<Inner>, SettingsService);
+pub struct SandboxService(pub(crate) Arc<Inner>, pub(crate) SettingsService);
 
 impl SandboxService {
-    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
-        Self(inner, settings)
-    }
-
     /// A page, newest first.
     pub async fn search(
         &self,

@@ -62,7 +62,6 @@ struct ReconcilerShared {
     reporters: KeyCache<Sandbox>,
 }
 
-/// State that all actors on one sandbox share.
 struct SandboxSlot {
     lock: Arc<tokio::sync::Mutex<()>>,
     /// Counts changes of intent away from running, which cancel a running start.
@@ -85,7 +84,6 @@ struct SandboxGuard {
 
 /// Why an action must stop early.
 enum GuardEnd {
-    /// The owner paused or deleted the sandbox.
     IntentChanged,
     /// Another process may act on the sandbox: this one must stop.
     LeaseLost,
@@ -138,7 +136,6 @@ impl ProgressFollower {
 }
 
 impl SandboxReconciler {
-    /// A reconciler for the sandboxes of this host.
     pub(crate) fn new(
         ports: Ports,
         policy: Policy,
@@ -216,7 +213,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// Whether no task acts on the sandbox right now.
     fn is_idle(&self, id: &SandboxId) -> bool {
         self.slot(id).lock.try_lock().is_ok()
     }
@@ -259,7 +255,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// Whether a row needs no action of this process.
     fn is_settled(&self, row: &Sandbox) -> bool {
         match row.desired {
             // Each process of a shared host acts on the starts that it requested.
@@ -356,7 +351,6 @@ fn start_cancelled() -> AppError {
     AppError::conflict("The sandbox was paused or deleted while it was starting")
 }
 
-/// The endpoint of the agent server at `url` of this sandbox.
 pub(crate) fn endpoint(
     ports: &Ports,
     sandbox: &Sandbox,

@@ -44,7 +44,6 @@ use crate::{AppError, Inner, trace};
 /// Entity of a `NotFound` error about the sandbox of a start.
 const SANDBOX_ENTITY: &str = "sandbox";
 
-/// Starts conversations and shows their start tasks.
 #[derive(Clone)]
 pub struct StartService {
     inner: Arc<Inner>,
@@ -326,7 +325,6 @@ impl StartService {
         }
     }
 
-    /// Wakes the worker: there may be a task.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }

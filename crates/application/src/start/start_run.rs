@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
-use domain::conversation::{Conversation, GitProvider, Metrics};
+use domain::conversation::{Conversation, GitProvider};
 use domain::error::{Classify, StoreError, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxEndpoints};
@@ -21,7 +21,7 @@ use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation};
 use super::request_checks::wants_auto_title;
 use super::updates::publish_if_ended;
 use super::{interrupted, launch_request, profile_seeding};
-use crate::conversations::provisional_title;
+use crate::conversations::{new_conversation_row, provisional_title};
 use crate::runtime::metrics::StartOutcome;
 use crate::sandboxes::endpoint;
 use crate::secrets::SecretsService;
@@ -49,7 +49,6 @@ pub(super) struct StartRun {
     at: Option<AgentEndpoint>,
 }
 
-/// Why a run ends before READY.
 enum RunStop {
     /// The start failed: detail for the owner, cause for the log.
     Failed(String, Option<AppError>),
@@ -342,10 +341,7 @@ impl StartRun {
         let mut step = self.next_update(StartStatus::StartingConversation, None);
         let url = endpoints.agent_url.as_str().trim_end_matches('/');
         step.agent_server_url = Some(url.to_owned());
-        let conversation = Conversation {
-            git_provider: provider,
-            ..self.conversation_row(agent)
-        };
+        let conversation = self.conversation_row(agent, provider);
         let tasks = &self.inner.ports.start_tasks;
         let (id, fence, now) = (self.task.id, self.fence, self.now());
         let stored = tasks.begin_conversation(id, fence, &conversation, &step, now);
@@ -363,29 +359,27 @@ impl StartRun {
         Ok(())
     }
 
-    fn conversation_row(&self, agent: launch_request::AgentSummary) -> Conversation {
+    fn conversation_row(
+        &self,
+        agent: launch_request::AgentSummary,
+        git_provider: Option<GitProvider>,
+    ) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
         let title = request.title.clone();
         Conversation {
-            id: task.conversation_id,
-            owner: task.owner.clone(),
-            sandbox_id: task.sandbox_id.clone(),
             title: Some(title.unwrap_or_else(|| provisional_title(task.conversation_id))),
             auto_title: wants_auto_title(request),
             selected_repository: request.selected_repository.clone(),
             selected_branch: request.selected_branch.clone(),
-            git_provider: request.git_provider,
+            git_provider,
             trigger: request.trigger,
             pr_numbers: request.pr_number.clone(),
             llm_model: agent.llm_model,
             agent_kind: agent.agent_kind.to_owned(),
-            metrics: Metrics::default(),
             parent: request.parent_conversation_id,
             public: request.public,
             tags: agent.tags,
-            execution_status: None,
-            created_at: now,
-            updated_at: now,
+            ..new_conversation_row(task.conversation_id, &task.owner, &task.sandbox_id, now)
         }
     }
 

@@ -68,7 +68,6 @@ impl StartUpdates {
         LocalRun(self.clone(), id)
     }
 
-    /// Followed tasks that other processes run.
     pub(crate) fn list_remote(&self) -> Vec<StartTaskId> {
         let state = self.lock();
         let ids = state.followed.keys().copied();

@@ -12,7 +12,6 @@ use super::WarmSandboxPool;
 use crate::AppError;
 use crate::sandboxes::SandboxKeys;
 
-/// Timeout of the question whether a claimed sandbox is dormant.
 const DORMANT_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of a look-up for a warm sandbox, which is claimed. If it is dropped unsettled, the sandbox stays claimed

@@ -20,15 +20,17 @@ pub(super) struct WarmDemand {
     boot: Duration,
 }
 
-impl WarmDemand {
-    pub(super) fn new(now: Instant) -> Self {
+impl Default for WarmDemand {
+    fn default() -> Self {
         Self {
             rate: 0.0,
-            at: now,
+            at: Instant::now(),
             boot: INITIAL_BOOT_ESTIMATE,
         }
     }
+}
 
+impl WarmDemand {
     pub(super) fn record_arrival(&mut self, now: Instant) {
         self.rate = self.rate(now) + 1.0 / SMOOTHING_INTERVAL.as_secs_f64();
         self.at = now;
@@ -92,7 +94,7 @@ mod tests {
     /// The demand after `arrivals` starts, evenly over `over` seconds, and the moment of the last.
     fn after(arrivals: u32, over: u64, boot: u64) -> (WarmDemand, Instant) {
         let first = Instant::now();
-        let mut demand = WarmDemand::new(first);
+        let mut demand = WarmDemand::default();
         for _ in 0..100 {
             demand.record_boot(seconds(boot));
         }

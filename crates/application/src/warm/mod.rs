@@ -52,7 +52,6 @@ impl Default for WarmPolicy {
     }
 }
 
-/// Metrics of this process' pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {
     /// Target size; 0 where the pool is off.
@@ -62,7 +61,6 @@ pub struct WarmCounts {
     pub booting: u32,
     /// Claimed sandboxes whose start is being stored.
     pub claimed: u32,
-    /// Recipes that cannot boot dormant.
     pub refused_recipes: u64,
     /// Starts that claimed a warm sandbox.
     pub hits: u64,
@@ -88,6 +86,7 @@ struct WarmShared {
     wake: Notify,
 }
 
+#[derive(Default)]
 struct PoolState {
     /// The spec of the pool, and the recipe of a cold start of it now.
     current: Option<(SpecId, String)>,
@@ -97,10 +96,8 @@ struct PoolState {
     booting: BTreeSet<SandboxId>,
     ready: BTreeSet<SandboxId>,
     unanswered: BTreeMap<SandboxId, u32>,
-    /// Time of the last health check.
     checked_at: Option<Instant>,
     demand: WarmDemand,
-    /// Consecutive failed boots.
     failures: u32,
     next_boot_at: Option<Instant>,
     counts: WarmCounts,
@@ -118,19 +115,7 @@ impl WarmSandboxPool {
             policy,
             reconciler,
             tasks,
-            state: Mutex::new(PoolState {
-                current: None,
-                has_loaded_recipe: false,
-                refused: None,
-                booting: BTreeSet::new(),
-                ready: BTreeSet::new(),
-                unanswered: BTreeMap::new(),
-                checked_at: None,
-                demand: WarmDemand::new(Instant::now()),
-                failures: 0,
-                next_boot_at: None,
-                counts: WarmCounts::default(),
-            }),
+            state: Mutex::default(),
             wake: Notify::new(),
         }))
     }

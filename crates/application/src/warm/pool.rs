@@ -20,7 +20,6 @@ use crate::runtime::ticker;
 const MAX_PARALLEL_CHECKS: usize = 8;
 const MAX_UNANSWERED_CHECKS: u32 = 2;
 
-/// What a pass found.
 #[derive(Default)]
 struct PoolSnapshot {
     /// Ready and up to date, oldest first.
@@ -30,7 +29,6 @@ struct PoolSnapshot {
     claimed: usize,
 }
 
-/// Why a warm sandbox is removed.
 enum EvictionReason {
     /// No process can use the sandbox.
     Unusable(&'static str),

@@ -22,7 +22,6 @@ pub struct EventHooks {
     pub matchers: Vec<HookMatcher>,
 }
 
-/// Hooks for the tools that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookMatcher {
     /// A name, a regular expression, or `*`.

@@ -11,7 +11,6 @@ use crate::AppError;
 use crate::keyed_semaphore::{KeyedPermit, KeyedSemaphore};
 
 const MAX_INSPECTIONS: usize = 32;
-/// Running inspections of one user's sandboxes, and of one sandbox.
 const MAX_INSPECTIONS_PER_USER: usize = 8;
 const MAX_INSPECTIONS_PER_SANDBOX: usize = 4;
 /// Inspections of one sandbox, running and waiting.
@@ -25,7 +24,6 @@ pub(super) struct InspectionLimiter {
     sandboxes: Arc<KeyedSemaphore<SandboxId>>,
 }
 
-/// The right to one inspection, until it is dropped.
 pub(super) struct InspectionPermit {
     _sandbox: KeyedPermit,
     _user: KeyedPermit,

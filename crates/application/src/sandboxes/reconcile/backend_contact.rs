@@ -25,10 +25,8 @@ pub(super) struct ContactTracker(Mutex<ContactState>);
 
 #[derive(Debug, Default, Clone)]
 struct ContactState {
-    /// Why the backend is unreachable.
     lost: Option<String>,
     reconnected_at: Option<Timestamp>,
-    /// Whether the rows still have to be annotated.
     needs_annotation: bool,
 }
 
@@ -103,7 +101,6 @@ impl SandboxReconciler {
         reconnected_at.is_some_and(|made| at < made)
     }
 
-    /// Whether the backend is unreachable now.
     pub(crate) fn is_out_of_contact(&self) -> bool {
         self.0.contact.state().lost.is_some()
     }

@@ -11,7 +11,6 @@ pub(crate) struct BootSlots {
     waiting: watch::Sender<usize>,
 }
 
-/// The slot of a warm sandbox's boot.
 pub(crate) struct SpareBootSlot<'a> {
     _slot: SemaphorePermit<'a>,
     _spare: SemaphorePermit<'a>,

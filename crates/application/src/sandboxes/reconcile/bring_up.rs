@@ -49,7 +49,6 @@ pub(super) enum ExistingSandbox {
     Absent,
 }
 
-/// Why a sandbox was not brought up.
 enum StartFailure {
     /// A later pass tries again: the row waits, or has another intent by now.
     Retryable(AppError),

@@ -16,7 +16,6 @@ use crate::AppError;
 /// Sandboxes of one pass, and those that are checked at the same time.
 const MAX_RETIRED_SANDBOXES: usize = 5_000;
 const MAX_PARALLEL_RETIREMENTS: usize = 8;
-/// Longest check of one sandbox.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A rule of a spec: the limit, and why a sandbox beyond it is retired.

@@ -2,7 +2,6 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
-use application::idempotency::IdempotentResult;
 use application::pending::QueuedMessage;
 
 use crate::dto::conversation::pending_message::{

@@ -1,7 +1,6 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 

@@ -43,26 +43,17 @@ pub enum AppError {
 impl AppError {
     /// 404 with this text.
     pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::NotFound,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::NotFound, detail)
     }
 
     /// 400 with this text.
     pub fn invalid(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::Invalid,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::Invalid, detail)
     }
 
     /// 409 with this text.
     pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::Conflict,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::Conflict, detail)
     }
 
     pub fn refused(class: ErrorClass, detail: impl Into<String>) -> Self {

@@ -206,11 +206,10 @@ impl App {
             starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
             sandboxes: SandboxService(Arc::clone(&inner), settings.clone()),
             events: EventService(Arc::clone(&inner.ports.events)),
-            exports: ExportService::new(&inner.ports, inner.tasks.clone()),
+            exports: ExportService::new(&inner.ports),
             event_streams: EventStreams {
                 events: Arc::clone(&inner.ports.events),
                 streams: inner.streams.clone(),
-                tasks: inner.tasks.clone(),
             },
             webhooks: WebhookService(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
@@ -225,6 +224,11 @@ impl App {
             quotas,
             inner,
         }
+    }
+
+    /// Runs the sender of a long response in the background until it ends or the service stops.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.spawn(work);
     }
 
     /// Metrics of the warm pool, as of its last pass. Cheap: it reads no port.

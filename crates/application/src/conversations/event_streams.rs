@@ -5,7 +5,6 @@
 //! and from a timer, because hints may be lost. So a stream neither loses nor repeats an event, and a client that
 //! reconnects with its last number continues there, here or at another replica.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::AppError;
 use crate::conversations::stream_registry::{StreamRegistry, StreamSlot};
-use crate::{AppError, BackgroundTasks};
 
 const MAX_READ_EVENTS: usize = 200;
 /// Interval of reads without a wake-up.
@@ -32,7 +31,6 @@ pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub struct EventStreams {
     pub(crate) events: Arc<dyn EventStore>,
     pub(crate) streams: StreamRegistry,
-    pub(crate) tasks: BackgroundTasks,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,11 +115,6 @@ impl EventStreams {
     /// Ends all streams, and those that open later: open streams would delay a shutdown.
     pub fn end_all(&self) {
         self.streams.shutdown().cancel();
-    }
-
-    /// Runs the sender of a stream in the background until it ends or the service stops.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(work);
     }
 }
 

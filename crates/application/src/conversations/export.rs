@@ -1,6 +1,5 @@
 //! Exports of whole conversations, page by page.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use domain::conversation::{ConversationRepository, ConversationView};
@@ -11,7 +10,7 @@ use domain::page::PageRequest;
 use domain::user::scope::Scope;
 
 use crate::runtime::user_slots::{NoSlot, UserSlot, UserSlots};
-use crate::{AppError, BackgroundTasks, Ports};
+use crate::{AppError, Ports};
 
 /// Exports that this process runs at the same time; each holds at most one page of events.
 const MAX_EXPORTS: usize = 8;
@@ -21,43 +20,26 @@ const MAX_EXPORTS_PER_USER: usize = 2;
 pub struct ExportService {
     events: Arc<dyn EventStore>,
     conversations: Arc<dyn ConversationRepository>,
-    tasks: BackgroundTasks,
     running: UserSlots<ConversationId>,
 }
 
-/// A running export. It holds no resource of the store between two pages.
-#[derive(Debug)]
+/// A running export. It holds no resource of the store between two self.
 pub struct Export {
     /// The conversation as of the start of the export.
     pub conversation: ConversationView,
-    pages: EventPages,
-    _slot: UserSlot<ConversationId>,
-}
-
-/// The part that is not read yet.
-struct EventPages {
     events: Arc<dyn EventStore>,
     scope: Scope,
     next: PageRequest,
     /// Events that existed at the start and are not read yet.
     left: u64,
-}
-
-impl std::fmt::Debug for EventPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventPages")
-            .field("next", &self.next)
-            .field("left", &self.left)
-            .finish_non_exhaustive()
-    }
+    _slot: UserSlot<ConversationId>,
 }
 
 impl ExportService {
-    pub(crate) fn new(ports: &Ports, tasks: BackgroundTasks) -> Self {
+    pub(crate) fn new(ports: &Ports) -> Self {
         Self {
             events: Arc::clone(&ports.events),
             conversations: Arc::clone(&ports.conversations),
-            tasks,
             running: UserSlots::new(MAX_EXPORTS_PER_USER, MAX_EXPORTS).exclusive(),
         }
     }
@@ -76,19 +58,12 @@ impl ExportService {
         let slot = acquire_slot(&self.running, user, id)?;
         Ok(Export {
             conversation,
-            pages: EventPages {
-                events: Arc::clone(&self.events),
-                scope,
-                next: PageRequest::default(),
-                left,
-            },
+            events: Arc::clone(&self.events),
+            scope,
+            next: PageRequest::default(),
+            left,
             _slot: slot,
         })
-    }
-
-    /// Runs an export in the background until it ends or the service stops.
-    pub fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(work);
     }
 }
 
@@ -97,21 +72,19 @@ impl Export {
     /// running conversation ends. Returns not found when events are missing, because events are only deleted with
     /// their conversation.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Event>>, AppError> {
-        let pages = &mut self.pages;
-        if pages.left == 0 {
+        if self.left == 0 {
             return Ok(None);
         }
         let id = self.conversation.conversation.id;
         let all = EventFilter::default();
-        let page = pages
-            .events
-            .search(&pages.scope, id, &all, EventOrder::Timestamp, &pages.next)
-            .await?;
+        let (scope, order) = (&self.scope, EventOrder::Timestamp);
+        let page = self.events.search(scope, id, &all, order, &self.next);
+        let page = page.await?;
         let mut events = page.items;
-        events.truncate(usize::try_from(pages.left).unwrap_or(usize::MAX));
-        pages.left -= events.len() as u64;
-        pages.next.after = page.next;
-        if events.is_empty() || pages.left > 0 && pages.next.after.is_none() {
+        events.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= events.len() as u64;
+        self.next.after = page.next;
+        if events.is_empty() || self.left > 0 && self.next.after.is_none() {
             return Err(AppError::not_found(
                 "The conversation was deleted while it was read",
             ));

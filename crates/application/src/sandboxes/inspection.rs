@@ -12,7 +12,7 @@ use domain::agent::workspace::ProjectSkill;
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, ConversationReport};
 use domain::error::{ErrorClass, chain};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, UserId};
 use domain::sandbox::{DesiredState, SandboxStatus, is_below};
 use domain::user::scope::Scope;
 use serde_json::Value;
@@ -62,7 +62,6 @@ enum UnreachableReason {
 struct ReachableAgent {
     at: AgentEndpoint,
     conversation: Conversation,
-    sandbox: SandboxId,
     root: String,
     project: String,
     _permit: InspectionPermit,
@@ -187,9 +186,8 @@ impl SandboxInspector {
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
-        let agent = self
-            .require_agent(scope, id, InspectionKind::Profile)
-            .await?;
+        let kind = InspectionKind::Profile;
+        let agent = self.require_agent(scope, id, kind).await?;
         if agent.conversation.agent_kind == "acp" {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
@@ -222,17 +220,15 @@ impl SandboxInspector {
             ..ConversationReport::default()
         };
         let (id, now) = (agent.conversation.id, ports.clock.now());
-        let _ = ports
-            .conversations
-            .apply_report(&agent.sandbox, id, &seen, now)
-            .await?;
+        let (conversations, sandbox) = (&ports.conversations, &agent.at.sandbox);
+        let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
         Ok(())
     }
 
     /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
     async fn path(&self, agent: &ReachableAgent, asked: &str) -> Result<String, AppError> {
         let path = resolve_client_path(asked, &agent.root, &agent.project);
-        let resolved = self.inner.ports.backend.resolve(&agent.sandbox, &path);
+        let resolved = self.inner.ports.backend.resolve(&agent.at.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         if is_below(&resolved, &agent.root) {
             Ok(resolved)
@@ -290,7 +286,6 @@ impl SandboxInspector {
             project: project_of(&view.conversation, root),
             conversation: view.conversation,
             _permit: self.limiter.acquire(&sandbox.owner, &sandbox.id).await?,
-            sandbox: sandbox.id,
         }))
     }
 }

@@ -111,10 +111,8 @@ pub(crate) async fn list_on_host(ports: &Ports, host: &HostId) -> Result<Vec<San
     let mut rows: Vec<Sandbox> = Vec::new();
     loop {
         let after = rows.last().map(|row| &row.id);
-        let page = ports
-            .sandboxes
-            .list_on_host(host, after, MAX_PAGE_ROWS)
-            .await?;
+        let page = ports.sandboxes.list_on_host(host, after, MAX_PAGE_ROWS);
+        let page = page.await?;
         if page.is_empty() {
             return Ok(rows);
         }
@@ -235,12 +233,12 @@ impl SandboxService {
         let spec = choose_spec(ports, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&ports.sandboxes, &self.0.policy.caps.get());
-        let known = match repeatable.map(|it| it.response(ports, owner, &sandbox)) {
-            Some(answer) => sandboxes.insert_once(&sandbox, caps, &answer).await,
-            None => sandboxes
-                .insert(&sandbox, caps)
-                .await
-                .map(|()| IdempotencyCheck::New),
+        let answer = repeatable.map(|it| it.response(ports, owner, &sandbox));
+        let known = if let Some(answer) = answer {
+            sandboxes.insert_once(&sandbox, caps, &answer).await
+        } else {
+            let inserted = sandboxes.insert(&sandbox, caps).await;
+            inserted.map(|()| IdempotencyCheck::New)
         };
         if let Some(claim) = claim {
             claim.settle(&known, |known| matches!(known, IdempotencyCheck::New));

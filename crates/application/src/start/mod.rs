@@ -356,16 +356,12 @@ impl StartService {
         let ports = &self.inner.ports;
         let id = StartTaskId::new(ports.ids.uuid());
         let now = ports.clock.now();
-        input.request.secret_names = input
-            .secrets
-            .as_ref()
-            .map(|secrets| secrets.keys().cloned().collect());
-        let sealed_secrets = match &input.secrets {
+        let secrets = input.secrets.as_ref();
+        input.request.secret_names = secrets.map(|it| it.keys().cloned().collect());
+        let sealed_secrets = match secrets {
             Some(secrets) if !secrets.is_empty() => {
-                let plain: BTreeMap<_, _> = secrets
-                    .iter()
-                    .map(|(k, v)| (k, v.expose_secret()))
-                    .collect();
+                let plain = secrets.iter().map(|(k, v)| (k, v.expose_secret()));
+                let plain: BTreeMap<_, _> = plain.collect();
                 // A map of strings always serializes.
                 let text = SecretString::from(serde_json::to_string(&plain).unwrap_or_default());
                 Some(ports.cipher.seal(&StartTask::secrets_context(id), &text)?)
@@ -396,17 +392,13 @@ impl StartService {
 /// A sub-conversation inherits what its request does not set (`docs/reference/wire/start-tasks.md`).
 fn inherit(request: &mut StartRequest, parent: &ConversationView) {
     let from = &parent.conversation;
-    request
-        .sandbox_id
-        .get_or_insert_with(|| from.sandbox_id.clone());
+    let sandbox_id = &mut request.sandbox_id;
+    sandbox_id.get_or_insert_with(|| from.sandbox_id.clone());
     if request.selected_repository.is_none() {
-        request
-            .selected_repository
-            .clone_from(&from.selected_repository);
-        request.selected_branch = request
-            .selected_branch
-            .take()
-            .or_else(|| from.selected_branch.clone());
+        let branch = request.selected_branch.take();
+        request.selected_branch = branch.or_else(|| from.selected_branch.clone());
+        let repository = &from.selected_repository;
+        request.selected_repository.clone_from(repository);
         request.git_provider = request.git_provider.or(from.git_provider);
     }
     // An ACP agent's model is not a model for the coding agent.

@@ -102,11 +102,8 @@ impl StartUpdates {
 
 /// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
 pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
-    let found = inner
-        .ports
-        .start_tasks
-        .find_many(&Scope::System, &[id])
-        .await;
+    let tasks = &inner.ports.start_tasks;
+    let found = tasks.find_many(&Scope::System, &[id]).await;
     match found.map(|mut found| found.pop().flatten()) {
         Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
         Ok(Some(_)) | Err(_) => {}

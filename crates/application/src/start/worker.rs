@@ -91,11 +91,8 @@ impl StartService {
             tasks: free,
             per_owner: max_starts_per_user(policy),
         };
-        let claimed = ports
-            .start_tasks
-            .claim(&policy.host, now, until, limit)
-            .await;
-        claimed.unwrap_or_else(|error| {
+        let claimed = ports.start_tasks.claim(&policy.host, now, until, limit);
+        claimed.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot claim start tasks; trying again");
             Vec::new()
         })

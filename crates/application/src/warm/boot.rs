@@ -146,12 +146,8 @@ impl WarmSandboxPool {
     }
 
     async fn record_ready(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
-        let ports = &self.0.ports;
-        match ports
-            .warm
-            .mark_ready(&row.id, endpoints, ports.clock.now())
-            .await
-        {
+        let (warm, now) = (&self.0.ports.warm, self.0.ports.clock.now());
+        match warm.mark_ready(&row.id, endpoints, now).await {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.record_boot(began.elapsed());

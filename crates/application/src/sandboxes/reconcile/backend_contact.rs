@@ -72,10 +72,8 @@ impl SandboxReconciler {
         if !state.needs_annotation {
             return Ok(());
         }
-        let detail = state
-            .lost
-            .as_ref()
-            .map(|cause| format!("{cause}{LAST_KNOWN}"));
+        let lost = state.lost.as_ref();
+        let detail = lost.map(|cause| format!("{cause}{LAST_KNOWN}"));
         let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
         let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
         tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");

@@ -38,11 +38,8 @@ impl SandboxReconciler {
             Err(error) => return Err(error.into()),
         };
         self.record(row, DesiredState::Paused, &facts).await?;
-        let settled = ExecutionStatus::Paused;
-        ports
-            .conversations
-            .settle_running(&row.id, settled, now)
-            .await?;
+        let (conversations, settled) = (&ports.conversations, ExecutionStatus::Paused);
+        conversations.settle_running(&row.id, settled, now).await?;
         Ok(())
     }
 
@@ -64,11 +61,9 @@ impl SandboxReconciler {
     pub(super) async fn remove_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         let ports = &self.0.ports;
         ports.backend.remove(&row.id).await?;
-        let (settled, now) = (ExecutionStatus::Error, ports.clock.now());
-        ports
-            .conversations
-            .settle_running(&row.id, settled, now)
-            .await?;
+        let (conversations, now) = (&ports.conversations, ports.clock.now());
+        let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
+        settled.await?;
         let removed = ports.sandboxes.remove(&row.id).await;
         self.reporters().clear();
         removed?;

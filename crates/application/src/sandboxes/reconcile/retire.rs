@@ -66,12 +66,10 @@ impl SandboxReconciler {
         why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
-        let (ports, host) = (&self.0.ports, &self.0.policy.host);
+        let (sandboxes, host) = (&self.0.ports.sandboxes, &self.0.policy.host);
         let why = why(self.time_before(age));
-        Ok(ports
-            .sandboxes
-            .list_retirable(host, why, MAX_RETIRED_SANDBOXES)
-            .await?)
+        let due = sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES);
+        Ok(due.await?)
     }
 
     /// Whether the agent server is used directly. One that is too busy to answer is in use; a dead one is not.

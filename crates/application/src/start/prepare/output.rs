@@ -80,8 +80,7 @@ impl WorkspaceFacts {
 #[derive(Debug, Default)]
 pub(super) struct Redactor {
     secrets: Vec<SecretString>,
-    /// Directories and their replacements.
-    places: Vec<(String, &'static str)>,
+    directories: Vec<String>,
 }
 
 impl Redactor {
@@ -90,16 +89,15 @@ impl Redactor {
         // Longest first, so that a value which contains another is replaced as a whole.
         secrets.retain(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         secrets.sort_by_key(|value| Reverse(value.expose_secret().len()));
-        let mut places = Vec::new();
-        for directory in directories.iter().map(Path::new) {
-            // A directory directly below the root reveals nothing about the host, and is in many texts.
-            let above = directory
-                .ancestors()
-                .filter(|it| it.components().count() > 2);
-            places.extend(above.map(|it| (it.display().to_string(), "…")));
+        let above = directories.iter().flat_map(|it| Path::new(it).ancestors());
+        // A directory directly below the root reveals nothing about the host, and is in many texts.
+        let above = above.filter(|it| it.components().count() > 2);
+        let mut directories: Vec<_> = above.map(|it| it.display().to_string()).collect();
+        directories.sort_by_key(|directory| Reverse(directory.len()));
+        Self {
+            secrets,
+            directories,
         }
-        places.sort_by_key(|(place, _)| Reverse(place.len()));
-        Self { secrets, places }
     }
 
     fn redact(&self, text: &str) -> String {
@@ -107,8 +105,8 @@ impl Redactor {
         for secret in &self.secrets {
             text = text.replace(secret.expose_secret(), "**********");
         }
-        for (place, shown) in &self.places {
-            text = text.replace(place, shown);
+        for directory in &self.directories {
+            text = text.replace(directory, "…");
         }
         text
     }

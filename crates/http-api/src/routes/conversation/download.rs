@@ -65,7 +65,7 @@ pub(crate) async fn download(
         stall_timeout: state.limits().stalled_deadline,
     };
     let archive_permits = Arc::clone(state.archive_permits());
-    app.exports.run(async move {
+    app.spawn(async move {
         // The transfer breaks off unless `ArchivePart::End` was sent.
         let written = tokio::select! {
             written = write(export, (meta, changed), &archive_permits, &client) => written,

@@ -37,13 +37,13 @@ use domain::sandbox::{Sandbox, SandboxCaps};
 use domain::user::identity::ApiKeyWithRole;
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
-pub use ports::{AuthMode, Policy, Ports, Retention};
+pub use ports::{AuthMode, Policy, Ports, Retention, WarmPolicy};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
 pub use tasks::BackgroundTasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-pub use warm::{WarmCounts, WarmPolicy};
+pub use warm::WarmCounts;
 
 use crate::administration::AdministrationService;
 use crate::audit::{AuditBuffer, AuditService};

@@ -31,7 +31,6 @@ use url::Url;
 
 use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
-use crate::warm::WarmPolicy;
 
 /// One adapter per port.
 #[derive(Clone)]
@@ -162,6 +161,30 @@ impl Default for Retention {
             deleted_conversations: month,
             pending_messages: days(7),
             audit: days(365),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmPolicy {
+    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
+    pub keep: u32,
+    /// Older warm sandboxes are replaced.
+    pub max_age: Duration,
+    /// Interval of passes without an event.
+    pub interval: Duration,
+    /// After this time an unused claim is abandoned.
+    pub claim_grace: Duration,
+}
+
+impl Default for WarmPolicy {
+    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
+    fn default() -> Self {
+        Self {
+            keep: 0,
+            max_age: Duration::from_secs(6 * 60 * 60),
+            interval: Duration::from_secs(10),
+            claim_grace: Duration::from_secs(60),
         }
     }
 }

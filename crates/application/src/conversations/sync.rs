@@ -8,7 +8,7 @@ mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
@@ -23,7 +23,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::Notify;
 
 use self::changes::{changes_row, may_change};
 use crate::AppError;
@@ -33,8 +33,6 @@ use crate::quotas::{Quotas, event_bytes};
 use crate::runtime::ticker;
 use crate::sandboxes::{endpoint, list_on_host};
 
-/// Maximum number of requests in the queue. The periodic pass makes up for a dropped request.
-const MAX_QUEUED_REQUESTS: usize = 1024;
 /// Conversations of one call. Agent servers take fewer than 100 ids.
 const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
 const MAX_CONVERSATIONS_PER_SANDBOX: usize = 990;
@@ -74,8 +72,9 @@ struct SyncerShared {
     policy: Policy,
     streams: StreamRegistry,
     quotas: Quotas,
-    requests: mpsc::Sender<SandboxId>,
-    inbox: Mutex<mpsc::Receiver<SandboxId>>,
+    /// Sandboxes to compare. A request during a pass leads to another pass after it.
+    wanted: Mutex<BTreeSet<SandboxId>>,
+    requested: Notify,
     /// Notified when an agent server must delete a conversation.
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
@@ -109,7 +108,6 @@ impl ConversationSyncer {
         policy: Policy,
         (streams, quotas): (StreamRegistry, Quotas),
     ) -> Self {
-        let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let watermarks = Cache::builder().max_capacity(MAX_WATERMARKS);
         let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
@@ -117,8 +115,8 @@ impl ConversationSyncer {
             policy,
             streams,
             quotas,
-            requests,
-            inbox: Mutex::new(inbox),
+            wanted: Mutex::default(),
+            requested: Notify::new(),
             deleted: Notify::new(),
             news: Notify::new(),
             watermarks: watermarks.build(),
@@ -128,9 +126,12 @@ impl ConversationSyncer {
     /// Requests a comparison of this sandbox. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
         self.notify_news();
-        if self.0.requests.try_send(sandbox.clone()).is_err() {
-            tracing::debug!(sandbox.id = %sandbox, "sync queue is full; the periodic pass will do it");
-        }
+        self.wanted().insert(sandbox.clone());
+        self.0.requested.notify_one();
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
+        self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the delivery of messages: a sandbox came up, a start is ready, or a message is new.
@@ -151,41 +152,42 @@ impl ConversationSyncer {
     /// Each sandbox has a pass of its own. A sandbox that hangs delays no other; it only occupies one of
     /// [`MAX_PARALLEL_PASSES`] slots for at most [`PASS_TIMEOUT`].
     async fn run_sync(&self) {
-        let mut inbox = self.0.inbox.lock().await;
         let mut tick = ticker(self.0.policy.sync_interval);
         let mut ticks = 0;
-        let mut wanted = BTreeSet::new();
         let mut busy = BTreeSet::new();
         let mut last = None;
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some(id) = inbox.recv() => {
-                    wanted.insert(id);
-                }
+                () = self.0.requested.notified() => {}
                 _ = tick.tick() => {
                     // The full pass covers clients that use an agent server directly, whose reports may get lost.
                     ticks = (ticks + 1) % FULL_PASS_PERIOD_TICKS;
-                    if ticks == 0 {
-                        wanted.extend(self.list_running().await);
+                    let due = if ticks == 0 {
+                        self.list_running().await
                     } else {
-                        wanted.extend(self.list_unsettled().await);
-                    }
+                        self.list_unsettled().await
+                    };
+                    self.wanted().extend(due);
                 }
                 Some(id) = passes.next() => {
                     busy.remove(&id);
                 }
             }
-            // A request during a pass leads to another pass after it.
             while busy.len() < MAX_PARALLEL_PASSES
-                && let Some(id) = next_sandbox(&wanted, &busy, last.as_ref())
+                && let Some(id) = self.take_next(&busy, last.as_ref())
             {
-                wanted.remove(&id);
                 busy.insert(id.clone());
                 last = Some(id.clone());
                 passes.push(self.run_pass(id));
             }
         }
+    }
+
+    fn take_next(&self, busy: &BTreeSet<SandboxId>, last: Option<&SandboxId>) -> Option<SandboxId> {
+        let mut wanted = self.wanted();
+        let id = next_sandbox(&wanted, busy, last)?;
+        wanted.take(&id)
     }
 
     async fn run_pass(&self, id: SandboxId) -> SandboxId {
@@ -206,7 +208,7 @@ impl ConversationSyncer {
         }
     }
 
-    async fn list_running(&self) -> Vec<SandboxId> {
+    async fn list_running(&self) -> BTreeSet<SandboxId> {
         let rows = list_on_host(&self.0.ports, &self.0.policy.host).await;
         let rows = rows.unwrap_or_else(|error| {
             tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
@@ -252,7 +254,7 @@ impl ConversationSyncer {
                 tracing::debug!(error = %chain(&error), "cannot list unsettled conversations; syncing all sandboxes");
             }
         }
-        self.list_running().await.into_iter().collect()
+        self.list_running().await
     }
 
     /// Compares one sandbox's conversations with its agent server.

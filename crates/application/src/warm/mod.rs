@@ -16,7 +16,6 @@ mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 pub(crate) use claim::WarmClaim;
 use domain::id::{SandboxId, SpecId};
@@ -27,30 +26,6 @@ use self::demand::WarmDemand;
 use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WarmPolicy {
-    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
-    pub keep: u32,
-    /// Older warm sandboxes are replaced.
-    pub max_age: Duration,
-    /// Interval of passes without an event.
-    pub interval: Duration,
-    /// After this time an unused claim is abandoned.
-    pub claim_grace: Duration,
-}
-
-impl Default for WarmPolicy {
-    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
-    fn default() -> Self {
-        Self {
-            keep: 0,
-            max_age: Duration::from_secs(6 * 60 * 60),
-            interval: Duration::from_secs(10),
-            claim_grace: Duration::from_secs(60),
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {

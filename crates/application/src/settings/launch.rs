@@ -13,6 +13,7 @@ use super::fields;
 use super::llm;
 use super::mcp;
 use super::model::{LLM_API_KEY, Settings};
+use crate::AppError;
 
 /// The parts of [`domain::agent::LaunchRequest`] that come from the user's settings.
 #[derive(Debug, Clone)]
@@ -73,6 +74,13 @@ pub fn token_name(provider: GitProvider) -> String {
 const MAX_GIT_IDENTITY_CHARS: usize = 255;
 /// Fields of the model document that are not passed as options.
 const NON_OPTION_FIELDS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
+
+impl Settings {
+    /// What a start with these settings uses, with another model if one is named.
+    pub(crate) fn launch_profile(&self, model: Option<&str>) -> Result<LaunchProfile, AppError> {
+        profile(self, model).map_err(|needs| AppError::invalid(needs.0))
+    }
+}
 
 pub(super) fn profile(
     settings: &Settings,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
-use domain::error::chain;
 use domain::id::{ConversationId, UserId};
 use domain::sandbox::{Sandbox, SandboxGrouping, SandboxStatus};
 use domain::start_task::StartRequest;
@@ -11,15 +10,13 @@ use domain::user::scope::Scope;
 
 use super::StartService;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, is_known, new_sandbox_row};
+use crate::sandboxes::{choose_spec, is_known, load_settings, new_sandbox_row};
 
 /// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
 /// servers.
 const DIRECTORY_TAG: &str = "workspace_directory";
 
-/// The sandbox of a conversation.
 pub(super) enum SandboxChoice {
-    /// The named sandbox.
     Named(Sandbox),
     /// The first of `shared` that still has room at the commit, else a new one.
     New {
@@ -52,7 +49,10 @@ impl StartService {
         parent: Option<&ConversationView>,
     ) -> Result<SandboxChoice, AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
-        let grouping = self.grouping(owner).await;
+        let settings = load_settings(&self.settings, owner).await;
+        let grouping = settings
+            .as_ref()
+            .and_then(|it| strategy(&it.sandbox_grouping_strategy));
         request.directory = match parent {
             // A sub-conversation works in its parent's directory, unless it has another sandbox.
             Some(parent)
@@ -73,7 +73,7 @@ impl StartService {
             }
             return Ok(SandboxChoice::Named(row));
         }
-        let spec = choose_spec(ports, &self.settings, owner, None).await?.id;
+        let spec = choose_spec(ports, settings.as_ref(), None).await?.id;
         let shared = match grouping {
             Some(grouping) => {
                 let mut running = ports.sandboxes.list_running(owner, &spec).await?;
@@ -85,15 +85,6 @@ impl StartService {
         };
         let new = new_sandbox_row(ports, policy, owner, spec)?;
         Ok(SandboxChoice::New { shared, new })
-    }
-
-    /// Unreadable settings are no reason to refuse a start here.
-    async fn grouping(&self, owner: &UserId) -> Option<SandboxGrouping> {
-        let settings = self.settings.load(owner).await.unwrap_or_else(|error| {
-            tracing::warn!(error = %chain(&error), "cannot read the settings; the conversation gets its own sandbox");
-            None
-        });
-        strategy(&settings?.sandbox_grouping_strategy)
     }
 }
 

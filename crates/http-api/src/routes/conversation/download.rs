@@ -53,7 +53,7 @@ pub(crate) async fn download(
         .map_err(Problem::internal)?;
     let (client, body) = BodyWriter::new(BodyEnd::Finish, state.limits.stalled_deadline);
     let archive_permits = Arc::clone(&state.archive_permits);
-    app.exports.run(async move {
+    app.spawn(async move {
         let written = tokio::select! {
             written = write(export, (meta, changed), &archive_permits, &client) => written,
             () = recheck.until_refused(actor) => Err(DownloadError::Refused),

@@ -66,7 +66,7 @@ pub(crate) async fn follow(
         unsent: state.unsent.clone(),
         caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
-    app.event_streams.spawn(async move {
+    app.spawn(async move {
         let refused = recheck.until_refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
         let writing = write_events(following, refused, first, (&body_writer, unsent));

@@ -77,17 +77,10 @@ async fn start_or_replay(
     body: BodyWithBytes<StartConversationDto>,
 ) -> Result<IdempotentResult<StartTask>, Problem> {
     let input = body.value.into();
-    let Some(key) = key else {
-        return Ok(IdempotentResult::New(
-            app.starts.start(&actor.user, input).await?,
-        ));
-    };
     let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
-    let repeatable = repeatable(key, "start", &body.bytes, &render);
-    Ok(app
-        .starts
-        .start_once(&actor.user, input, &repeatable)
-        .await?)
+    let call = key.map(|key| repeatable(key, "start", &body.bytes, &render));
+    let started = app.starts.start_once(&actor.user, input, call.as_ref());
+    Ok(started.await?)
 }
 
 /// Starts a conversation and streams every state of its start task, as one JSON array that grows until READY or ERROR.

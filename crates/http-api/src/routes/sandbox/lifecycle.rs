@@ -2,7 +2,6 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
@@ -92,14 +91,10 @@ pub(crate) async fn start(
 ) -> Result<HttpResponse, Problem> {
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
     let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
-    let answer = if let Some(key) = key {
-        let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
-        let asked = spec.unwrap_or_default().as_bytes();
-        let repeatable = repeatable(key, "sandbox", asked, &render);
-        app.sandboxes.start_once(user, spec, &repeatable).await?
-    } else {
-        IdempotentResult::New(app.sandboxes.start(user, spec).await?)
-    };
+    let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
+    let asked = spec.unwrap_or_default().as_bytes();
+    let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
+    let answer = app.sandboxes.start_once(user, spec, call.as_ref()).await?;
     let created = created_id(&answer, |sandbox| sandbox.id.to_string());
     let mut response = respond(StatusCode::OK, answer, shown);
     CreatedResource::attach_to(&mut response, "sandbox", created);

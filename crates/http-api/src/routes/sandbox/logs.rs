@@ -33,7 +33,7 @@ pub(crate) async fn read(
 ) -> Result<HttpResponse, Problem> {
     let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
     let (body_writer, body) = BodyWriter::new(BodyEnd::Writer, STREAM_WRITE_TIMEOUT);
-    app.event_streams.spawn(async move {
+    app.spawn(async move {
         let written = write(reading, &body_writer);
         body_writer
             .until_closed(written, recheck.until_refused(actor))

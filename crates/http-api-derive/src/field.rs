@@ -226,9 +226,10 @@ impl ModelField {
         let read = self.read_expression();
         let rules = self.rules.iter().map(|rule| self.rule_statement(rule));
         let convert = self.with.as_ref().map(|with| {
-            let with = match self.optional_type() {
-                Some(_) => quote!(|value| value.map(#with).transpose()),
-                None => quote!(#with),
+            let with = if self.optional_type().is_some() {
+                quote!(|value| value.map(#with).transpose())
+            } else {
+                quote!(#with)
             };
             quote!(let #variable = object.convert(#key, #variable, #with);)
         });

@@ -4,7 +4,6 @@
 //! **Knows** the syntax of Rust, the readers of `http_api::decode`, the attributes of utoipa, and which types of the domain are
 //! texts or enumerations on the wire. **Must never know** a route, the text of an error or the meaning of a value.
 
-mod choice;
 mod convert;
 mod document;
 mod field;
@@ -54,19 +53,6 @@ pub fn model(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = parse_macro_input!(arguments as model::ModelArguments);
     let item = parse_macro_input!(item as syn::Item);
     let expanded = model::expand(&arguments, item);
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
-}
-
-/// Implements `http_api::decode::Choice` for an enum without data. The words are those of serde
-/// (`#[serde(rename = "…")]`, `#[serde(rename_all = "…")]`), so that the document and responses use the same ones.
-///
-/// `#[choice(literal)]` marks an enum that is a literal in the reference: its error has another `type`.
-#[proc_macro_derive(Choice, attributes(choice, serde))]
-pub fn choice(item: TokenStream) -> TokenStream {
-    let item = parse_macro_input!(item as syn::DeriveInput);
-    let expanded = choice::expand(&item);
     expanded
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()

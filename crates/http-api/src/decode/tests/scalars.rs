@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{Choice, Decode, Path, decode};
+use super::super::{Decode, Path, decode};
 use super::fault;
+use crate::dto::enums::choice;
 
 fn accepted<T: Decode>(value: &Value) -> T {
     decode(value, &Path::body(false)).unwrap_or_else(|errors| panic!("{value}: {errors:?}"))
@@ -327,20 +328,8 @@ fn invalid_timestamps() {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Choice)]
-#[serde(rename_all = "lowercase")]
-enum Letter {
-    A,
-    B,
-    C,
-}
-
-#[derive(Clone, Copy, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-enum Only {
-    User,
-}
+choice!(Enum Letter, "A letter." { A = "a", B = "b", C = "c", });
+choice!(Literal Only, "One word." { User = "user", });
 
 #[test]
 fn choices() {

@@ -25,7 +25,8 @@ use syn::parse_macro_input;
 /// * `shorthand = "url"` accepts a text, which stands for an object with this member.
 /// * `not_required`: the document does not promise the members `Option<T>` of a response. Otherwise they are required.
 /// * `from(found: GitBranch)` implements `From`. With more sources, it adds a function `of` that takes all of them.
-///   A source may be a tuple: `from((found, size): (GitBranch, u64))`. Members come from the first source, cloned if it is a reference. `#[from(found.name.len())]` gives another value.
+///   A source may be a tuple: `from((found, size): (GitBranch, u64))`. Members come from the first source, cloned if it is a
+///   reference. `#[from(found.name.len())]` gives another value.
 /// * `into = NewSecret` implements the conversion into a type with the same members. `#[into(skip)]` leaves a member out,
 ///   `#[into(name.trim())]` gives another value; it can use all members by name. `into_default = StartRequest` is for a type
 ///   with further members, which get their defaults.

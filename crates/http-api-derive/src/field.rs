@@ -127,6 +127,16 @@ impl ModelField {
         Ok(read)
     }
 
+    /// Whether the field has attributes for the decoder.
+    pub(crate) fn is_decoded_specially(&self) -> bool {
+        let has_decode = self.is_renamed
+            || self.is_flat
+            || self.is_not_null
+            || self.absent.is_some()
+            || self.with.is_some();
+        has_decode || !self.rules.is_empty()
+    }
+
     /// Refuses attributes without effect.
     fn check(&self, field: &Field) -> Result<()> {
         let is_read_elsewhere = self.absent.is_some() || self.is_not_null || self.is_renamed;
@@ -226,9 +236,10 @@ impl ModelField {
         let read = self.read_expression();
         let rules = self.rules.iter().map(|rule| self.rule_statement(rule));
         let convert = self.with.as_ref().map(|with| {
-            let with = match self.optional_type() {
-                Some(_) => quote!(|value| value.map(#with).transpose()),
-                None => quote!(#with),
+            let with = if self.optional_type().is_some() {
+                quote!(|value| value.map(#with).transpose())
+            } else {
+                quote!(#with)
             };
             quote!(let #variable = object.convert(#key, #variable, #with);)
         });

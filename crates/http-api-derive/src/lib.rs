@@ -4,7 +4,6 @@
 //! **Knows** the syntax of Rust, the readers of `http_api::decode`, the attributes of utoipa, and which types of the domain are
 //! texts or enumerations on the wire. **Must never know** a route, the text of an error or the meaning of a value.
 
-mod choice;
 mod convert;
 mod document;
 mod field;
@@ -26,7 +25,8 @@ use syn::parse_macro_input;
 /// * `shorthand = "url"` accepts a text, which stands for an object with this member.
 /// * `not_required`: the document does not promise the members `Option<T>` of a response. Otherwise they are required.
 /// * `from(found: GitBranch)` implements `From`. With more sources, it adds a function `of` that takes all of them.
-///   A source may be a tuple: `from((found, size): (GitBranch, u64))`. Members come from the first source, cloned if it is a reference. `#[from(found.name.len())]` gives another value.
+///   A source may be a tuple: `from((found, size): (GitBranch, u64))`. Members come from the first source, cloned if it is a
+///   reference. `#[from(found.name.len())]` gives another value.
 /// * `into = NewSecret` implements the conversion into a type with the same members. `#[into(skip)]` leaves a member out,
 ///   `#[into(name.trim())]` gives another value; it can use all members by name. `into_default = StartRequest` is for a type
 ///   with further members, which get their defaults.
@@ -54,19 +54,6 @@ pub fn model(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = parse_macro_input!(arguments as model::ModelArguments);
     let item = parse_macro_input!(item as syn::Item);
     let expanded = model::expand(&arguments, item);
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
-}
-
-/// Implements `http_api::decode::Choice` for an enum without data. The words are those of serde
-/// (`#[serde(rename = "…")]`, `#[serde(rename_all = "…")]`), so that the document and responses use the same ones.
-///
-/// `#[choice(literal)]` marks an enum that is a literal in the reference: its error has another `type`.
-#[proc_macro_derive(Choice, attributes(choice, serde))]
-pub fn choice(item: TokenStream) -> TokenStream {
-    let item = parse_macro_input!(item as syn::DeriveInput);
-    let expanded = choice::expand(&item);
     expanded
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()

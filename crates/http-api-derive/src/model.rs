@@ -41,7 +41,9 @@ impl ModelArguments {
             Some("body") => self.set_part(DocumentPart::Body, meta)?,
             Some("query") => self.set_part(DocumentPart::Query, meta)?,
             Some("response") => self.set_part(DocumentPart::Response, meta)?,
-            Some("not_required") => self.part = Some(DocumentPart::UnpromisedResponse),
+            Some("not_required") if self.part == Some(DocumentPart::Response) => {
+                self.part = Some(DocumentPart::UnpromisedResponse);
+            }
             Some("deny_unknown_fields") => self.denies_unknown = true,
             Some("shorthand") => self.shorthand = Some(meta.value()?.parse()?),
             Some("from") => self.from = Some(Sources::parse(meta)?),
@@ -51,7 +53,8 @@ impl ModelArguments {
                 self.into = Some(Target { ty, has_others });
             }
             _ => {
-                let known = "expected `body`, `query`, `response`, `not_required`, `deny_unknown_fields`, `shorthand`, `from`, `into` or `into_default`";
+                let known = "expected `body`, `query`, `response` (and then `not_required`), \
+                             `deny_unknown_fields`, `shorthand`, `from`, `into` or `into_default`";
                 return Err(meta.error(known));
             }
         }
@@ -108,6 +111,11 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
     add_derives(arguments, &mut item.attrs);
     let conversions = arguments.conversions(&item.ident, &fields);
     if arguments.part.is_some_and(DocumentPart::is_response) {
+        let is_read = arguments.denies_unknown || arguments.shorthand.is_some();
+        if is_read || fields.iter().any(ModelField::is_decoded_specially) {
+            let refusal = "a response is not decoded: `decode`, `validate` and arguments for decoders have no effect";
+            return Err(Error::new_spanned(item, refusal));
+        }
         return Ok(quote!(#item #conversions));
     }
     let reader = decode_fields(&item, &fields);

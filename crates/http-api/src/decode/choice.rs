@@ -13,7 +13,7 @@ pub enum ChoiceKind {
     Literal,
 }
 
-/// A type whose values are a closed set of words (the derive of this name declares one), in the order in which the error lists them.
+/// A type whose values are a closed set of words, in the order in which the error lists them.
 pub trait Choice: Copy + 'static {
     /// Enumeration or literal.
     const KIND: ChoiceKind = ChoiceKind::Enum;

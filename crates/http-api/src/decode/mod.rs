@@ -1,7 +1,7 @@
 //! Decodes JSON, query and path parameters into input types. Reports **all** errors at once, with `FastAPI`'s texts.
 //!
 //! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`model`] generates the decoder of a
-//! struct or of alternatives, and the derive [`Choice`](derive@Choice) that of a closed set of words. `serde` is not used for
+//! struct or of alternatives, and the macro `dto::enums::choice` that of a closed set of words. `serde` is not used for
 //! input because it stops at the first error.
 //!
 //! **Secrets.** A type that is or contains a secret has `SENSITIVE = true`. [`model`] derives it from the members. A
@@ -33,7 +33,7 @@ pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
 pub use domain::patch::Patch;
 pub use errors::{FieldError, FieldErrors, Flavour};
-pub use http_api_derive::{Choice, model};
+pub use http_api_derive::model;
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;

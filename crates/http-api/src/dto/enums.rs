@@ -1,4 +1,5 @@
-//! Schemas of the domain's enumerations. Their words come from the domain and are not repeated.
+//! Closed sets of words: a macro that declares them, and the schemas of the domain's enumerations, whose words come from the
+//! domain and are not repeated.
 
 use std::borrow::Cow;
 
@@ -16,7 +17,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::decode::Choice;
 
-fn words_schema<T: Choice>(description: &str, default: Option<&str>) -> RefOr<Schema> {
+pub(crate) fn words_schema<T: Choice>(description: &str, default: Option<&str>) -> RefOr<Schema> {
     let words = T::CHOICES.iter().map(|(word, _)| *word);
     ObjectBuilder::new()
         .schema_type(Type::String)
@@ -26,6 +27,36 @@ fn words_schema<T: Choice>(description: &str, default: Option<&str>) -> RefOr<Sc
         .build()
         .into()
 }
+
+/// Declares a set of words with its decoder, its serialiser and its schema: `choice!(pub Enum Name, "Description." { … })`. `Literal`
+/// instead of `Enum` marks one that is a literal in the reference: its error has another `type`.
+macro_rules! choice {
+    ($visibility:vis $kind:ident $name:ident, $description:literal { $($variant:ident = $word:literal,)* }) => {
+        #[doc = $description]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visibility enum $name { $(#[doc = concat!("`", $word, "`")] $variant,)* }
+
+        impl $crate::decode::Choice for $name {
+            const KIND: $crate::decode::ChoiceKind = $crate::decode::ChoiceKind::$kind;
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)*];
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str($crate::decode::Choice::word(*self))
+            }
+        }
+
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                $crate::dto::enums::words_schema::<Self>($description, None)
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    };
+}
+pub(crate) use choice;
 
 macro_rules! enum_schemas {
     ($($marker:ident = $words:ty, $name:literal, $description:literal $(, default $default:literal)?;)*) => {$(

@@ -23,22 +23,11 @@ pub struct RepositoryDto {
     stargazers_count: Option<u64>,
     /// On legacy routes the address of the next page, elsewhere `null`: use `next_page_id`.
     #[from(None)]
-    link_header: Option<String>,
+    pub(crate) link_header: Option<String>,
     /// In the provider's format.
     pushed_at: Option<String>,
     owner_type: Option<OwnerType>,
     main_branch: Option<String>,
-}
-
-impl RepositoryDto {
-    /// Adds the address of the next page.
-    #[must_use]
-    pub fn with_next_link(self, link_header: Option<String>) -> Self {
-        Self {
-            link_header,
-            ..self
-        }
-    }
 }
 
 /// A branch.

@@ -71,7 +71,7 @@ pub struct CreatedKeyDto {
 }
 
 /// The options of a new key.
-#[model(body = ApiKeyCreate)]
+#[model(body = ApiKeyCreate, into = KeyOptions)]
 #[derive(Default)]
 pub struct CreateKeyDto {
     /// The name of the key.
@@ -80,20 +80,12 @@ pub struct CreateKeyDto {
     name: Option<String>,
     /// Lifetime in seconds; unlimited if absent.
     #[validate(range(min = 1, max = 315_360_000))]
+    #[into(expires_in.map(seconds))]
     expires_in: Option<i64>,
 }
 
-impl From<CreateKeyDto> for KeyOptions {
-    fn from(key: CreateKeyDto) -> Self {
-        Self {
-            name: key.name,
-            expires_in: key.expires_in.map(seconds),
-        }
-    }
-}
-
 /// The options of a key rotation.
-#[model(body = ApiKeyRotate)]
+#[model(body = ApiKeyRotate, into = KeyOptions)]
 pub struct RotationDto {
     /// The name of the new key; the old key's if absent.
     #[validate(custom(function = check_key_name))]
@@ -101,28 +93,26 @@ pub struct RotationDto {
     name: Option<String>,
     /// Lifetime of the new key in seconds; the old key's if absent.
     #[validate(range(min = 1, max = 315_360_000))]
+    #[into(expires_in.map(seconds))]
     expires_in: Option<i64>,
     /// Grace period in seconds, after which the old key expires at the latest.
     #[decode(default = 86_400)]
     #[validate(range(min = 0, max = 2_592_000))]
     #[schema(required)]
+    #[into(skip)]
     grace_period: i64,
 }
 
 impl RotationDto {
     /// The options of the new key, and the grace period of the old one. A missing body has the defaults.
     pub fn into_parts(body: Option<Self>) -> (KeyOptions, Duration) {
-        let Some(body) = body else {
-            return (
-                KeyOptions::default(),
-                seconds(DEFAULT_ROTATION_GRACE_SECONDS),
-            );
-        };
-        let options = KeyOptions {
-            name: body.name,
-            expires_in: body.expires_in.map(seconds),
-        };
-        (options, seconds(body.grace_period))
+        let grace = body
+            .as_ref()
+            .map_or(DEFAULT_ROTATION_GRACE_SECONDS, |body| body.grace_period);
+        (
+            body.map(KeyOptions::from).unwrap_or_default(),
+            seconds(grace),
+        )
     }
 }
 

@@ -5,39 +5,28 @@ use domain::id::{OrganizationId, UserId};
 use crate::decode::model;
 
 /// An organization.
-#[model(response = Organization)]
+#[model(response = Organization, from(user: &UserId))]
 pub struct OrganizationDto {
+    #[from(OrganizationId::personal(user))]
     id: OrganizationId,
     /// The name of the user.
+    #[from(user.clone())]
     name: UserId,
     /// Always true: it has no other members.
+    #[from(true)]
     is_personal: bool,
 }
 
 /// The organizations of a user.
-#[model(response = Organizations)]
+#[model(response = Organizations, from(user: &UserId))]
 pub struct OrganizationsDto {
     /// Exactly one: the user's own.
     #[schema(min_items = 1, max_items = 1)]
+    #[from([user.into()])]
     items: [OrganizationDto; 1],
     /// The only organization.
+    #[from(OrganizationId::personal(user))]
     current_org_id: OrganizationId,
-}
-
-impl OrganizationsDto {
-    /// The organizations of a user.
-    pub fn of(user: &UserId) -> Self {
-        let id = OrganizationId::personal(user);
-        let organization = OrganizationDto {
-            id,
-            name: user.clone(),
-            is_personal: true,
-        };
-        Self {
-            items: [organization],
-            current_org_id: id,
-        }
-    }
 }
 
 /// A user's membership in their organization.

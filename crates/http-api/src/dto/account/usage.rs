@@ -15,43 +15,39 @@ pub struct QuotaUsageDto {
     limit: Option<u64>,
 }
 
+fn usage_of(report: &UsageReport, quota: Quota) -> QuotaUsageDto {
+    QuotaUsageDto {
+        used: report.usage.of(quota),
+        limit: report.limits.of(quota),
+    }
+}
+
 /// The usage and quotas of a user.
-#[model(response = Usage)]
+#[model(response = Usage, from(report: UsageReport))]
 pub struct UsageDto {
     /// Conversations and running starts.
+    #[from(usage_of(&report, Quota::Conversations))]
     conversations: QuotaUsageDto,
     /// Events of all conversations.
+    #[from(usage_of(&report, Quota::Events))]
     events: QuotaUsageDto,
     /// Bytes of events.
+    #[from(usage_of(&report, Quota::EventBytes))]
     event_bytes: QuotaUsageDto,
     /// Bytes of start requests and pending messages.
+    #[from(usage_of(&report, Quota::RequestBytes))]
     request_bytes: QuotaUsageDto,
     /// Secrets.
+    #[from(usage_of(&report, Quota::Secrets))]
     secrets: QuotaUsageDto,
     /// Pending messages.
+    #[from(usage_of(&report, Quota::PendingMessages))]
     pending_messages: QuotaUsageDto,
     /// How events are stored now.
     #[schema(value_type = EventStorageSchema)]
+    #[from(report.limits.event_storage(&report.usage).name())]
     event_storage: &'static str,
     /// Stored events whose long texts were cut afterwards.
+    #[from(report.usage.shortened_events)]
     shortened_events: u64,
-}
-
-impl From<UsageReport> for UsageDto {
-    fn from(report: UsageReport) -> Self {
-        let of = |quota| QuotaUsageDto {
-            used: report.usage.of(quota),
-            limit: report.limits.of(quota),
-        };
-        Self {
-            conversations: of(Quota::Conversations),
-            events: of(Quota::Events),
-            event_bytes: of(Quota::EventBytes),
-            request_bytes: of(Quota::RequestBytes),
-            secrets: of(Quota::Secrets),
-            pending_messages: of(Quota::PendingMessages),
-            event_storage: report.limits.event_storage(&report.usage).name(),
-            shortened_events: report.usage.shortened_events,
-        }
-    }
 }

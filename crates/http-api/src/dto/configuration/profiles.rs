@@ -10,10 +10,7 @@ use domain::clock::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::decode::{
-    Decode, DecodeScalar, FieldError, FieldErrors, Flavour, Object, Path, Sensitive, characters,
-    model, pattern,
-};
+use crate::decode::{DecodeScalar, FieldError, Flavour, Sensitive, characters, model, pattern};
 use crate::dto::configuration::git_providers::errors_of;
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -113,17 +110,17 @@ pub struct ProfileActivatedDto {
 pub struct LlmFields(Sensitive<Map<String, Value>>);
 
 /// By hand: an object with any members, whose error is that of a model.
-impl Decode for LlmFields {
+impl DecodeScalar for LlmFields {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        Object::<Self>::open(value, at, errors)?;
-        let mut fields = value.as_object().cloned()?;
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let fields = value.as_object().cloned();
+        let mut fields = fields.ok_or_else(FieldError::model_attributes_type)?;
         // Front ends of the 1.20 line send the connection to a provider, which this service does not have.
         if fields.get("provider_connection_id") == Some(&Value::Null) {
             fields.remove("provider_connection_id");
         }
-        Some(Self(Sensitive(fields)))
+        Ok(Self(Sensitive(fields)))
     }
 }
 

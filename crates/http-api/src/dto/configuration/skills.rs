@@ -8,8 +8,9 @@ use application::skills::{
 };
 use domain::skill::ListedSkill;
 
-use crate::decode::{Choice, model};
+use crate::decode::model;
 use crate::dto::each;
+use crate::dto::enums::choice;
 
 /// A skill.
 #[model(response = SkillInfo, from(skill: ListedSkill))]
@@ -49,17 +50,11 @@ pub struct MarketplaceOffersDto {
     errors: Vec<String>,
 }
 
-/// The audience of a marketplace. Without effect.
-#[derive(Debug, Clone, Copy, Choice)]
-#[serde(rename_all = "lowercase")]
-pub enum RegistrationScope {
-    /// All users.
-    Instance,
-    /// An organization.
-    Org,
-    /// One user.
-    Personal,
-}
+choice!(pub Enum RegistrationScope, "The audience of a marketplace. Without effect." {
+    Instance = "instance",
+    Org = "org",
+    Personal = "personal",
+});
 
 /// A marketplace to read.
 #[model(body, into = RegisteredMarketplace)]

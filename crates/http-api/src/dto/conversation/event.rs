@@ -8,34 +8,31 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::decode::{Choice, model};
+use crate::dto::enums::choice;
 use crate::dto::page::PageQuery;
 
-/// A kind of event.
 // The agent server's words, in the order in which errors list them.
-#[derive(Debug, Clone, Copy, PartialEq, Choice, ToSchema)]
-#[choice(literal)]
-#[expect(missing_docs, reason = "the agent server's words")]
-pub enum EventKind {
-    ServerErrorEvent,
-    ACPToolCallEvent,
-    Condensation,
-    CondensationRequest,
-    CondensationSummaryEvent,
-    ConversationErrorEvent,
-    ConversationStateUpdateEvent,
-    HookExecutionEvent,
-    LLMCompletionLogEvent,
-    ActionEvent,
-    MessageEvent,
-    AgentErrorEvent,
-    ObservationEvent,
-    UserRejectObservation,
-    SystemPromptEvent,
-    StreamingDeltaEvent,
-    TokenEvent,
-    InterruptEvent,
-    PauseEvent,
-}
+choice!(pub Literal EventKind, "A kind of event." {
+    ServerErrorEvent = "ServerErrorEvent",
+    ACPToolCallEvent = "ACPToolCallEvent",
+    Condensation = "Condensation",
+    CondensationRequest = "CondensationRequest",
+    CondensationSummaryEvent = "CondensationSummaryEvent",
+    ConversationErrorEvent = "ConversationErrorEvent",
+    ConversationStateUpdateEvent = "ConversationStateUpdateEvent",
+    HookExecutionEvent = "HookExecutionEvent",
+    LLMCompletionLogEvent = "LLMCompletionLogEvent",
+    ActionEvent = "ActionEvent",
+    MessageEvent = "MessageEvent",
+    AgentErrorEvent = "AgentErrorEvent",
+    ObservationEvent = "ObservationEvent",
+    UserRejectObservation = "UserRejectObservation",
+    SystemPromptEvent = "SystemPromptEvent",
+    StreamingDeltaEvent = "StreamingDeltaEvent",
+    TokenEvent = "TokenEvent",
+    InterruptEvent = "InterruptEvent",
+    PauseEvent = "PauseEvent",
+});
 
 /// The query of an event stream: position and filter.
 #[model(query)]
@@ -52,14 +49,9 @@ pub struct EventStreamQuery {
     last_event_id: Option<u64>,
 }
 
-/// Where a stream begins.
-#[derive(Debug, Clone, Copy, Choice, ToSchema)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum StreamFrom {
-    /// After the stored events.
-    Now,
-}
+choice!(pub Literal StreamFrom, "Where a stream begins." {
+    Now = "now",
+});
 
 impl EventStreamQuery {
     /// The start position, given the header, and the kind.

@@ -7,48 +7,26 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::decode::{Choice, model};
+use crate::dto::enums::choice;
 
-/// The role in a first message.
-#[derive(Debug, Clone, Copy, PartialEq, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageRole {
-    /// The user.
-    User,
-    /// The system prompt.
-    System,
-    /// The agent.
-    Assistant,
-    /// A tool.
-    Tool,
-}
+choice!(pub Literal MessageRole, "The role in a first message." {
+    User = "user",
+    System = "system",
+    Assistant = "assistant",
+    Tool = "tool",
+});
 
-/// The role in a later message.
-#[derive(Debug, Clone, Copy, PartialEq, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum UserRole {
-    /// The user.
-    User,
-}
+choice!(pub Literal UserRole, "The role in a later message." {
+    User = "user",
+});
 
-/// The type of a text.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum TextType {
-    /// A text.
-    Text,
-}
+choice!(pub Literal TextType, "The type of a text." {
+    Text = "text",
+});
 
-/// The type of images.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageType {
-    /// Images.
-    Image,
-}
+choice!(pub Literal ImageType, "The type of images." {
+    Image = "image",
+});
 
 /// A text in a message.
 #[model(body, deny_unknown_fields)]

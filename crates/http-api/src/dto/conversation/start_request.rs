@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use application::start::StartInput;
 use domain::conversation::{GitProvider, MAX_PULL_REQUESTS, MessageInput, Trigger};
+use domain::git::SuggestedTaskType;
 use domain::id::{ConversationId, SandboxId};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, model};
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, model};
 use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::conversation::message::FirstMessageDto;
 
@@ -117,22 +118,6 @@ impl Decode for ProcessorDto {
     }
 }
 
-/// The kind of a suggested task.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum TaskType {
-    /// A pull request with conflicts.
-    MergeConflicts,
-    /// A pull request whose checks fail.
-    FailingChecks,
-    /// A pull request with unresolved comments.
-    UnresolvedComments,
-    /// An open issue.
-    OpenIssue,
-    /// An open pull request.
-    OpenPr,
-}
-
 /// A suggested task.
 #[model(body = SuggestedTask)]
 #[derive(Serialize)]
@@ -142,7 +127,7 @@ pub struct SuggestedTaskInput {
         value_type = String,
         pattern = "^(MERGE_CONFLICTS|FAILING_CHECKS|UNRESOLVED_COMMENTS|OPEN_ISSUE|OPEN_PR)$"
     )]
-    task_type: TaskType,
+    task_type: SuggestedTaskType,
     repo: String,
     issue_number: i64,
     title: String,

@@ -71,10 +71,12 @@ pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<Repos
         let next = number.saturating_add(1).min(MAX_PAGE_NUMBER);
         format!("</api/user/repositories?page={next}>; rel=\"next\"")
     });
-    let items = page.items.into_iter();
-    items
-        .map(|found| RepositoryDto::from(found).with_next_link(next.clone()))
-        .collect()
+    let shown = page.items.into_iter().map(|found| {
+        let mut shown = RepositoryDto::from(found);
+        shown.link_header.clone_from(&next);
+        shown
+    });
+    shown.collect()
 }
 
 /// Branches.

@@ -164,22 +164,14 @@ mod tests {
 }
 
 /// The part of a log to read.
-#[model(query)]
+#[model(query, into = LogTail)]
 pub struct LogsQuery {
     /// Number of lines from the end.
     #[decode(default = 200)]
     #[validate(range(min = 0, max = 10_000))]
+    #[into(u32::try_from(lines).unwrap_or_default())]
     lines: i64,
     /// Whether to follow new lines.
     #[decode(default = false)]
     follow: bool,
-}
-
-impl From<LogsQuery> for LogTail {
-    fn from(query: LogsQuery) -> Self {
-        Self {
-            lines: u32::try_from(query.lines).unwrap_or_default(),
-            follow: query.follow,
-        }
-    }
 }

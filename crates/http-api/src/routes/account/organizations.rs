@@ -38,7 +38,7 @@ impl Caller for OrganizationMember {
 )]
 #[get("/api/organizations")]
 pub(crate) async fn list(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<OrganizationsDto> {
-    web::Json(OrganizationsDto::of(&actor.user))
+    web::Json(OrganizationsDto::from(&actor.user))
 }
 
 /// Loads the caller's role and permissions in their organization.

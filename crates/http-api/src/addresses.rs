@@ -34,7 +34,6 @@ pub struct AddressConfig {
 pub struct Addresses {
     /// Path of the public URL, without a trailing slash.
     prefix: String,
-    /// Host names of the configured URLs.
     hosts: Vec<String>,
     /// Public URL without a trailing slash; `None`: responses contain the sandboxes' own addresses.
     base: Option<String>,

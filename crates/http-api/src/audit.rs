@@ -39,7 +39,6 @@ pub(crate) struct AuditContext {
 }
 
 impl AuditContext {
-    /// Starts the context of a request.
     pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
@@ -49,7 +48,6 @@ impl AuditContext {
         req.extensions_mut().insert(noted);
     }
 
-    /// When the request was received.
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
     }

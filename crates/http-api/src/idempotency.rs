@@ -7,7 +7,6 @@ use application::idempotency::{IdempotentCall, IdempotentResult};
 use serde::Serialize;
 use utoipa::IntoParams;
 
-/// Set on a replayed response.
 const REPLAYED_HEADER: &str = "Idempotency-Replayed";
 
 /// The header, for the document.

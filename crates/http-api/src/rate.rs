@@ -40,7 +40,6 @@ const USER_RATE_FACTOR: u64 = 4;
 /// What requests are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RateKey {
-    /// One API key.
     Key(ApiKeyId),
     /// One user with any key, or one sandbox by its keys.
     Sender(AuditActor),
@@ -59,7 +58,6 @@ pub enum KeyPurpose {
     Report,
 }
 
-/// Counts requests in this process.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// Requests per second; 0 means no limit. It may change at runtime.
@@ -148,7 +146,6 @@ impl RateLimiter {
         self.known_keys.add(key);
     }
 
-    /// Whether this key was valid before.
     pub(crate) fn is_known_key(&self, key: &SecretString) -> bool {
         self.known_keys.contains(key.expose_secret())
     }
@@ -178,7 +175,6 @@ impl RateLimiter {
         Err(too_many_requests("Too many wrong keys from this address"))
     }
 
-    /// Counts a wrong key.
     pub(crate) fn count_wrong_key(
         &self,
         address: Option<IpAddr>,

@@ -41,7 +41,6 @@ impl Caller for McpCaller {
     }
 }
 
-/// The query of the URL.
 #[model(query)]
 #[derive(Debug)]
 pub(crate) struct McpCallContext {
@@ -51,7 +50,6 @@ pub(crate) struct McpCallContext {
     conversation_id: Option<ConversationId>,
 }
 
-/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFormat {
     Json,

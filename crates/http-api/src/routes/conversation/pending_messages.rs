@@ -54,6 +54,7 @@ pub(crate) async fn queue(
     Ok(respond(
         StatusCode::CREATED,
         answer,
+        None,
         PendingMessageResponse::from,
     ))
 }

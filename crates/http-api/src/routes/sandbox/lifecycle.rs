@@ -6,7 +6,7 @@ use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
-use crate::audit::{CreatedResource, created_id};
+use crate::audit::CreatedResource;
 use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
@@ -100,10 +100,8 @@ pub(crate) async fn start(
     } else {
         IdempotentResult::New(app.sandboxes.start(user, spec).await?)
     };
-    let created = created_id(&answer, |sandbox| sandbox.id.to_string());
-    let mut response = respond(StatusCode::OK, answer, shown);
-    CreatedResource::attach_to(&mut response, "sandbox", created);
-    Ok(response)
+    let created = CreatedResource::of(&answer, |sandbox| format!("sandbox:{}", sandbox.id));
+    Ok(respond(StatusCode::OK, answer, created, shown))
 }
 
 /// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.

@@ -135,7 +135,8 @@ fn wait_until_closed(
     let interval = state.limits.access_recheck_interval;
     let recheck = async move {
         let is_closed = async || {
-            let found = app.sandboxes.find_many(&Scope::System, &[id.clone()]).await;
+            let ids = std::slice::from_ref(&id);
+            let found = app.sandboxes.find_many(&Scope::System, ids).await;
             let opens = |sandbox: &Sandbox| {
                 SignedPath::of(&path).is_some_and(|path| path.opens(sandbox, &state.addresses))
             };

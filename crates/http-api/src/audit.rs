@@ -10,7 +10,7 @@
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
+use actix_web::{HttpMessage as _, HttpRequest};
 use application::administration;
 use application::idempotency::IdempotentResult;
 use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
@@ -39,7 +39,6 @@ pub(crate) struct AuditContext {
 }
 
 impl AuditContext {
-    /// Starts the context of a request.
     pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
@@ -49,7 +48,6 @@ impl AuditContext {
         req.extensions_mut().insert(noted);
     }
 
-    /// When the request was received.
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
     }
@@ -73,23 +71,15 @@ impl AuditContext {
 pub(crate) struct CreatedResource(pub(crate) String);
 
 impl CreatedResource {
-    /// Attaches the resource to the response, so that the audit log can name it.
-    pub(crate) fn attach_to(response: &mut HttpResponse, kind: &str, id: Option<String>) {
-        if let Some(id) = id {
-            let made = Self(format!("{kind}:{id}"));
-            response.extensions_mut().insert(made);
+    /// Names the resource that this request has created, for example `sandbox:1a2b`; `None` for a replayed response.
+    pub(crate) fn of<T>(
+        answer: &IdempotentResult<T>,
+        name: impl FnOnce(&T) -> String,
+    ) -> Option<Self> {
+        match answer {
+            IdempotentResult::New(made) => Some(Self(name(made))),
+            IdempotentResult::Repeated(_) => None,
         }
-    }
-}
-
-/// The id of a resource that this request has created; `None` for a replayed response.
-pub(crate) fn created_id<T>(
-    answer: &IdempotentResult<T>,
-    id: impl FnOnce(&T) -> String,
-) -> Option<String> {
-    match answer {
-        IdempotentResult::New(made) => Some(id(made)),
-        IdempotentResult::Repeated(_) => None,
     }
 }
 

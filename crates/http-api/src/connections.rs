@@ -83,7 +83,6 @@ struct ConnectionEntry {
 struct ConnectionState {
     phase: ConnectionPhase,
     in_flight: usize,
-    /// Requests ever started.
     started: u64,
     /// When it was opened, or when its last response ended; after `ConnectionTable::started_at`.
     idle_since: Duration,

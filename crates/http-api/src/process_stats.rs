@@ -68,7 +68,6 @@ const CLOCK_TICK: Duration = Duration::from_millis(10);
 const PROBES: [&str; 5] = ["/alive", "/health", "/ready", "/server_info", "/metrics"];
 
 impl ProcessStats {
-    /// Starts counting now.
     pub(crate) fn start(now: Timestamp) -> Self {
         let last_request_micros = AtomicI64::new(now.micros());
         Self {
@@ -78,7 +77,6 @@ impl ProcessStats {
         }
     }
 
-    /// Records a request.
     pub(crate) fn touch(&self, now: Timestamp, path: &str) {
         if !PROBES.contains(&path) {
             let last = &self.last_request_micros;
@@ -86,7 +84,6 @@ impl ProcessStats {
         }
     }
 
-    /// When the process started.
     pub(crate) fn started(&self) -> Timestamp {
         self.started
     }
@@ -144,7 +141,6 @@ impl ProcessStats {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessSample {
     pub(crate) started: Timestamp,
-    /// Processor time.
     pub(crate) cpu: Duration,
     /// Bytes.
     pub(crate) resident: u64,

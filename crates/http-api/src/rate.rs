@@ -44,7 +44,6 @@ const KEYLESS_SOCKETS_PER_SECOND: u64 = 50;
 /// What requests are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RateKey {
-    /// One API key.
     Key(ApiKeyId),
     /// One user with any key, or one sandbox by its keys.
     Sender(AuditActor),
@@ -65,7 +64,6 @@ pub enum KeyPurpose {
     Report,
 }
 
-/// Counts requests in this process.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// Requests per second; 0 means no limit. It may change at runtime.
@@ -173,7 +171,6 @@ impl RateLimiter {
         self.known_keys.add(key);
     }
 
-    /// Whether this key was valid before.
     pub(crate) fn is_known_key(&self, key: &SecretString) -> bool {
         self.known_keys.contains(key.expose_secret())
     }
@@ -203,7 +200,6 @@ impl RateLimiter {
         Err(too_many_requests("Too many wrong keys from this address"))
     }
 
-    /// Counts a wrong key.
     pub(crate) fn count_wrong_key(
         &self,
         address: Option<IpAddr>,

@@ -15,7 +15,6 @@ use crate::openapi::{self, Operations, ServedDocument};
 
 /// Accepts routes in the order in which they are tried; frequent ones come first.
 pub(crate) trait RouteRegistry {
-    /// Adds a route.
     fn service<F>(&mut self, route: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static;

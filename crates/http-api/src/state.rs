@@ -146,7 +146,6 @@ pub struct SharedState {
     pub(crate) limits: RequestLimits,
     pub(crate) cors: Cors,
     pub(crate) is_open: bool,
-    /// Builds the addresses that responses contain.
     pub(crate) addresses: Addresses,
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
@@ -276,7 +275,6 @@ impl HttpState {
         self.http_metrics.set_pools(pools);
     }
 
-    /// The same state for another listener.
     pub(crate) fn on_listener(mut self, listener: Listener) -> Self {
         self.listener = listener;
         self

@@ -22,7 +22,6 @@ const MAX_FILE_SECONDS: i64 = u32::MAX as i64;
 /// `rw-r--r--`.
 const PERMISSIONS: u32 = 0o100_644;
 
-/// An archive that is being written.
 pub(crate) struct ZipStream {
     archive: ZipArchiveWriter<UnsentArchive>,
     /// Keeps its buffers from file to file.
@@ -61,7 +60,6 @@ impl ZipStream {
         }
     }
 
-    /// Adds a file.
     pub(crate) fn add(&mut self, name: &str, at: Timestamp, content: &[u8]) -> io::Result<()> {
         self.encoder.write_all(content)?;
         let packed = self.encoder.reset(Vec::new())?;

@@ -243,7 +243,6 @@ fn invalid_session_key() -> Problem {
 /// The keys that identify a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SandboxKeys {
-    /// Its session key.
     Session,
     /// Its callback token or its session key.
     Callback,

@@ -60,7 +60,6 @@ pub(crate) fn count_wrong_keys<'a>(
 /// Marks a request whose wrong keys were counted.
 struct WrongKeyCounted;
 
-/// Whether this key was valid before.
 pub(crate) fn is_known_key(req: &HttpRequest, key: &SecretString) -> bool {
     state_of(req).is_ok_and(|state| state.rate.is_known_key(key))
 }

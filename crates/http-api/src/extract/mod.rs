@@ -115,7 +115,6 @@ pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
     AuditContext::received_at(req).unwrap_or_else(|| state.ports.clock.now())
 }
 
-/// The state of this application.
 pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
     req.app_data::<State>()
         .map(web::Data::get_ref)

@@ -113,7 +113,6 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
     )
 }
 
-/// The forwarded request and its target.
 fn target_of(
     req: &HttpRequest,
     agent_route: AgentRoute,
@@ -187,7 +186,6 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
 }
 
-/// The route of a forwarded request.
 struct ForwardRoute {
     agent_route: AgentRoute,
     /// Whether the request gets the sandbox's key.
@@ -407,7 +405,6 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     (keys, of_headers)
 }
 
-/// The error response when forwarding fails.
 pub(crate) fn forward_problem(failure: &ForwardError) -> Problem {
     use std::error::Error as _;
     let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::BAD_GATEWAY);

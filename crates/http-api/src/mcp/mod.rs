@@ -22,7 +22,6 @@ pub(crate) use version::ProtocolVersion;
 /// Messages of one batch, which are processed in order.
 const MAX_BATCH_MESSAGES: usize = 10;
 
-/// The result of processing a body.
 #[derive(Debug, PartialEq)]
 pub(crate) enum McpReply {
     /// No message needs a response.
@@ -33,7 +32,6 @@ pub(crate) enum McpReply {
     Refused(Value),
 }
 
-/// Processes a body for this caller.
 pub(crate) async fn exchange(
     app: &App,
     opener: &PullRequestCaller,

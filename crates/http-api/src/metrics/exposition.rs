@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use domain::metrics::{BUCKET_BOUNDS_MS, HistogramSnapshot};
 
-/// The content type of the page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The prefix of every name.
 const PREFIX: &str = "agent_workspace_";
 
 /// A page of metrics that is being written. Names are given without the prefix; labels are never free text.
@@ -61,7 +59,6 @@ impl MetricsPage {
         self.numbers(name, "counter", help, samples);
     }
 
-    /// Writes a gauge.
     pub(super) fn gauge<'a, L: AsRef<[(&'a str, &'a str)]>>(
         &mut self,
         name: &str,

@@ -16,18 +16,15 @@ const FORWARDED_ROUTE: &str = "gateway";
 const ANY_METHOD: &str = "ANY";
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// The counters of all routes.
 #[derive(Debug, Default)]
 pub(crate) struct RequestMetrics {
     /// By path pattern, then by method.
     routes: HashMap<String, Vec<(Method, RouteMetrics)>>,
     unmatched: RouteMetrics,
-    /// Requests that the gateway forwarded.
     forwarded: RouteMetrics,
     pub(crate) in_flight: Gauge,
 }
 
-/// The counters of one route.
 #[derive(Debug, Default)]
 pub(crate) struct RouteMetrics {
     classes: [Counter; STATUS_CLASSES.len()],
@@ -51,7 +48,6 @@ impl RouteMetrics {
 }
 
 impl RequestMetrics {
-    /// Creates the counters of these routes.
     pub(crate) fn of<'a>(routes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known: HashMap<_, Vec<_>> = HashMap::new();
         for (method, pattern) in routes {
@@ -68,7 +64,6 @@ impl RequestMetrics {
         }
     }
 
-    /// Counts a response.
     pub(crate) fn record(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
         let route = pattern(req).and_then(|pattern| {
             let methods = self.routes.get(&pattern)?;

@@ -12,7 +12,6 @@ use super::exposition::{MetricsPage, by, one};
 use crate::HttpState;
 use crate::process_stats::ProcessSample;
 
-/// Renders the page.
 pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
     let mut page = MetricsPage::new();
     page.gauge(

@@ -22,7 +22,6 @@ use crate::problem::Problem;
 const ESSENTIAL_PATHS: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
 const REPORT_PREFIX: &str = "/api/v1/webhooks/";
 
-/// The slot of one request.
 pub(super) struct ConnectionSlot {
     in_flight: Option<InFlightRequest>,
     /// Whether the connection is over the limit.

@@ -80,7 +80,6 @@ impl RequestContext {
     }
 }
 
-/// The layer around the whole application.
 pub(crate) async fn edge(
     state: State,
     mut req: ServiceRequest,

@@ -16,7 +16,6 @@ use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.
 pub(crate) type ProfileParam = PathParam<ProfileName>;
-/// The response of a profile route.
 pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 
 /// Lists the profiles, without their keys.

@@ -15,7 +15,7 @@ use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use crate::audit::{CreatedResource, created_id};
+use crate::audit::CreatedResource;
 use crate::decode::model;
 use crate::dto::conversation::message::{NextMessageDto, SentMessageDto};
 use crate::dto::conversation::record::{
@@ -55,10 +55,10 @@ pub(crate) async fn start(
     ApiCall(actor, (IdempotencyKey(key), body)): ApiCall<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
     let answer = start_or_replay(&app, &actor, key, body).await?;
-    let created = created_id(&answer, |task| task.conversation_id.to_string());
-    let mut response = respond(StatusCode::OK, answer, StartTaskDto::from);
-    CreatedResource::attach_to(&mut response, "conversation", created);
-    Ok(response)
+    let created = CreatedResource::of(&answer, |task| {
+        format!("conversation:{}", task.conversation_id)
+    });
+    Ok(respond(StatusCode::OK, answer, created, StartTaskDto::from))
 }
 
 type StartParts = (IdempotencyKey, BodyWithBytes<StartConversationDto>);

@@ -50,6 +50,7 @@ pub(crate) async fn queue(
     Ok(respond(
         StatusCode::CREATED,
         queued.await?,
+        None,
         PendingMessageResponse::from,
     ))
 }

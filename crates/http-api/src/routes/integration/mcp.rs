@@ -41,7 +41,6 @@ impl Caller for McpCaller {
     }
 }
 
-/// The query of the URL.
 #[model(query)]
 pub(crate) struct McpCallContext {
     /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. Ignored if it is not the
@@ -50,7 +49,6 @@ pub(crate) struct McpCallContext {
     conversation_id: Option<ConversationId>,
 }
 
-/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFormat {
     Json,

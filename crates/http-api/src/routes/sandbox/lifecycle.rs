@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, delete, get, post, web};
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
-use crate::audit::{CreatedResource, created_id};
+use crate::audit::CreatedResource;
 use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
@@ -95,10 +95,8 @@ pub(crate) async fn start(
     let asked = spec.unwrap_or_default().as_bytes();
     let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
     let answer = app.sandboxes.start_once(user, spec, call.as_ref()).await?;
-    let created = created_id(&answer, |sandbox| sandbox.id.to_string());
-    let mut response = respond(StatusCode::OK, answer, shown);
-    CreatedResource::attach_to(&mut response, "sandbox", created);
-    Ok(response)
+    let created = CreatedResource::of(&answer, |sandbox| format!("sandbox:{}", sandbox.id));
+    Ok(respond(StatusCode::OK, answer, created, shown))
 }
 
 /// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.

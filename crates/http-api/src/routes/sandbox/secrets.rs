@@ -12,7 +12,6 @@ use crate::extract::{
 };
 use crate::problem::{Detail, Problem};
 
-/// The header with an access token.
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
 /// A sandbox that runs or starts, identified by its callback token or session key, on a path that names it.

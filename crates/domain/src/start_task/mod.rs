@@ -60,17 +60,13 @@ impl StartStatus {
 }
 
 wire_enum! {
+    #[derive(Default)]
     AgentType {
         /// The coding agent.
+        #[default]
         Default = "default",
         /// The planning agent.
         Plan = "plan",
-    }
-}
-
-impl Default for AgentType {
-    fn default() -> Self {
-        Self::Default
     }
 }
 

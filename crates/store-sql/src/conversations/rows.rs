@@ -163,12 +163,12 @@ pub(crate) fn is_visible(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<bool, TransactionError> {
-    let owner: Option<String> = conversations::table
+    let owner: Option<TextCol<UserId>> = conversations::table
         .find(UuidCol::from(id))
         .select(conversations::owner)
         .first(conn)
         .optional()?;
-    Ok(owner.is_some_and(|owner| scope.user().is_none_or(|user| user.as_str() == owner)))
+    Ok(owner.is_some_and(|owner| scope.sees(&owner.0)))
 }
 
 /// Whether the conversation with this id was deleted.

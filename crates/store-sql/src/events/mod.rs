@@ -15,7 +15,7 @@ use domain::event::{
     AppendOutcome, Event, EventFilter, EventOrder, EventStore, MAX_EVENT_BATCH_BYTES,
     SequencedEvent,
 };
-use domain::id::{ConversationId, EventId, SandboxId};
+use domain::id::{ConversationId, EventId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::user::scope::Scope;
 
@@ -186,13 +186,12 @@ fn last_seq(
         .order(events::seq.desc())
         .limit(1)
         .select(events::seq);
-    let row: Option<(String, Option<i64>)> = conversations::table
+    let row: Option<(TextCol<UserId>, Option<i64>)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, last.single_value()))
         .first(conn)
         .optional()?;
-    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let row = row.filter(|(owner, _)| is_visible(owner));
+    let row = row.filter(|(owner, _)| scope.sees(&owner.0));
     Ok(row.map(|(_, last)| last.unwrap_or_default()))
 }
 
@@ -202,13 +201,12 @@ fn event_count(
     scope: &Scope,
     conversation: ConversationId,
 ) -> Result<u64, TransactionError> {
-    let row: Option<(String, i64)> = conversations::table
+    let row: Option<(TextCol<UserId>, i64)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, conversations::event_count))
         .first(conn)
         .optional()?;
-    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let row = row.filter(|(owner, _)| is_visible(owner));
+    let row = row.filter(|(owner, _)| scope.sees(&owner.0));
     Ok(row.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
 }
 

@@ -13,7 +13,7 @@ mod sql_types {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Nullable, Text};
 
     users (id) {
         id -> Text,
@@ -24,7 +24,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Id, Instant, Nullable, Text};
 
     api_keys (id) {
         id -> Id,
@@ -40,7 +40,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Id, Instant, Integer, Nullable, Text};
 
     audit_log (id) {
         id -> Id,
@@ -59,7 +59,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Instant, Text};
 
     settings (owner) {
         owner -> Text,
@@ -70,7 +70,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     sandboxes (id) {
         id -> Text,
@@ -94,7 +94,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     warm_sandboxes (id) {
         id -> Text,
@@ -114,7 +114,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     conversations (id) {
         id -> Id,
@@ -145,7 +145,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Bool, Id, Instant, Text};
 
     deleted_conversations (id) {
         id -> Id,
@@ -156,7 +156,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Id, Instant, Text};
 
     events (conversation_id, seq) {
         conversation_id -> Id,
@@ -169,7 +169,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     start_tasks (id) {
         id -> Id,
@@ -197,7 +197,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{BigInt, Id, Instant, Nullable, Text, VerbatimJson};
 
     pending_messages (id) {
         id -> Id,
@@ -212,7 +212,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Text};
 
     idempotency_keys (owner, key) {
         owner -> Text,
@@ -224,7 +224,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Text};
 
     leases (name) {
         name -> Text,
@@ -234,7 +234,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Text};
 
     hosts (id) {
         id -> Text,
@@ -243,7 +243,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Id, Instant, Text};
 
     secrets (owner, name) {
         owner -> Text,
@@ -257,7 +257,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Text};
 
     vault (name) {
         name -> Text,
@@ -267,7 +267,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use crate::schema::sql_types::*;
+    use crate::schema::sql_types::{Instant, Nullable, Text};
 
     key_holders (name) {
         name -> Text,

@@ -140,7 +140,6 @@ fn replace_one(
                 .execute(conn)?
         };
     }
-    use {sandboxes as live, warm_sandboxes as warm};
     Ok(match &record.location {
         SealedLocation::Settings(owner) => {
             replace!(settings::table.find(owner.as_str()), settings::document)
@@ -152,14 +151,22 @@ fn replace_one(
             secrets::value
         ),
         SealedLocation::SessionKey(id) => {
-            replace!(live::table.find(id.as_str()), live::session_key)
+            replace!(sandboxes::table.find(id.as_str()), sandboxes::session_key)
         }
-        SealedLocation::SecretKey(id) => replace!(live::table.find(id.as_str()), live::secret_key),
+        SealedLocation::SecretKey(id) => {
+            replace!(sandboxes::table.find(id.as_str()), sandboxes::secret_key)
+        }
         SealedLocation::WarmSessionKey(id) => {
-            replace!(warm::table.find(id.as_str()), warm::session_key)
+            replace!(
+                warm_sandboxes::table.find(id.as_str()),
+                warm_sandboxes::session_key
+            )
         }
         SealedLocation::WarmSecretKey(id) => {
-            replace!(warm::table.find(id.as_str()), warm::secret_key)
+            replace!(
+                warm_sandboxes::table.find(id.as_str()),
+                warm_sandboxes::secret_key
+            )
         }
         SealedLocation::StartSecrets(id) => replace!(
             start_tasks::table.find(UuidCol::from(*id)),

@@ -22,7 +22,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("sandbox-process", &["domain", "endpoint-guard"]),
     ("sandbox-docker", &["domain", "endpoint-guard"]),
     ("agent-client", &["domain", "endpoint-guard"]),
-    ("git-hosting", &["domain"]),
+    ("git-hosting", &["domain", "outbound-http"]),
+    // Requests to other machines, without knowledge of their APIs.
+    ("outbound-http", &[]),
     ("keyring", &["domain"]),
     // Forwards HTTP without knowledge of its meaning.
     ("gateway", &["endpoint-guard"]),
@@ -97,10 +99,11 @@ const OWNED: &[(&str, &[&str])] = &[
             "endpoint-guard",
             "gateway",
             "git-hosting",
+            "outbound-http",
             "telemetry",
         ],
     ),
-    ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
+    ("hyper-rustls", &["outbound-http", "client", "telemetry"]),
     (
         "hyper-util",
         &[
@@ -108,13 +111,13 @@ const OWNED: &[(&str, &[&str])] = &[
             "client",
             "endpoint-guard",
             "gateway",
-            "git-hosting",
+            "outbound-http",
             // The tests connect as the service does.
             "sandbox-process",
             "telemetry",
         ],
     ),
-    ("rustls", &["git-hosting", "client", "telemetry"]),
+    ("rustls", &["outbound-http", "client", "telemetry"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),
     // The test of exported traces decodes them as a collector does.

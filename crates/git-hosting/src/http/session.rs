@@ -15,7 +15,6 @@ use crate::http::client::{Http, HttpCall, HttpReply};
 use crate::http::refusal::RefusalReader;
 use crate::repository_url::join_segments;
 
-const JSON: &str = "application/json";
 /// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.
 const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
 
@@ -138,7 +137,7 @@ impl ProviderSession {
         body: Option<Vec<u8>>,
     ) -> Result<HttpReply, GitError> {
         let call = HttpCall { method, url, body };
-        let reply = self.http.exchange(&call, &self.credentials, JSON).await;
+        let reply = self.http.exchange(&call, &self.credentials).await;
         reply.map_err(|error| error.into_error(self.provider))
     }
 

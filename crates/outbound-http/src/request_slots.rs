@@ -12,7 +12,7 @@ const MAX_WAITING_PER_SLOT: usize = 8;
 
 /// A caller is any hashable value: a token with its host, or a host name.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestSlots {
+pub struct RequestSlots {
     all: Arc<Semaphore>,
     slots_per_caller: usize,
     hasher: RandomState,
@@ -22,14 +22,14 @@ pub(crate) struct RequestSlots {
 
 /// The right to send a request. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct RequestSlot {
+pub struct RequestSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
 /// Too many requests of this caller already wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SlotsExhausted;
+pub struct SlotsExhausted;
 
 impl fmt::Display for SlotsExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,8 @@ impl fmt::Display for SlotsExhausted {
 impl std::error::Error for SlotsExhausted {}
 
 impl RequestSlots {
-    pub(crate) fn new(slots: usize, slots_per_caller: usize) -> Self {
+    /// `slots` in total, `slots_per_caller` for each caller.
+    pub fn new(slots: usize, slots_per_caller: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(slots)),
             slots_per_caller,
@@ -53,7 +54,10 @@ impl RequestSlots {
 
     /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not
     /// block others.
-    pub(crate) async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
+    ///
+    /// # Errors
+    /// Too many requests of this caller already wait.
+    pub async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
         let own = self.caller_semaphore(self.hasher.hash_one(caller));
         // Every slot and every waiting request holds a reference to the semaphore.
         let max_references = self

@@ -137,7 +137,11 @@ impl GitHosting for HttpGitHosting {
         page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitError> {
         let api = self.api(access)?;
-        self.bounded(access, api.installations(page)).await
+        let installations = self.bounded(access, api.installations(page)).await?;
+        installations.ok_or(GitError::Unsupported {
+            provider: access.provider,
+            what: "installations",
+        })
     }
 
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
@@ -156,6 +160,12 @@ impl GitHosting for HttpGitHosting {
         if let Some(number) = opened.number.filter(|_| !request.labels.is_empty()) {
             // The pull request is open even if the labels fail.
             let labelled = self.bounded(access, api.label(request, number)).await;
+            let labelled = labelled.and_then(|labelled| {
+                labelled.ok_or(GitError::Unsupported {
+                    provider: access.provider,
+                    what: "labels here",
+                })
+            });
             note = labelled
                 .err()
                 .map(|error| format!("its labels were not set: {error}"));

@@ -55,12 +55,12 @@ pub enum SendError {
     /// The URL is not valid in an HTTP request.
     #[error("the URL is not valid in an HTTP request")]
     InvalidUrl(#[from] hyper::http::uri::InvalidUri),
-    /// No connection was made. The error is that of the connection.
-    #[error("{0}")]
-    NotConnected(BoxError),
+    /// No connection was made.
+    #[error("the connection failed")]
+    NotConnected(#[source] BoxError),
     /// The connection broke before the response.
-    #[error("{0}")]
-    Broken(BoxError),
+    #[error("the connection failed")]
+    Broken(#[source] BoxError),
 }
 
 /// A response without a usable body.
@@ -70,8 +70,8 @@ pub enum BodyError {
     #[error("the response has more than {0} bytes")]
     TooLarge(usize),
     /// The connection broke within the body.
-    #[error("{0}")]
-    Broken(BoxError),
+    #[error("the connection failed")]
+    Broken(#[source] BoxError),
 }
 
 impl HttpClient {

@@ -1,6 +1,5 @@
 //! Checks hosts by their addresses and not only by their names, against server-side request forgery (SSRF).
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -32,16 +31,9 @@ pub struct HostGuard {
 }
 
 /// The reason why a host must not be called. The text omits the addresses of the host, which would reveal a private network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ForbiddenHost(&'static str);
-
-impl fmt::Display for ForbiddenHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for ForbiddenHost {}
 
 const PRIVATE_ADDRESS: ForbiddenHost = ForbiddenHost(
     "it has an address in a private network. The operator of this service can allow the host in git.allow_private_hosts",
@@ -148,24 +140,15 @@ impl HostGuard {
 }
 
 /// The reason why a host has no address that may be called.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The policy forbids it.
-    ForbiddenHost(ForbiddenHost),
+    #[error(transparent)]
+    ForbiddenHost(#[from] ForbiddenHost),
     /// Its name does not resolve.
-    NotResolved(io::Error),
+    #[error("its name cannot be resolved")]
+    NotResolved(#[source] io::Error),
 }
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ForbiddenHost(forbidden) => forbidden.fmt(f),
-            Self::NotResolved(_) => f.write_str("its name cannot be resolved"),
-        }
-    }
-}
-
-impl std::error::Error for HostError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Limits concurrent requests in total and per caller, so that one hung host does not block all callers.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -28,18 +27,9 @@ pub struct RequestSlot {
 }
 
 /// Too many requests of this caller already wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many requests of this token or to this host are waiting; repeat the request later")]
 pub struct SlotsExhausted;
-
-impl fmt::Display for SlotsExhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "too many requests of this token or to this host are waiting; repeat the request later",
-        )
-    }
-}
-
-impl std::error::Error for SlotsExhausted {}
 
 impl RequestSlots {
     /// `slots` in total, `slots_per_caller` for each caller.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
+use url::Url;
 
 /// Certificate authorities. Without any, no https connection succeeds.
 #[derive(Clone)]
@@ -27,6 +28,14 @@ impl CaCertificates {
     /// Reads those that this machine trusts. Omits files and certificates that are not usable.
     pub fn of_system() -> Self {
         Self::parsable(rustls_native_certs::load_native_certs().certs)
+    }
+
+    /// Those of the system for an https URL, none for other URLs, which need none.
+    pub fn for_url(url: &Url) -> Self {
+        match url.scheme() {
+            "https" => Self::of_system(),
+            _ => Self::default(),
+        }
     }
 
     /// Parses a PEM file, and omits certificates that are not usable.

@@ -3,16 +3,17 @@
 use domain::conversation::GitProvider;
 use domain::git::GitError;
 use hyper::Method;
+use hyper::body::Bytes;
 use hyper::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
 };
 use outbound_http::{
-    BodyError, CaCertificates, ClientOptions, ForbiddenHost, HostError, HostGuard, HttpClient,
-    SendError, read_body,
+    CaCertificates, ClientOptions, HostError, HostGuard, HttpClient, SendError, read_body,
 };
 use url::Url;
 
 use crate::config::Config;
+use crate::http::session::unavailable;
 
 const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,7 +34,7 @@ pub(crate) struct HttpCall {
 pub(crate) struct HttpReply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 impl HttpReply {
@@ -47,66 +48,26 @@ impl HttpReply {
     }
 }
 
-/// A request that got no usable response.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HttpError {
-    #[error("{0}")]
-    ForbiddenHost(ForbiddenHost),
-    #[error("the connection failed")]
-    Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the response has more than {0} bytes")]
-    TooLarge(usize),
-    #[error("the provider redirects to another host, or more than {max} times", max = MAX_REDIRECTS)]
-    Redirected,
-    #[error("the URL or the token is not valid in an HTTP request")]
-    InvalidRequest(#[source] hyper::http::uri::InvalidUri),
-}
-
-impl From<SendError> for HttpError {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Forbidden(forbidden) => Self::ForbiddenHost(forbidden),
-            SendError::InvalidUrl(error) => Self::InvalidRequest(error),
-            SendError::NotConnected(error) | SendError::Broken(error) => Self::Connection(error),
-        }
-    }
-}
-
-impl From<BodyError> for HttpError {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge(max) => Self::TooLarge(max),
-            BodyError::Broken(error) => Self::Connection(error),
-        }
-    }
-}
-
-impl HttpError {
-    pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
-        match self {
-            Self::ForbiddenHost(forbidden) => forbidden_error(provider, &forbidden),
-            other => GitError::Unavailable {
-                provider,
-                source: other.into(),
-            },
-        }
-    }
-}
-
-fn forbidden_error(provider: GitProvider, forbidden: &ForbiddenHost) -> GitError {
-    GitError::Forbidden {
-        provider,
-        reason: forbidden.to_string(),
-    }
-}
-
 /// Converts the error of a host that was checked before git calls it.
 pub(crate) fn host_error(provider: GitProvider, error: HostError) -> GitError {
     match error {
-        HostError::ForbiddenHost(forbidden) => forbidden_error(provider, &forbidden),
+        HostError::ForbiddenHost(forbidden) => GitError::Forbidden {
+            provider,
+            reason: forbidden.to_string(),
+        },
         HostError::NotResolved(error) => GitError::Unavailable {
             provider,
             source: error.into(),
+        },
+    }
+}
+
+fn send_error(provider: GitProvider, error: SendError) -> GitError {
+    match error {
+        SendError::Forbidden(forbidden) => host_error(provider, forbidden.into()),
+        other => GitError::Unavailable {
+            provider,
+            source: other.into(),
         },
     }
 }
@@ -145,29 +106,37 @@ impl Http {
     /// Sends a request and follows redirects of GET requests. The credentials go only to the host of the call's URL.
     pub(crate) async fn exchange(
         &self,
+        provider: GitProvider,
         call: &HttpCall,
         credentials: &HeaderValue,
-    ) -> Result<HttpReply, HttpError> {
+    ) -> Result<HttpReply, GitError> {
+        let redirected = || {
+            let what = format!(
+                "the provider redirects to another host, or more than {MAX_REDIRECTS} times"
+            );
+            unavailable(provider, what)
+        };
         let mut url = call.url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let mut reply = self.attempt(call, &url, credentials).await?;
+            let mut reply = self.attempt(provider, call, &url, credentials).await?;
             if !matches!(reply.status, 301 | 302 | 307 | 308) || call.method != Method::GET {
                 reply.headers.remove(LOCATION);
                 return Ok(reply);
             }
             let to = reply.header("location").and_then(|to| url.join(to).ok());
             let to = to.filter(|to| to.origin() == url.origin());
-            url = to.ok_or(HttpError::Redirected)?;
+            url = to.ok_or_else(redirected)?;
         }
-        Err(HttpError::Redirected)
+        Err(redirected())
     }
 
     async fn attempt(
         &self,
+        provider: GitProvider,
         call: &HttpCall,
         url: &Url,
         credentials: &HeaderValue,
-    ) -> Result<HttpReply, HttpError> {
+    ) -> Result<HttpReply, GitError> {
         let mut headers = HeaderMap::from_iter([
             (USER_AGENT, HeaderValue::from_static(AGENT_NAME)),
             (ACCEPT, JSON),
@@ -178,11 +147,19 @@ impl Http {
         }
         let body = call.body.clone().unwrap_or_default();
         let response = self.client.send(call.method.clone(), url, headers, body);
-        let (parts, body) = response.await?.into_parts();
+        let response = response
+            .await
+            .map_err(|error| send_error(provider, error))?;
+        let (parts, body) = response.into_parts();
+        let body = read_body(body, self.max_body).await;
+        let body = body.map_err(|error| GitError::Unavailable {
+            provider,
+            source: error.into(),
+        })?;
         Ok(HttpReply {
             status: parts.status.as_u16(),
             headers: parts.headers,
-            body: read_body(body, self.max_body).await?.to_vec(),
+            body,
         })
     }
 }

@@ -128,9 +128,12 @@ impl HttpClient {
 /// See [`BodyError`].
 pub async fn read_body(body: Incoming, max: usize) -> Result<Bytes, BodyError> {
     let body = Limited::new(body, max).collect().await;
-    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => BodyError::TooLarge(max),
-        false => BodyError::Broken(error),
+    let body = body.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            BodyError::TooLarge(max)
+        } else {
+            BodyError::Broken(error)
+        }
     })?;
     Ok(body.to_bytes())
 }

@@ -86,12 +86,11 @@ impl ProviderSession {
             NextPage::Offset => 0,
             _ => 1,
         };
-        let (position, number) = match paging.next {
-            NextPage::TokenHeader(_) => (cursor, first),
-            _ => {
-                let number = page_number(cursor.as_deref(), first)?;
-                (Some(number.to_string()), number)
-            }
+        let (position, number) = if let NextPage::TokenHeader(_) = paging.next {
+            (cursor, first)
+        } else {
+            let number = page_number(cursor.as_deref(), first)?;
+            (Some(number.to_string()), number)
         };
         let mut url = list.url.clone();
         let parameters = position.iter().map(|position| (paging.position, position));

@@ -21,8 +21,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("endpoint-guard", &[]),
     ("sandbox-process", &["domain", "endpoint-guard"]),
     ("sandbox-docker", &["domain", "endpoint-guard"]),
-    ("agent-client", &["domain", "endpoint-guard"]),
-    ("git-hosting", &["domain"]),
+    ("agent-client", &["domain", "endpoint-guard", "outbound-http"]),
+    ("git-hosting", &["domain", "outbound-http"]),
+    // Requests to other machines, without knowledge of their APIs.
+    ("outbound-http", &[]),
     ("keyring", &["domain"]),
     // Forwards HTTP without knowledge of its meaning.
     ("gateway", &["endpoint-guard"]),
@@ -30,8 +32,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Files for browsers, without a server.
     ("web-console", &[]),
     // Knows the service only by HTTP.
-    ("client", &[]),
-    ("telemetry", &[]),
+    ("client", &["outbound-http"]),
+    ("telemetry", &["outbound-http"]),
     // It knows the syntax of Rust.
     ("http-api-derive", &[]),
     (
@@ -87,8 +89,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("pq-sys", &["store-sql"]),
     ("r2d2", &["store-sql"]),
     ("bollard", &["sandbox-docker"]),
-    ("reqwest", &["agent-client", "acceptance"]),
-    // reqwest's TLS is one feature for the whole workspace, so crates that need TLS to external servers use hyper.
+    ("reqwest", &["acceptance"]),
     (
         "hyper",
         &[
@@ -97,24 +98,24 @@ const OWNED: &[(&str, &[&str])] = &[
             "endpoint-guard",
             "gateway",
             "git-hosting",
+            "outbound-http",
             "telemetry",
         ],
     ),
-    ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
+    ("hyper-rustls", &["outbound-http"]),
     (
         "hyper-util",
         &[
             "agent-client",
-            "client",
             "endpoint-guard",
             "gateway",
-            "git-hosting",
+            "outbound-http",
             // The tests connect as the service does.
             "sandbox-process",
-            "telemetry",
         ],
     ),
-    ("rustls", &["git-hosting", "client", "telemetry"]),
+    ("rustls", &["outbound-http"]),
+    ("rustls-native-certs", &["outbound-http"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),
     // The test of exported traces decodes them as a collector does.

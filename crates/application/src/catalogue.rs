@@ -8,14 +8,11 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest, PageToken};
 
 const MODELS_TEXT: &str = include_str!("../../../config/models.txt");
-/// Mark of a verified model.
 const VERIFIED_MARK: char = '*';
-/// The provider that is listed first.
 const FIRST_PROVIDER: &str = "openhands";
 
 static CATALOGUE: LazyLock<ModelCatalogue> = LazyLock::new(|| ModelCatalogue::parse(MODELS_TEXT));
 
-/// A language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogueModel {
     /// The full name as in settings: `provider/name`, or the bare name.
@@ -28,12 +25,10 @@ pub struct CatalogueModel {
     pub is_verified: bool,
 }
 
-/// A provider of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelProvider {
     /// The name, as in full names of models.
     pub name: &'static str,
-    /// Whether one of its models is verified.
     pub is_verified: bool,
 }
 
@@ -44,11 +39,9 @@ pub struct CatalogueFilter {
     pub text: Option<String>,
     /// Verified ones or others only.
     pub is_verified: Option<bool>,
-    /// Models of this provider only.
     pub provider: Option<String>,
 }
 
-/// The list of models and providers.
 #[derive(Debug)]
 pub struct ModelCatalogue {
     /// Sorted by full name.
@@ -110,7 +103,6 @@ impl ModelCatalogue {
         page_of(&self.providers, page, |provider| provider.name, matches)
     }
 
-    /// All full names, sorted.
     pub fn names(&self) -> Vec<&'static str> {
         self.models.iter().map(|model| model.whole).collect()
     }

@@ -2,44 +2,29 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// Kind of an issue. Clients of the reference know the texts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IssueKind {
-    /// Missing.
     Missing,
-    /// An unknown field where unknown fields are refused.
     Unknown,
-    /// Not a string.
     String,
-    /// Not an integer.
     Integer,
-    /// Text that is not an integer.
     IntegerText,
-    /// A number with a fraction where an integer is wanted.
     Fraction,
-    /// More than 64 bits.
     IntegerSize,
-    /// Not a number.
     Number,
-    /// Text that is not a number.
     NumberText,
-    /// Infinite or NaN.
     Finite,
-    /// Not a boolean.
     Boolean,
     /// Text or a number that does not mean a boolean.
     BooleanText,
-    /// Not a list.
     List,
-    /// Not an object.
     Object,
-    /// Below the least value.
     AtLeast(f64),
-    /// Above the greatest value.
     AtMost(f64),
-    /// None of the allowed values.
     OneOf(Vec<String>),
-    /// Another issue, as text.
     Other(String),
 }
 
@@ -117,7 +102,6 @@ impl fmt::Display for IssueKind {
 pub struct Issue {
     /// Keys and indexes down to the value.
     pub at: Vec<String>,
-    /// The kind.
     pub kind: IssueKind,
 }
 
@@ -128,4 +112,46 @@ impl Issue {
             kind,
         }
     }
+}
+
+/// Deepest nesting of a value in a request. Documents are parsed again, with a limit, inside other documents.
+pub(super) const MAX_DEPTH: usize = 24;
+/// Longest name that an error repeats.
+const MAX_NAME_CHARS: usize = 100;
+
+pub(super) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// The issue with the first text with NUL in `value` at `parents` and `key`. Such a text is lost or cut on the way to a
+/// process, and some stores cannot store it.
+pub(super) fn nul_issue(parents: &[&str], key: &str, value: &Value) -> Option<Issue> {
+    let at = nul_in(key, value)?;
+    let at: Vec<&str> = at.iter().map(String::as_str).rev().collect();
+    let nul = IssueKind::Other("Text cannot contain NUL".to_owned());
+    Some(Issue::at(&[parents, &at].concat(), nul))
+}
+
+/// Path of a text with NUL, innermost name first.
+fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
+    let found = match value {
+        _ if key.contains('\0') => Some(Vec::new()),
+        Value::String(text) => text.contains('\0').then(Vec::new),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| nul_in(&index.to_string(), item))
+        }
+        Value::Object(map) => map.iter().find_map(|(key, item)| nul_in(key, item)),
+        _ => None,
+    };
+    let name = key.chars().filter(|c| !c.is_control());
+    let name = name.take(MAX_NAME_CHARS).collect();
+    found.map(|mut at| {
+        at.push(name);
+        at
+    })
 }

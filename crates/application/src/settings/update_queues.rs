@@ -37,7 +37,6 @@ pub(super) struct UpdatePermit {
     began: Instant,
 }
 
-/// Too many changes wait.
 #[derive(Debug)]
 pub(super) struct QueueFull;
 

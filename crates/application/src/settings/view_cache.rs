@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use domain::encryption::cipher::Sealed;
 use domain::id::UserId;
 
-use super::{Settings, SettingsService};
+use super::model::Settings;
+use super::service::SettingsService;
 use crate::error::AppError;
 
 /// Maximum number of users in the cache.

@@ -30,17 +30,6 @@ pub(super) enum SandboxChoice {
     },
 }
 
-/// Parses the user's strategy; `None`: one sandbox per conversation.
-fn strategy(name: &str) -> Option<SandboxGrouping> {
-    match name {
-        "ADD_TO_ANY" => Some(SandboxGrouping::Any),
-        "GROUP_BY_NEWEST" => Some(SandboxGrouping::Newest),
-        "LEAST_RECENTLY_USED" => Some(SandboxGrouping::LeastRecentlyUsed),
-        "FEWEST_CONVERSATIONS" => Some(SandboxGrouping::FewestConversations),
-        _ => None,
-    }
-}
-
 impl StartService {
     /// Chooses the sandbox, and a directory for the conversation where sandboxes are shared. Nothing is reserved yet.
     pub(super) async fn choose_sandbox(
@@ -93,7 +82,7 @@ impl StartService {
             tracing::warn!(error = %chain(&error), "cannot read the settings; the conversation gets its own sandbox");
             None
         });
-        strategy(&settings?.sandbox_grouping_strategy)
+        settings?.sandbox_grouping
     }
 }
 

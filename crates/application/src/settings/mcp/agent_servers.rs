@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::opaque_config::servers;
-use super::{McpConfig, McpRemote};
+use super::typed_config::{McpConfig, McpRemote};
 
 /// Servers of one agent.
 const MAX_SERVERS: usize = 100;

@@ -123,7 +123,7 @@ impl SettingsFields {
             v1_enabled: true,
             agent_settings: s.agent_view(reveal, now),
             conversation_settings: s.conversation_view(),
-            sandbox_grouping_strategy: s.sandbox_grouping_strategy.clone(),
+            sandbox_grouping_strategy: s.sandbox_grouping_strategy().to_owned(),
             default_sandbox_spec_id: s.default_sandbox_spec_id.clone(),
             llm_profiles: SavedProfilesDto::of(&s.profiles, reveal, now),
             active_agent_profile_id: None,

@@ -135,34 +135,69 @@ fn check_secrets_store(value: &Value) -> Result<(), &'static str> {
 impl From<LegacySettingsUpdateDto> for LegacySettings {
     fn from(update: LegacySettingsUpdateDto) -> Self {
         let shown_as_set = update.search_api_key_set;
+        let fields = [
+            named("language", update.language),
+            named("agent", update.agent),
+            named("max_iterations", update.max_iterations),
+            named("security_analyzer", update.security_analyzer),
+            named("confirmation_mode", update.confirmation_mode),
+            named(
+                "remote_runtime_resource_factor",
+                update.remote_runtime_resource_factor,
+            ),
+            named(
+                "sandbox_base_container_image",
+                update.sandbox_base_container_image,
+            ),
+            named(
+                "sandbox_runtime_container_image",
+                update.sandbox_runtime_container_image,
+            ),
+            named("max_budget_per_task", update.max_budget_per_task),
+            named("email", update.email),
+            named("email_verified", update.email_verified),
+            named("git_user_name", update.git_user_name),
+            named("git_user_email", update.git_user_email),
+            flag("enable_default_condenser", update.enable_default_condenser),
+            flag(
+                "enable_sound_notifications",
+                update.enable_sound_notifications,
+            ),
+            flag(
+                "enable_proactive_conversation_starters",
+                update.enable_proactive_conversation_starters,
+            ),
+            flag(
+                "enable_solvability_analysis",
+                update.enable_solvability_analysis,
+            ),
+            flag(
+                "user_consents_to_analytics",
+                update.user_consents_to_analytics,
+            ),
+        ];
         Self {
-            language: update.language,
-            agent: update.agent,
-            max_iterations: update.max_iterations,
-            security_analyzer: update.security_analyzer,
-            confirmation_mode: update.confirmation_mode,
+            fields: fields.into_iter().flatten().collect(),
             llm_model: update.llm_model,
             llm_api_key: update.llm_api_key,
             llm_base_url: update.llm_base_url,
-            remote_runtime_resource_factor: update.remote_runtime_resource_factor,
-            enable_default_condenser: update.enable_default_condenser,
-            enable_sound_notifications: update.enable_sound_notifications,
-            enable_proactive_conversation_starters: update.enable_proactive_conversation_starters,
-            enable_solvability_analysis: update.enable_solvability_analysis,
-            user_consents_to_analytics: update.user_consents_to_analytics,
-            sandbox_base_container_image: update.sandbox_base_container_image,
-            sandbox_runtime_container_image: update.sandbox_runtime_container_image,
             mcp_config: update.mcp_config.map(McpConfig::from),
             search_api_key: update.search_api_key,
             search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
             sandbox_api_key: update.sandbox_api_key,
-            max_budget_per_task: update.max_budget_per_task,
-            email: update.email,
-            email_verified: update.email_verified,
-            git_user_name: update.git_user_name,
-            git_user_email: update.git_user_email,
         }
     }
+}
+
+/// The change of a field by its name; null resets it.
+fn named<T: Into<Value>>(name: &str, change: Patch<T>) -> Option<(String, Value)> {
+    let value = change.into_update()?;
+    Some((name.to_owned(), value.map_or(Value::Null, Into::into)))
+}
+
+/// The change of a field that a null keeps.
+fn flag(name: &str, value: Option<bool>) -> Option<(String, Value)> {
+    Some((name.to_owned(), value?.into()))
 }
 
 impl From<&Settings> for LegacySettingsDto {

@@ -45,11 +45,9 @@ pub const UNTRACKED_ENTRIES_ACTION: &str = "audit more-refusals";
 /// Action of the entry that counts entries which went to the service's log.
 pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
-/// Writes and reads the audit log.
 #[derive(Clone)]
 pub struct AuditService(Arc<Inner>);
 
-/// Entries that are not stored yet.
 #[derive(Default)]
 pub(crate) struct AuditBuffer {
     waiting: Mutex<AuditQueue>,
@@ -64,7 +62,6 @@ struct AuditQueue {
     /// Entries that did not fit into the queue.
     lost: u32,
     repeats: HashMap<RepeatKey, RepeatCount>,
-    /// Number of repeat keys by actor.
     keys_per_actor: HashMap<AuditActor, usize>,
     untracked: u32,
 }
@@ -186,20 +183,8 @@ fn summary_entry(
     id: Uuid,
     at: Timestamp,
 ) -> AuditEntry {
-    AuditEntry {
-        id,
-        at,
-        actor: AuditActor::Service,
-        key: None,
-        action: action.to_owned(),
-        object: None,
-        detail: None,
-        source: None,
-        outcome,
-        status: None,
-        request_id: None,
-        count,
-    }
+    let entry = Origin::service(action).into_entry(id, at, outcome);
+    AuditEntry { count, ..entry }
 }
 
 impl AuditService {
@@ -234,18 +219,9 @@ impl AuditService {
     ) {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let entry = AuditEntry {
-            id: ports.ids.uuid(),
-            at: ports.clock.now(),
-            actor: origin.actor,
-            key: origin.key,
-            action: origin.action,
             object,
             detail,
-            source: origin.source,
-            outcome,
-            status: origin.status,
-            request_id: origin.request_id,
-            count: 1,
+            ..origin.into_entry(ports.ids.uuid(), ports.clock.now(), outcome)
         };
         trail.lock().record(entry);
         trail.wake.notify_one();

@@ -162,7 +162,7 @@ const VOCABULARY: &[&str] = &[
 /// External crates, in addition to `VOCABULARY`, that crates without a technology may depend on.
 const PURE: &[(&str, &[&str])] = &[
     ("domain", &["sha2", "smol_str"]),
-    ("application", &["tokio", "tokio-util", "tracing"]),
+    ("application", &["moka", "tokio", "tokio-util", "tracing"]),
     ("port-conformance", &["tokio"]),
 ];
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
-use domain::error::{ErrorClass, StoreError};
+use domain::error::StoreError;
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::page::{Page, PageRequest, PageToken};
 use domain::user::identity::{
-    ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID,
-    CALLER_ENTITY, DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
+    AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER,
+    PurgeCounts, Role, User,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
@@ -367,36 +367,17 @@ pub async fn administer(
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
-        (StoreError::NotFound { entity: CALLER_ENTITY }, _) => AppError::refused(
-            ErrorClass::Unauthenticated,
-            "The API key has been revoked or has expired",
-        ),
-        (
-            StoreError::NotFound {
-                entity: ADMINISTRATOR_ENTITY,
-            },
-            _,
-        ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
-        (StoreError::NotFound { entity: "user" }, AdminChange::CreateKey { key, .. }) => {
+        (StoreError::NotFound { .. }, AdminChange::CreateKey { key, .. }) => {
             user_not_found(&key.user)
         }
         (
-            StoreError::NotFound { entity: "user" },
+            StoreError::NotFound { .. },
             AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
         ) => user_not_found(user),
-        (StoreError::NotFound { entity: "API key" }, _) => key_not_found(),
-        (StoreError::Conflict { entity: "user" }, AdminChange::CreateUser { user, .. }) => {
+        (StoreError::NotFound { .. }, _) => key_not_found(),
+        (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
             AppError::conflict(format!("There is a user {user} already"))
         }
-        (
-            StoreError::Conflict {
-                entity: DELETED_USER_ENTITY,
-            },
-            _,
-        ) => AppError::conflict(
-            "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
-             minutes have passed",
-        ),
         (error, _) => error.into(),
     })
 }

@@ -19,7 +19,7 @@ use domain::user::identity::{
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::Workload;
-use crate::error::{TransactionError, conflict, not_found};
+use crate::error::{TransactionError, not_found};
 use crate::schema::codec::EntityDecoder;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::users;
@@ -79,7 +79,7 @@ pub(crate) fn ensure_exists(
             return Ok(false);
         };
         if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_purged(conn, user)? {
-            return Err(conflict(DELETED_USER_ENTITY));
+            return Err(StoreError::UserNameReserved.into());
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
     }

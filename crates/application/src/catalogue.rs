@@ -1,7 +1,7 @@
 //! Names of language models for settings pages, as known to the agent server of this build (`cargo xtask models`).
 //! Other names work too if the agent server knows them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use domain::error::StoreError;
@@ -62,18 +62,15 @@ impl ModelCatalogue {
             .filter(|line| !line.is_empty())
             .map(parse_model)
             .collect();
-        let names: BTreeSet<_> = models.iter().filter_map(|model| model.provider).collect();
-        let verified: BTreeSet<_> = models
-            .iter()
-            .filter(|model| model.is_verified)
-            .filter_map(|model| model.provider)
-            .collect();
-        let mut providers: Vec<_> = names
-            .into_iter()
-            .map(|name| ModelProvider {
-                name,
-                is_verified: verified.contains(name),
-            })
+        let mut verified = BTreeMap::new();
+        for model in &models {
+            if let Some(provider) = model.provider {
+                *verified.entry(provider).or_default() |= model.is_verified;
+            }
+        }
+        let providers = verified.into_iter();
+        let mut providers: Vec<_> = providers
+            .map(|(name, is_verified)| ModelProvider { name, is_verified })
             .collect();
         providers.sort_by_key(|provider| (provider.name != FIRST_PROVIDER, !provider.is_verified));
         Self { models, providers }

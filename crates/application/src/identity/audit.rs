@@ -192,31 +192,12 @@ impl AuditService {
         Self(inner)
     }
 
-    /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must come from
-    /// [`domain::audit::sanitize_text`].
+    /// Records an action that ended with the status in `origin`, without waiting for the store. Without a status the
+    /// action failed: the client disconnected or the handler failed, and the action may have taken effect. The texts
+    /// must come from [`domain::audit::sanitize_text`].
     pub fn record(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
-        self.enqueue(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
-    }
-
-    /// Records an action without a response: the client disconnected or the handler failed. The action may have taken
-    /// effect.
-    pub fn record_unanswered(
-        &self,
-        origin: Origin,
-        object: Option<String>,
-        detail: Option<String>,
-    ) {
-        self.enqueue(AuditOutcome::Failed, origin, object, detail);
-    }
-
-    fn enqueue(
-        &self,
-        outcome: AuditOutcome,
-        origin: Origin,
-        object: Option<String>,
-        detail: Option<String>,
-    ) {
+        let outcome = outcome.unwrap_or(AuditOutcome::Failed);
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let entry = AuditEntry {
             object,

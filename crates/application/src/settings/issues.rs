@@ -1,5 +1,6 @@
 //! Issues with settings in a request. An issue names a place and a kind, never a value, which may be secret.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
@@ -31,26 +32,63 @@ pub enum IssueKind {
 impl IssueKind {
     /// The error type in the validation body.
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Unknown => "extra_forbidden",
-            Self::String => "string_type",
-            Self::Integer => "int_type",
-            Self::IntegerText => "int_parsing",
-            Self::Fraction => "int_from_float",
-            Self::IntegerSize => "int_parsing_size",
-            Self::Number => "float_type",
-            Self::NumberText => "float_parsing",
-            Self::Finite => "finite_number",
-            Self::Boolean => "bool_type",
-            Self::BooleanText => "bool_parsing",
-            Self::List => "list_type",
-            Self::Object => "dict_type",
-            Self::AtLeast(_) => "greater_than_equal",
-            Self::AtMost(_) => "less_than_equal",
-            Self::OneOf(_) => "enum",
-            Self::Other(_) => "value_error",
-        }
+        self.code_and_text().0
+    }
+
+    fn code_and_text(&self) -> (&'static str, Cow<'static, str>) {
+        let (code, text) = match self {
+            Self::Missing => ("missing", "Field required"),
+            Self::Unknown => ("extra_forbidden", "Extra inputs are not permitted"),
+            Self::String => ("string_type", "Input should be a valid string"),
+            Self::Integer => ("int_type", "Input should be a valid integer"),
+            Self::IntegerText => (
+                "int_parsing",
+                "Input should be a valid integer, unable to parse string as an integer",
+            ),
+            Self::Fraction => (
+                "int_from_float",
+                "Input should be a valid integer, got a number with a fractional part",
+            ),
+            Self::IntegerSize => (
+                "int_parsing_size",
+                "Input should be an integer of at most 64 bits",
+            ),
+            Self::Number => ("float_type", "Input should be a valid number"),
+            Self::NumberText => (
+                "float_parsing",
+                "Input should be a valid number, unable to parse string as a number",
+            ),
+            Self::Finite => ("finite_number", "Input should be a finite number"),
+            Self::Boolean => ("bool_type", "Input should be a valid boolean"),
+            Self::BooleanText => (
+                "bool_parsing",
+                "Input should be a valid boolean, unable to interpret input",
+            ),
+            Self::List => ("list_type", "Input should be a valid list"),
+            Self::Object => ("dict_type", "Input should be a valid dictionary"),
+            Self::AtLeast(min) => {
+                let text = format!("Input should be greater than or equal to {min}");
+                return ("greater_than_equal", text.into());
+            }
+            Self::AtMost(max) => {
+                let text = format!("Input should be less than or equal to {max}");
+                return ("less_than_equal", text.into());
+            }
+            Self::OneOf(words) => {
+                return (
+                    "enum",
+                    format!("Input should be {}", alternatives(words)).into(),
+                );
+            }
+            Self::Other(text) => return ("value_error", format!("Value error, {text}").into()),
+        };
+        (code, text.into())
+    }
+}
+
+impl fmt::Display for IssueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.code_and_text().1)
     }
 }
 
@@ -61,39 +99,6 @@ pub(super) fn alternatives<S: AsRef<str>>(words: &[S]) -> String {
         None => String::new(),
         Some((only, [])) => only.clone(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
-    }
-}
-
-impl fmt::Display for IssueKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "Field required",
-            Self::Unknown => "Extra inputs are not permitted",
-            Self::String => "Input should be a valid string",
-            Self::Integer => "Input should be a valid integer",
-            Self::IntegerText => {
-                "Input should be a valid integer, unable to parse string as an integer"
-            }
-            Self::Fraction => {
-                "Input should be a valid integer, got a number with a fractional part"
-            }
-            Self::IntegerSize => "Input should be an integer of at most 64 bits",
-            Self::Number => "Input should be a valid number",
-            Self::NumberText => {
-                "Input should be a valid number, unable to parse string as a number"
-            }
-            Self::Finite => "Input should be a finite number",
-            Self::Boolean => "Input should be a valid boolean",
-            Self::BooleanText => "Input should be a valid boolean, unable to interpret input",
-            Self::List => "Input should be a valid list",
-            Self::Object => "Input should be a valid dictionary",
-            Self::AtLeast(min) => {
-                return write!(f, "Input should be greater than or equal to {min}");
-            }
-            Self::AtMost(max) => return write!(f, "Input should be less than or equal to {max}"),
-            Self::OneOf(words) => return write!(f, "Input should be {}", alternatives(words)),
-            Self::Other(text) => return write!(f, "Value error, {text}"),
-        })
     }
 }
 

@@ -10,6 +10,7 @@ use domain::conversation::GitProvider;
 use secrecy::SecretString;
 use serde_json::Value;
 
+use super::fields::texts_of;
 use super::mcp;
 use super::model::Settings;
 
@@ -125,11 +126,9 @@ pub(super) fn profile(
 fn disabled_skills(settings: &Settings) -> Vec<String> {
     let mut names = settings.disabled_skills.clone().unwrap_or_default();
     let more = settings.agent.effective("agent_context.disabled_skills");
-    for name in more.as_array().into_iter().flatten() {
-        if let Some(name) = name.as_str()
-            && !names.iter().any(|known| known == name)
-        {
-            names.push(name.to_owned());
+    for name in texts_of(Some(&more)) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names

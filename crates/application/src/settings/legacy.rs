@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(s.legacy_max_iterations(), Some(100));
             assert_eq!(s.legacy_confirmation_mode(), Some(true));
             assert_eq!(s.legacy_security_analyzer(), Some("llm"));
-            assert!(!s.legacy_default_condenser() && !s.enable_solvability_analysis);
+            assert!(!s.legacy_default_condenser() && !s.enable_solvability_analysis.0);
             assert_eq!(s.agent.llm_model(), Some("anthropic/claude"));
             assert_eq!(s.agent.llm_base_url(), Some("https://llm.example"));
             assert_eq!(clear(s.agent.llm_api_key()), Some("sk-1"));

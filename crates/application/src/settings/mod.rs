@@ -42,7 +42,7 @@ pub use launch::{LaunchProfile, MissingSettings, token_name};
 pub use legacy::LegacySettings;
 pub use llm::llm_endpoint;
 pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
-pub use model::{ProviderToken, Settings};
+pub use model::{OnByDefault, ProviderToken, Settings};
 pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
 pub use secret::{MASK, SecretInput, SecretVisibility};
 pub use service::{SettingsService, UpdateError};

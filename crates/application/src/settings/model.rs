@@ -23,11 +23,7 @@ pub struct ProviderToken {
     pub host: Option<String>,
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent switches of a settings page"
-)]
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Settings {
     /// Language of the front end (stored for it).
     pub language: Option<String>,
@@ -38,9 +34,9 @@ pub struct Settings {
     /// Stored for the front end.
     pub enable_sound_notifications: bool,
     /// Stored for the front end.
-    pub enable_proactive_conversation_starters: bool,
+    pub enable_proactive_conversation_starters: OnByDefault,
     /// Stored for the front end.
-    pub enable_solvability_analysis: bool,
+    pub enable_solvability_analysis: OnByDefault,
     /// Stored for the front end.
     pub user_consents_to_analytics: Option<bool>,
     /// Stored only.
@@ -94,37 +90,13 @@ pub(super) const GROUPINGS: [(&str, Option<SandboxGrouping>); 5] = [
     ("ADD_TO_ANY", Some(SandboxGrouping::Any)),
 ];
 
-impl Default for Settings {
+/// A switch that is on until the user switches it off.
+#[derive(Debug, Clone, Copy)]
+pub struct OnByDefault(pub bool);
+
+impl Default for OnByDefault {
     fn default() -> Self {
-        Self {
-            language: None,
-            user_version: None,
-            remote_runtime_resource_factor: None,
-            enable_sound_notifications: false,
-            enable_proactive_conversation_starters: true,
-            enable_solvability_analysis: true,
-            user_consents_to_analytics: None,
-            sandbox_base_container_image: None,
-            sandbox_runtime_container_image: None,
-            disabled_skills: None,
-            search_api_key: None,
-            sandbox_api_key: None,
-            max_budget_per_task: None,
-            email: None,
-            email_verified: None,
-            git_user_name: None,
-            git_user_email: None,
-            git_full_clone: false,
-            sandbox_grouping: None,
-            default_sandbox_spec_id: None,
-            registered_marketplaces: Vec::new(),
-            agent: AgentDocument::default(),
-            conversation: Map::new(),
-            mcp: None,
-            provider_tokens: BTreeMap::new(),
-            profiles: Profiles::default(),
-            unread: Map::new(),
-        }
+        Self(true)
     }
 }
 

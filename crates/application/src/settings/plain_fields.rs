@@ -83,7 +83,7 @@ fn grouping_name(grouping: Option<SandboxGrouping>) -> &'static str {
 impl Settings {
     pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 20] {
         use PlainField::{Flag, Grouping, Integer, Number, Secret, Switch, Text, Texts};
-        let starters = &mut self.enable_proactive_conversation_starters;
+        let starters = &mut self.enable_proactive_conversation_starters.0;
         [
             ("language", Text(&mut self.language)),
             ("user_version", Integer(&mut self.user_version)),
@@ -98,7 +98,7 @@ impl Settings {
             ("enable_proactive_conversation_starters", Switch(starters)),
             (
                 "enable_solvability_analysis",
-                Switch(&mut self.enable_solvability_analysis),
+                Switch(&mut self.enable_solvability_analysis.0),
             ),
             (
                 "user_consents_to_analytics",

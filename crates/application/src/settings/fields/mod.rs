@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 
 use super::issues::{Issue, IssueKind};
 
-pub(super) use scalars::{boolean, integer, number};
+pub(super) use scalars::{boolean, integer, number, texts_of};
 pub(super) use schema_document::SchemaSection;
 
 /// Variant of the agent document.
@@ -164,14 +164,11 @@ impl SettingsField {
     }
 
     fn check(&self, value: &Value) -> Result<(), IssueKind> {
-        if let (Some(min), Some(n)) = (self.min, value.as_f64())
-            && n < min
-        {
+        let number = value.as_f64();
+        if let Some(min) = self.min.filter(|min| number.is_some_and(|n| n < *min)) {
             return Err(IssueKind::AtLeast(min));
         }
-        if let (Some(max), Some(n)) = (self.max, value.as_f64())
-            && n > max
-        {
+        if let Some(max) = self.max.filter(|max| number.is_some_and(|n| n > *max)) {
             return Err(IssueKind::AtMost(max));
         }
         match value.as_str() {

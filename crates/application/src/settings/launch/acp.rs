@@ -68,11 +68,5 @@ fn own_value(settings: &Settings, key: &str) -> Option<Value> {
 }
 
 fn strings(settings: &Settings, key: &str) -> Vec<String> {
-    let value = own_value(settings, key);
-    let items = value.as_ref().and_then(Value::as_array);
-    items
-        .into_iter()
-        .flatten()
-        .filter_map(|item| item.as_str().map(str::to_owned))
-        .collect()
+    fields::texts_of(own_value(settings, key).as_ref())
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use domain::agent::McpServer;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
+use super::super::fields::texts_of;
 use super::super::secret::{MASK, SecretVisibility};
 use super::server_url;
 
@@ -73,24 +75,31 @@ impl McpStdio {
         json!({"name": self.name, "command": self.command, "args": self.args, "env": env})
     }
 
-    fn from_json(value: &Value) -> Option<Self> {
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-        let args = value.get("args").and_then(Value::as_array);
-        let env = value.get("env").and_then(Value::as_object);
+    /// Parses a server of either form under this name.
+    pub(super) fn named(name: &str, value: &Value) -> Option<Self> {
+        let env = value.get("env").and_then(Value::as_object).into_iter();
+        let env = env.flatten();
         Some(Self {
-            name: text("name")?,
-            command: text("command")?,
-            args: args
-                .into_iter()
-                .flatten()
-                .filter_map(|a| a.as_str().map(str::to_owned))
-                .collect(),
+            name: name.to_owned(),
+            command: value.get("command")?.as_str()?.to_owned(),
+            args: texts_of(value.get("args")),
             env: env
-                .into_iter()
-                .flatten()
                 .filter_map(|(k, v)| Some((k.clone(), SecretString::from(v.as_str()?))))
                 .collect(),
         })
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        Self::named(value.get("name")?.as_str()?, value)
+    }
+
+    pub(super) fn into_server(self) -> McpServer {
+        McpServer::Stdio {
+            name: self.name,
+            command: self.command,
+            args: self.args,
+            env: self.env,
+        }
     }
 }
 

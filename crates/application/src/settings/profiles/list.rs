@@ -8,19 +8,11 @@ use super::super::agent_document::{AgentDocument, LLM_API_KEY};
 use super::super::secret::{in_clear, read_secrets};
 
 /// A named configuration of the model.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Profile {
     pub(super) name: String,
     /// Only the `llm` part is set.
     pub(in crate::settings) agent: AgentDocument,
-}
-
-impl fmt::Debug for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profile")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Profile {

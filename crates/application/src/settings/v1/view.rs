@@ -82,40 +82,34 @@ impl AgentDocument {
 
 /// `GET /api/v1/settings/agent-schema`.
 pub fn agent_schema() -> Value {
-    let section = |key, label, variant| SchemaSection {
+    let (open_hands, acp) = (Some(AgentKind::OpenHands), Some(AgentKind::Acp));
+    let section = |(key, label, variant)| SchemaSection {
         key,
         label,
         variant,
         of_agent: true,
     };
-    AGENT.describe(
-        "AgentSettings",
-        &[
-            section("general", "General", None),
-            section("llm", "LLM", Some(AgentKind::OpenHands)),
-            section("condenser", "Condenser", Some(AgentKind::OpenHands)),
-            section("verification", "Verification", Some(AgentKind::OpenHands)),
-            section("acp", "ACP (Agent Client Protocol)", Some(AgentKind::Acp)),
-            section("llm", "LLM (for metrics)", Some(AgentKind::Acp)),
-        ],
-    )
+    let sections = [
+        ("general", "General", None),
+        ("llm", "LLM", open_hands),
+        ("condenser", "Condenser", open_hands),
+        ("verification", "Verification", open_hands),
+        ("acp", "ACP (Agent Client Protocol)", acp),
+        ("llm", "LLM (for metrics)", acp),
+    ];
+    AGENT.describe("AgentSettings", &sections.map(section))
 }
 
 /// `GET /api/v1/settings/conversation-schema`.
 pub fn conversation_schema() -> Value {
-    let section = |key, label| SchemaSection {
+    let section = |(key, label)| SchemaSection {
         key,
         label,
         variant: None,
         of_agent: false,
     };
-    CONVERSATION.describe(
-        "ConversationSettings",
-        &[
-            section("general", "General"),
-            section("verification", "Verification"),
-        ],
-    )
+    let sections = [("general", "General"), ("verification", "Verification")];
+    CONVERSATION.describe("ConversationSettings", &sections.map(section))
 }
 
 /// Masks the values of a free-form object that may be secret.

@@ -107,7 +107,7 @@ impl SettingsFields {
             remote_runtime_resource_factor: s.remote_runtime_resource_factor,
             secrets_store: SecretsStoreDto::default(),
             enable_sound_notifications: s.enable_sound_notifications,
-            enable_proactive_conversation_starters: s.enable_proactive_conversation_starters,
+            enable_proactive_conversation_starters: s.enable_proactive_conversation_starters.0,
             user_consents_to_analytics: s.user_consents_to_analytics,
             sandbox_base_container_image: s.sandbox_base_container_image.clone(),
             sandbox_runtime_container_image: s.sandbox_runtime_container_image.clone(),

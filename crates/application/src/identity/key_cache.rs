@@ -21,10 +21,10 @@ pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(1);
 const MAX_ENTRIES: usize = 1_000;
 
 /// Empty while its look-up runs; then the result, which may be none.
-type LookUp<T> = Arc<OnceCell<Option<Arc<T>>>>;
+type KeyLookUp<T> = Arc<OnceCell<Option<Arc<T>>>>;
 
 /// Look-ups by key hash, with the times when they began.
-pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, (Instant, LookUp<T>)>>);
+pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, (Instant, KeyLookUp<T>)>>);
 
 pub(crate) struct CachedResult<T> {
     /// The owner of the key; never `None` if `is_cached`.
@@ -87,7 +87,7 @@ impl<T> KeyCache<T> {
     }
 
     /// A usable look-up, or a new one that the caller runs.
-    fn get_or_begin(&self, hash: &KeyHash) -> LookUp<T> {
+    fn get_or_begin(&self, hash: &KeyHash) -> KeyLookUp<T> {
         let mut cache = self.lock();
         if let Some((_, look_up)) = cache.get(hash).filter(|entry| is_usable(entry)) {
             return Arc::clone(look_up);
@@ -95,20 +95,20 @@ impl<T> KeyCache<T> {
         if cache.len() >= MAX_ENTRIES {
             cache.retain(|_, entry| is_usable(entry));
         }
-        let look_up = LookUp::default();
+        let look_up = KeyLookUp::default();
         if cache.len() < MAX_ENTRIES {
             cache.insert(*hash, (Instant::now(), Arc::clone(&look_up)));
         }
         look_up
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, (Instant, LookUp<T>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, (Instant, KeyLookUp<T>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether the entry is young enough and its look-up did not end without a hit.
-fn is_usable<T>((began, look_up): &(Instant, LookUp<T>)) -> bool {
+fn is_usable<T>((began, look_up): &(Instant, KeyLookUp<T>)) -> bool {
     began.elapsed() < ENTRY_TTL && look_up.get().is_none_or(Option::is_some)
 }
 

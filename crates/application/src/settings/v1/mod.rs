@@ -142,13 +142,12 @@ impl AgentDocument {
             let kind = kind.as_str();
             // An older name of the same variant.
             let kind = kind.map(|name| if name == "llm" { "openhands" } else { name });
-            match kind.and_then(AgentKind::parse) {
-                Some(kind) => put(&mut self.overlay, "agent_kind", Some(kind.name().into())),
-                None => {
-                    let names = alternatives(&["openhands", "llm", "acp"]);
-                    let issue = IssueKind::Other(format!("agent_kind must be {names}"));
-                    issues.push(Issue::at(&["agent_kind"], issue));
-                }
+            if let Some(kind) = kind.and_then(AgentKind::parse) {
+                put(&mut self.overlay, "agent_kind", Some(kind.name().into()));
+            } else {
+                let names = alternatives(&["openhands", "llm", "acp"]);
+                let issue = IssueKind::Other(format!("agent_kind must be {names}"));
+                issues.push(Issue::at(&["agent_kind"], issue));
             }
         }
         match diff.shift_remove("mcp_config") {

@@ -68,7 +68,6 @@ use crate::settings::SettingsService;
 use crate::skills::SkillService;
 use crate::start::{StartService, StartUpdates};
 use crate::sync::ConversationSyncer;
-use crate::users::UserService;
 use crate::warm::WarmSandboxPool;
 use crate::webhooks::WebhookService;
 
@@ -96,7 +95,6 @@ pub struct App {
     pub inspector: SandboxInspector,
     /// Resolves requests to agent servers.
     pub gateway: GatewayResolver,
-    pub users: UserService,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
     pub audit: AuditService,
@@ -218,7 +216,6 @@ impl App {
             settings,
             secrets,
             gateway: GatewayResolver(Arc::clone(&inner)),
-            users: UserService::new(Arc::clone(&inner)),
             administration: AdministrationService::new(Arc::clone(&inner)),
             audit: AuditService::new(Arc::clone(&inner)),
             quotas,

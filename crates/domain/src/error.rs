@@ -103,6 +103,18 @@ pub enum StoreError {
     /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
     #[error("{entity} was changed by another request")]
     Stale { entity: &'static str },
+    /// The key of the caller is not valid any more.
+    #[error("The API key has been revoked or has expired")]
+    CallerRevoked,
+    /// The caller must be an administrator and is not one any more.
+    #[error("Only administrators may do this")]
+    CallerNotAdministrator,
+    /// The name belongs to a deleted user.
+    #[error(
+        "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
+         minutes have passed"
+    )]
+    UserNameReserved,
     /// This store did not issue the page token.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
@@ -134,7 +146,12 @@ pub enum StoreError {
 impl Classify for StoreError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Conflict { .. } | Self::Stale { .. } | Self::Full { .. } => ErrorClass::Conflict,
+            Self::Conflict { .. }
+            | Self::Stale { .. }
+            | Self::Full { .. }
+            | Self::UserNameReserved => ErrorClass::Conflict,
+            Self::CallerRevoked => ErrorClass::Unauthenticated,
+            Self::CallerNotAdministrator => ErrorClass::Forbidden,
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::CapReached(_) => ErrorClass::RateLimited,

@@ -202,7 +202,7 @@ impl Drop for UnansweredRequest {
         // The edge catches the panic and answers with this status.
         let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
         origin.status = std::thread::panicking().then_some(internal);
-        self.app.audit.record_unanswered(origin, object, detail);
+        self.app.audit.record(origin, object, detail);
     }
 }
 

@@ -21,7 +21,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("endpoint-guard", &[]),
     ("sandbox-process", &["domain", "endpoint-guard"]),
     ("sandbox-docker", &["domain", "endpoint-guard"]),
-    ("agent-client", &["domain", "endpoint-guard", "outbound-http"]),
+    (
+        "agent-client",
+        &["domain", "endpoint-guard", "outbound-http"],
+    ),
     ("git-hosting", &["domain", "outbound-http"]),
     // Requests to other machines, without knowledge of their APIs.
     ("outbound-http", &[]),

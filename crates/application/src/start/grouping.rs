@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{Sandbox, SandboxGrouping, SandboxStatus};
+use domain::sandbox::{Sandbox, SandboxStatus};
 use domain::start_task::StartRequest;
 use domain::user::scope::Scope;
 
@@ -27,17 +27,6 @@ pub(super) enum SandboxChoice {
     },
 }
 
-/// Parses the user's strategy; `None`: one sandbox per conversation.
-fn strategy(name: &str) -> Option<SandboxGrouping> {
-    match name {
-        "ADD_TO_ANY" => Some(SandboxGrouping::Any),
-        "GROUP_BY_NEWEST" => Some(SandboxGrouping::Newest),
-        "LEAST_RECENTLY_USED" => Some(SandboxGrouping::LeastRecentlyUsed),
-        "FEWEST_CONVERSATIONS" => Some(SandboxGrouping::FewestConversations),
-        _ => None,
-    }
-}
-
 impl StartService {
     /// Chooses the sandbox, and a directory for the conversation where sandboxes are shared. Nothing is reserved yet.
     pub(super) async fn choose_sandbox(
@@ -50,9 +39,7 @@ impl StartService {
     ) -> Result<SandboxChoice, AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let settings = load_settings(&self.settings, owner).await;
-        let grouping = settings
-            .as_ref()
-            .and_then(|it| strategy(&it.sandbox_grouping_strategy));
+        let grouping = settings.as_ref().and_then(|it| it.sandbox_grouping);
         request.directory = match parent {
             // A sub-conversation works in its parent's directory, unless it has another sandbox.
             Some(parent)

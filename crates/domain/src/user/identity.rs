@@ -133,7 +133,7 @@ impl ApiKey {
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync + 'static {
     /// Stores a key, and its user ([`Role::User`]) if the user is new. Returns `Conflict` if the hash or id is taken.
-    /// Returns `Conflict` of [`DELETED_USER_ENTITY`] while rows of a deleted user of this name remain, or less than
+    /// Returns `UserNameReserved` while rows of a deleted user of this name remain, or less than
     /// [`USER_NAME_REUSE_GRACE`] before `key.created_at`. Later the name belongs to a new user.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
     /// The key with this hash, also if it has expired (the caller decides). Keys of users whose deletion has begun are
@@ -269,12 +269,6 @@ pub enum AdminChange {
     RevokeKey { id: ApiKeyId, user: UserId },
 }
 
-/// The entity of a `NotFound` that means: the key of the caller is not valid any more.
-pub const CALLER_ENTITY: &str = "caller";
-
-/// The entity of a `NotFound` that means: the caller must be an administrator and is not one any more.
-pub const ADMINISTRATOR_ENTITY: &str = "administrator";
-
 impl AdminChange {
     /// The key that must be verified in the transaction of the change: the one that a user authenticated with. `None`
     /// for callers without a key: the command line, the service, and every caller in open mode.
@@ -286,7 +280,7 @@ impl AdminChange {
     }
 
     /// Checks that the user of `entry` may make the change, given their key as the transaction finds it. If not,
-    /// returns `NotFound` of [`CALLER_ENTITY`] or [`ADMINISTRATOR_ENTITY`].
+    /// returns [`StoreError::CallerRevoked`] or [`StoreError::CallerNotAdministrator`].
     pub fn authorize(
         &self,
         entry: &AuditEntry,
@@ -296,9 +290,7 @@ impl AdminChange {
             entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
         });
         let Some(known) = valid else {
-            return Err(StoreError::NotFound {
-                entity: CALLER_ENTITY,
-            });
+            return Err(StoreError::CallerRevoked);
         };
         let user = &known.key.user;
         let is_own = match self {
@@ -310,9 +302,7 @@ impl AdminChange {
         if is_own || known.role == Role::Admin {
             return Ok(());
         }
-        Err(StoreError::NotFound {
-            entity: ADMINISTRATOR_ENTITY,
-        })
+        Err(StoreError::CallerNotAdministrator)
     }
 }
 

@@ -271,7 +271,9 @@ async fn limit_keyless_sockets(
     conversation: ConversationId,
 ) -> Result<(), Problem> {
     let counted =
-        state.rate.count_keyless_socket(address_of(req), conversation, received_at(req, state));
+        state
+            .rate
+            .count_keyless_socket(address_of(req), conversation, received_at(req, state));
     let Err(held) = counted else { return Ok(()) };
     if let Some(held) = held {
         held.wait().await;

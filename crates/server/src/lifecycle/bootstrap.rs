@@ -14,7 +14,7 @@ use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{
     AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
-    DELETED_USER_ENTITY, KeyHash, Role,
+    KeyHash, Role,
 };
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -205,7 +205,7 @@ async fn insert(
     };
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
-        Err(StoreError::Conflict { entity }) if entity == DELETED_USER_ENTITY => {
+        Err(StoreError::UserNameReserved) => {
             tracing::warn!(user = %FIRST_USER, "the user of the first API key was deleted recently: a later start stores the key");
             Ok(())
         }

@@ -19,7 +19,7 @@ use domain::user::identity::{
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError, conflict, not_found};
+use crate::error::{QueryResultExt, TransactionError, not_found};
 use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
 use crate::schema::users;
@@ -73,7 +73,7 @@ pub(crate) fn ensure_exists(
             return Ok(false);
         };
         if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_purged(conn, user)? {
-            return Err(conflict(DELETED_USER_ENTITY));
+            return Err(StoreError::UserNameReserved.into());
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
     }

@@ -57,6 +57,7 @@ pub struct SettingsFields {
     #[from(SecretsStoreDto::default())]
     secrets_store: SecretsStoreDto,
     enable_sound_notifications: bool,
+    #[from(s.enable_proactive_conversation_starters.0)]
     enable_proactive_conversation_starters: bool,
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
@@ -87,6 +88,7 @@ pub struct SettingsFields {
     #[schema(
         pattern = "^(NO_GROUPING|GROUP_BY_NEWEST|LEAST_RECENTLY_USED|FEWEST_CONVERSATIONS|ADD_TO_ANY)$"
     )]
+    #[from(s.sandbox_grouping_strategy().to_owned())]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
     #[from(SavedProfilesDto::of(&s.profiles, reveal, now))]

@@ -52,8 +52,10 @@ pub struct LegacySettingsDto {
     #[schema(required = false, default = false)]
     enable_sound_notifications: bool,
     #[schema(required = false, default = true)]
+    #[from(s.enable_proactive_conversation_starters.0)]
     enable_proactive_conversation_starters: bool,
     #[schema(required = false, default = true)]
+    #[from(s.enable_solvability_analysis.0)]
     enable_solvability_analysis: bool,
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
@@ -93,7 +95,7 @@ pub struct LegacySettingsDto {
 
 /// The changes: absent fields stay. Null resets a field, except `llm_model`, `llm_api_key`, `llm_base_url`,
 /// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
-#[model(body = LegacySettingsUpdate, into = LegacySettings)]
+#[model(body = LegacySettingsUpdate)]
 pub struct LegacySettingsUpdateDto {
     language: Patch<String>,
     agent: Patch<String>,
@@ -109,7 +111,6 @@ pub struct LegacySettingsUpdateDto {
     #[decode(not_null)]
     #[validate(custom(function = check_secrets_store))]
     #[schema(ignore)]
-    #[into(skip)]
     pub secrets_store: Option<Sensitive<Value>>,
     #[decode(not_null)]
     enable_default_condenser: Option<bool>,
@@ -122,13 +123,11 @@ pub struct LegacySettingsUpdateDto {
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Patch<String>,
     sandbox_runtime_container_image: Patch<String>,
-    #[into(mcp_config.map(McpConfig::from))]
     mcp_config: Option<McpConfigDto>,
     /// Blank clears; the mask keeps, as does `""` beside `search_api_key_set: true` (the 1.3 settings page).
     search_api_key: Option<SecretString>,
     /// An echo of the response, which is not validated: only true has an effect.
     #[schema(ignore)]
-    #[into(search_api_key_set.is_some_and(|shown| shown.0 == true))]
     search_api_key_set: Option<Sensitive<Value>>,
     /// Blank clears; the mask keeps.
     sandbox_api_key: Option<SecretString>,
@@ -144,4 +143,72 @@ fn check_secrets_store(value: &Sensitive<Value>) -> Result<(), &'static str> {
         return Ok(());
     }
     Err("Secrets must be initialized with a dictionary")
+}
+
+impl From<LegacySettingsUpdateDto> for LegacySettings {
+    fn from(update: LegacySettingsUpdateDto) -> Self {
+        let shown_as_set = update.search_api_key_set;
+        let fields = [
+            named("language", update.language),
+            named("agent", update.agent),
+            named("max_iterations", update.max_iterations),
+            named("security_analyzer", update.security_analyzer),
+            named("confirmation_mode", update.confirmation_mode),
+            named(
+                "remote_runtime_resource_factor",
+                update.remote_runtime_resource_factor,
+            ),
+            named(
+                "sandbox_base_container_image",
+                update.sandbox_base_container_image,
+            ),
+            named(
+                "sandbox_runtime_container_image",
+                update.sandbox_runtime_container_image,
+            ),
+            named("max_budget_per_task", update.max_budget_per_task),
+            named("email", update.email),
+            named("email_verified", update.email_verified),
+            named("git_user_name", update.git_user_name),
+            named("git_user_email", update.git_user_email),
+            flag("enable_default_condenser", update.enable_default_condenser),
+            flag(
+                "enable_sound_notifications",
+                update.enable_sound_notifications,
+            ),
+            flag(
+                "enable_proactive_conversation_starters",
+                update.enable_proactive_conversation_starters,
+            ),
+            flag(
+                "enable_solvability_analysis",
+                update.enable_solvability_analysis,
+            ),
+            flag(
+                "user_consents_to_analytics",
+                update.user_consents_to_analytics,
+            ),
+        ];
+        Self {
+            fields: fields.into_iter().flatten().collect(),
+            llm_model: update.llm_model,
+            llm_api_key: update.llm_api_key,
+            llm_base_url: update.llm_base_url,
+            mcp_config: update.mcp_config.map(McpConfig::from),
+            search_api_key: update.search_api_key,
+            search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
+            sandbox_api_key: update.sandbox_api_key,
+        }
+    }
+}
+
+/// The change of a field by its name; null resets it.
+fn named<T: Into<Value>>(name: &str, change: Patch<T>) -> Option<(String, Value)> {
+    let value = change.into_update()?;
+    Some((name.to_owned(), value.map_or(Value::Null, Into::into)))
+}
+
+/// The change of a field that a null keeps.
+fn flag(name: &str, value: Option<bool>) -> Option<(String, Value)> {
+    Some((name.to_owned(), value?.into()))
 }

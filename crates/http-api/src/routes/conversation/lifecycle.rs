@@ -180,13 +180,9 @@ pub(crate) async fn list(
                 .conversations
                 .find_many(&actor.scope(), &parse_ids(&ids)?)
                 .await?;
-            let shown = found.into_iter().map(|view| {
-                Some(ConversationDto::of(
-                    view?,
-                    &app.sandboxes,
-                    &state.addresses,
-                ))
-            });
+            let shown = found
+                .into_iter()
+                .map(|view| Some(ConversationDto::of(view?, &app.sandboxes, &state.addresses)));
             ListedConversations::Batch(shown.collect())
         }
         ConversationListQuery::Search(wanted) => {

@@ -142,7 +142,7 @@ fn run(
         .context("cannot start the runtime's threads: raise the limit of processes (ulimit -u, TasksMax of systemd)")?;
     let result = runtime.block_on(async {
         match command {
-            Command::Serve => serve::serve(config, variables, level).await?,
+            Command::Serve => Box::pin(serve::serve(config, variables, level)).await?,
             Command::Migrate => {
                 commands::open(config).await?;
                 to_stdout("the database is up to date\n")?;

@@ -187,7 +187,7 @@ impl SettingsService {
     }
 
     /// What a start needs from the user's settings. `model_override` is the model of the start request. If a setting
-    /// is missing, the error (class `Invalid`) names it: see [`MissingSettings`].
+    /// is missing, the error (class `Invalid`) names it: see [`MissingSettings`](super::MissingSettings).
     pub async fn launch_profile(
         &self,
         owner: &UserId,

@@ -67,12 +67,8 @@ async fn deleting_a_user_removes_all_their_data() {
     let known = fixture.app.authenticate.user(Some(key)).await;
     let known = known.expect("asked").map(|it| it.user);
     assert_eq!(known, Some(alice()), "and is remembered");
-    let purged = fixture
-        .app
-        .administration
-        .purge_user(&alice())
-        .await
-        .expect("deleted");
+    let administration = &fixture.app.administration;
+    let purged = administration.purge_user(&alice()).await.expect("deleted");
     let purged = purged.expect("she was there");
     assert_eq!(
         (purged.api_keys, purged.settings, purged.sandboxes),
@@ -98,25 +94,11 @@ async fn deleting_a_user_removes_all_their_data() {
     })
     .await;
     // A deleted user may be deleted again; an unknown one may not.
-    assert!(
-        fixture
-            .app
-            .administration
-            .purge_user(&alice())
-            .await
-            .expect("asked")
-            .is_some()
-    );
+    let again = administration.purge_user(&alice()).await;
+    assert!(again.expect("asked").is_some());
     let nobody = UserId::parse("nobody").expect("a name");
-    assert!(
-        fixture
-            .app
-            .administration
-            .purge_user(&nobody)
-            .await
-            .expect("asked")
-            .is_none()
-    );
+    let unknown = administration.purge_user(&nobody).await;
+    assert!(unknown.expect("asked").is_none());
 }
 
 #[tokio::test(start_paused = true)]

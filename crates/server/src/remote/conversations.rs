@@ -38,7 +38,7 @@ pub(super) async fn run(
                 head: TABLE_HEADER,
                 row,
             };
-            list.show(&listing, page, conversations.all(&filter)).await
+            Box::pin(list.show(&listing, page, conversations.all(&filter))).await
         }
         ConversationsCommand::Follow(options) => {
             let found = connection.client.conversations().get(&options.id).await;

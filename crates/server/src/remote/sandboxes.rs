@@ -29,7 +29,7 @@ pub(super) async fn run(
                 head: TABLE_HEADER,
                 row,
             };
-            return list.show(&listing, page, sandboxes.all()).await;
+            return Box::pin(list.show(&listing, page, sandboxes.all())).await;
         }
         SandboxesCommand::Pause { id } => {
             let result = sandboxes.pause(&id).await;
@@ -76,8 +76,8 @@ pub(super) async fn specs(
         head: "ID                                                CREATED               WORKING DIRECTORY",
         row: spec_row,
     };
-    list.show(&listing, specs.search(listing.limit, None), specs.all())
-        .await
+    let page = specs.search(listing.limit, None);
+    Box::pin(list.show(&listing, page, specs.all())).await
 }
 
 /// How to print a list.

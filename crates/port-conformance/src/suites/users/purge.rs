@@ -323,7 +323,6 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
 }
 
 /// A request that was authenticated before the deletion stores nothing after it.
-#[expect(clippy::too_many_lines, reason = "one write of each kind")]
 pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     seed_user(ports, "alice", 100).await;
     let alice = user("alice");

@@ -133,7 +133,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
     ("flate2", &["http-api"]),
-    ("rawzip", &["http-api"]),
+    ("crc32fast", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),
     ("hmac", &["keyring"]),

@@ -16,7 +16,7 @@ use crate::body_writer::{BodyEnd, BodyWriter, Disconnected};
 use crate::dto::conversation::record::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, State};
 use crate::problem::{Detail, Problem};
-use crate::zip::{ZipStream, safe_name};
+use crate::zip::{ZipWriter, safe_name};
 
 /// Largest indented event, in bytes: indentation makes deeply nested lists over a hundred times as long.
 const MAX_INDENTED_EVENT_BYTES: usize = 16 * 1024 * 1024;
@@ -113,11 +113,14 @@ async fn write(
     client: &BodyWriter,
 ) -> Result<(), DownloadError> {
     let mut event_packer = EventPacker {
-        archive: ZipStream::new(),
+        archive: ZipWriter::new(),
         count: 0,
     };
-    event_packer.archive.add("meta.json", changed, &meta)?;
-    client.send(&event_packer.archive.take()).await?;
+    let mut bytes = Vec::new();
+    event_packer
+        .archive
+        .add("meta.json", changed, &meta, &mut bytes)?;
+    client.send(&bytes).await?;
     loop {
         // The permit covers reading: a page that waits to be packed takes memory. It is not held while the client reads.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
@@ -134,19 +137,22 @@ async fn write(
         event_packer = filled;
         client.send(&bytes).await?;
     }
-    client.send(&event_packer.archive.finish()?).await?;
+    let mut ending = event_packer.archive.finish()?;
+    while let Some(part) = ending.next_part()? {
+        client.send(&part).await?;
+    }
     Ok(client.finish().await?)
 }
 
 /// The archive and the number of its events.
 struct EventPacker {
-    archive: ZipStream,
+    archive: ZipWriter,
     count: u64,
 }
 
 impl EventPacker {
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
-        let mut text = Vec::new();
+        let (mut packed, mut text) = (Vec::new(), Vec::new());
         for event in events {
             let name = format!(
                 "event_{:06}_{}.json",
@@ -154,10 +160,11 @@ impl EventPacker {
                 safe_name(event.id.as_str())
             );
             write_event(&event.body, &mut text)?;
-            self.archive.add(&name, event.timestamp, &text)?;
+            self.archive
+                .add(&name, event.timestamp, &text, &mut packed)?;
             self.count += 1;
         }
-        Ok(self.archive.take())
+        Ok(packed)
     }
 }
 

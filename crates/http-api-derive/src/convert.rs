@@ -71,13 +71,17 @@ impl Sources {
 }
 
 /// The type that a request becomes. It has members of the same names.
-pub(crate) struct Target {
+pub(crate) struct RequestTarget {
     pub(crate) ty: Type,
     /// Whether it has further members, which get their defaults.
     pub(crate) has_others: bool,
 }
 
-pub(crate) fn into_target(model: &Ident, target: &Target, fields: &[ModelField]) -> TokenStream {
+pub(crate) fn into_target(
+    model: &Ident,
+    target: &RequestTarget,
+    fields: &[ModelField],
+) -> TokenStream {
     let patterns = fields.iter().map(|field| {
         let name = &field.name;
         match &field.into {

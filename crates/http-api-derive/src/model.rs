@@ -9,7 +9,7 @@ use syn::{
     parse_quote,
 };
 
-use crate::convert::{Sources, Target, into_target};
+use crate::convert::{RequestTarget, Sources, into_target};
 use crate::document::DocumentPart;
 use crate::field::ModelField;
 
@@ -22,7 +22,7 @@ pub(crate) struct ModelArguments {
     denies_unknown: bool,
     shorthand: Option<LitStr>,
     from: Option<Sources>,
-    into: Option<Target>,
+    into: Option<RequestTarget>,
 }
 
 impl Parse for ModelArguments {
@@ -50,7 +50,7 @@ impl ModelArguments {
             Some(into @ ("into" | "into_default")) => {
                 let ty = meta.value()?.parse()?;
                 let has_others = into == "into_default";
-                self.into = Some(Target { ty, has_others });
+                self.into = Some(RequestTarget { ty, has_others });
             }
             _ => {
                 let known = "expected `body`, `query`, `response` (and then `not_required`), \

@@ -89,12 +89,12 @@ struct ConnectionState {
 }
 
 /// An idle connection, as a scan found it.
-struct IdleConnection {
+struct IdleClient {
     idle: Duration,
     started: u64,
 }
 
-impl IdleConnection {
+impl IdleClient {
     /// Whether, as far as the service can see, no request is on its way.
     fn is_evictable(&self) -> bool {
         let is_new = self.started == 0;
@@ -112,17 +112,17 @@ impl ConnectionEntry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn idle(&self, now: Duration) -> Option<IdleConnection> {
+    fn idle(&self, now: Duration) -> Option<IdleClient> {
         let state = self.lock();
         let is_idle = state.in_flight == 0 && state.phase != ConnectionPhase::Closed;
-        is_idle.then(|| IdleConnection {
+        is_idle.then(|| IdleClient {
             idle: now.saturating_sub(state.idle_since),
             started: state.started,
         })
     }
 
     /// Closes the connection unless a request started since a scan found it. Returns whether it was closed.
-    fn close(&self, found: &IdleConnection) -> bool {
+    fn close(&self, found: &IdleClient) -> bool {
         let mut state = self.lock();
         let may = state.phase != ConnectionPhase::Closed && state.started == found.started;
         if may {
@@ -258,7 +258,7 @@ impl OpenConnections {
         }
         let some = (limits.max_connections / 64).max(1);
         if is_rescan_due(self.no_evictable_at, now) {
-            if self.close_longest_idle(now, some, IdleConnection::is_evictable) > 0 {
+            if self.close_longest_idle(now, some, IdleClient::is_evictable) > 0 {
                 let why =
                     "idle connections are closed: there are as many as http.max_connections allows";
                 return (ConnectionPhase::Accepted, Some(why));
@@ -286,11 +286,11 @@ impl OpenConnections {
         &mut self,
         now: Duration,
         most: usize,
-        may: impl Fn(&IdleConnection) -> bool,
+        may: impl Fn(&IdleClient) -> bool,
     ) -> usize {
         let idle = self.all.values();
         let idle = idle.filter_map(|entry| Some((entry.idle(now).filter(&may)?, entry)));
-        let mut idle: Vec<(IdleConnection, &Arc<ConnectionEntry>)> = idle.collect();
+        let mut idle: Vec<(IdleClient, &Arc<ConnectionEntry>)> = idle.collect();
         if idle.len() > most {
             idle.select_nth_unstable_by_key(most, |(found, _)| std::cmp::Reverse(found.idle));
             idle.truncate(most);

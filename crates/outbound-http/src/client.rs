@@ -22,7 +22,7 @@ use url::Url;
 use crate::host_guard::{ForbiddenHost, HostError, HostGuard};
 use crate::tls::CaCertificates;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+type BoxedError = Box<dyn Error + Send + Sync>;
 
 /// How a client connects, and to which hosts.
 #[derive(Debug, Clone)]
@@ -57,10 +57,10 @@ pub enum SendError {
     InvalidUrl(#[from] hyper::http::uri::InvalidUri),
     /// No connection was made.
     #[error("the connection failed")]
-    NotConnected(#[source] BoxError),
+    NotConnected(#[source] BoxedError),
     /// The connection broke before the response.
     #[error("the connection failed")]
-    Broken(#[source] BoxError),
+    Broken(#[source] BoxedError),
 }
 
 /// A response without a usable body.
@@ -71,7 +71,7 @@ pub enum BodyError {
     TooLarge(usize),
     /// The connection broke within the body.
     #[error("the connection failed")]
-    Broken(#[source] BoxError),
+    Broken(#[source] BoxedError),
 }
 
 impl HttpClient {
@@ -160,7 +160,7 @@ struct GuardedResolver(Option<HostGuard>);
 
 impl Service<Name> for GuardedResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = BoxError;
+    type Error = BoxedError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {

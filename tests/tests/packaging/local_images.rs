@@ -51,8 +51,8 @@ impl Images {
     pub(crate) fn build(&mut self) -> String {
         let program = built("agent-workspace");
         let cargo = format!(
-            "test -f Cargo.lock && test \"$1\" = build && mkdir -p target/release\n\
-             cp {} target/release/agent-workspace",
+            "test -f Cargo.lock && test \"$1\" = build && mkdir -p target/dist\n\
+             cp {} target/dist/agent-workspace",
             program.display()
         );
         self.build_image("build", &[("cargo", &cargo), NO_PACKAGES], &[program], "")

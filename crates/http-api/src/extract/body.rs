@@ -23,7 +23,7 @@ pub struct Body<T>(pub T);
 
 impl<T: Decode> RequestPart for Body<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodyKind::User).await?;
+        let bytes = input.read_body(BodySender::User).await?;
         Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
@@ -34,7 +34,7 @@ pub struct OptionalBody<T>(pub Option<T>);
 
 impl<T: Decode> RequestPart for OptionalBody<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodyKind::User).await?;
+        let bytes = input.read_body(BodySender::User).await?;
         if matches!(bytes.trim_ascii(), b"" | b"null") {
             return Ok(Some(Self(None)));
         }
@@ -54,7 +54,7 @@ pub struct BodyWithBytes<T> {
 
 impl<T: Decode> RequestPart for BodyWithBytes<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodyKind::User).await?;
+        let bytes = input.read_body(BodySender::User).await?;
         let value = decode_body(input, bytes.clone()).await?;
         Ok(value.map(|value| Self { value, bytes }))
     }
@@ -66,7 +66,7 @@ pub struct WebhookBody<T>(pub T);
 
 impl<T: Decode> RequestPart for WebhookBody<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodyKind::Webhook).await?;
+        let bytes = input.read_body(BodySender::Webhook).await?;
         Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
@@ -77,7 +77,7 @@ pub struct RawJson(pub Result<Value, JsonError>);
 
 impl RequestPart for RawJson {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodyKind::User).await?;
+        let bytes = input.read_body(BodySender::User).await?;
         let (read, _share) = input.parse(&bytes).await?;
         Ok(Some(Self(read)))
     }
@@ -85,18 +85,18 @@ impl RequestPart for RawJson {
 
 /// The sender of a body, which decides how large it may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum BodyKind {
+pub(super) enum BodySender {
     User,
     Webhook,
 }
 
 impl RequestInput<'_> {
     /// Reads the whole body, up to the limit and until the deadline.
-    pub(super) async fn read_body(&mut self, kind: BodyKind) -> Result<Bytes, Problem> {
+    pub(super) async fn read_body(&mut self, kind: BodySender) -> Result<Bytes, Problem> {
         let limits = &state_of(self.req)?.limits;
         let limit = match kind {
-            BodyKind::User => limits.body,
-            BodyKind::Webhook => limits.webhook_body,
+            BodySender::User => limits.body,
+            BodySender::Webhook => limits.webhook_body,
         };
         read(self.req, self.payload, limit, limits.body_deadline).await
     }

@@ -242,7 +242,7 @@ fn invalid_session_key() -> Problem {
 
 /// The keys that identify a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SandboxKeys {
+enum SandboxKeyKind {
     Session,
     /// Its callback token or its session key.
     Callback,
@@ -252,12 +252,12 @@ enum SandboxKeys {
 async fn sandbox_of(
     req: &HttpRequest,
     key: &SecretString,
-    keys: SandboxKeys,
+    keys: SandboxKeyKind,
 ) -> Result<Option<Sandbox>, Problem> {
     let authenticator = &state_of(req)?.ports.authenticator;
     let found = match keys {
-        SandboxKeys::Session => authenticator.sandbox(key).await?,
-        SandboxKeys::Callback => authenticator.callback(key).await?,
+        SandboxKeyKind::Session => authenticator.sandbox(key).await?,
+        SandboxKeyKind::Callback => authenticator.callback(key).await?,
     };
     if let Some(sandbox) = &found {
         let sender = AuditActor::Sandbox(sandbox.id.clone());
@@ -269,7 +269,7 @@ async fn sandbox_of(
 impl Caller for SandboxCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
-        let found = sandbox_of(req, &key, SandboxKeys::Session).await?;
+        let found = sandbox_of(req, &key, SandboxKeyKind::Session).await?;
         found.map(Self).ok_or_else(invalid_session_key)
     }
 }
@@ -278,7 +278,7 @@ impl Caller for SandboxCaller {
 /// it.
 pub(crate) async fn callback_sandbox(req: &HttpRequest) -> Result<Sandbox, Problem> {
     let key = session_key_of(req)?;
-    let found = sandbox_of(req, &key, SandboxKeys::Callback).await?;
+    let found = sandbox_of(req, &key, SandboxKeyKind::Callback).await?;
     found.ok_or_else(invalid_session_key)
 }
 
@@ -334,10 +334,10 @@ pub enum UserOrSandbox {
 impl UserOrSandbox {
     /// A user, or a sandbox with its callback token or session key.
     pub(crate) async fn by_callback(req: &HttpRequest) -> Result<Self, Problem> {
-        Self::by_key(req, SandboxKeys::Callback).await
+        Self::by_key(req, SandboxKeyKind::Callback).await
     }
 
-    async fn by_key(req: &HttpRequest, keys: SandboxKeys) -> Result<Self, Problem> {
+    async fn by_key(req: &HttpRequest, keys: SandboxKeyKind) -> Result<Self, Problem> {
         if let Some(key) = key_of(req)
             && let Some(sandbox) = sandbox_of(req, &key, keys).await?
         {
@@ -350,7 +350,7 @@ impl UserOrSandbox {
 
 impl Caller for UserOrSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        Self::by_key(req, SandboxKeys::Session).await
+        Self::by_key(req, SandboxKeyKind::Session).await
     }
 }
 

@@ -31,7 +31,7 @@ use crate::conversations::stream_registry::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
 use crate::runtime::ticker;
-use crate::sandboxes::{endpoint, list_on_host};
+use crate::sandboxes::{endpoint, for_each_on_host};
 
 /// Conversations of one call. Agent servers take fewer than 100 ids.
 const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
@@ -209,12 +209,17 @@ impl ConversationSyncer {
     }
 
     async fn list_running(&self) -> BTreeSet<SandboxId> {
-        let rows = list_on_host(&self.0.ports, &self.0.policy.host).await;
-        let rows = rows.unwrap_or_else(|error| {
-            tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
-            Vec::new()
-        });
-        rows.into_iter().filter(is_up).map(|row| row.id).collect()
+        let mut running = BTreeSet::new();
+        let add = |row: Sandbox| {
+            if is_up(&row) {
+                running.insert(row.id);
+            }
+        };
+        let listed = for_each_on_host(&self.0.ports, &self.0.policy.host, add).await;
+        if let Err(error) = listed {
+            tracing::debug!(error = %chain(&error), "cannot list all sandboxes to sync");
+        }
+        running
     }
 
     /// The agent server of a running sandbox.

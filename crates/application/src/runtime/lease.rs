@@ -34,7 +34,10 @@ where
             Ok(Ok(false)) | Err(_) => return false,
             // A busy store does not lose the lease before it expires.
             Ok(Err(error)) => {
-                tracing::warn!(lease = name, error = %chain(&error), "cannot renew a lease yet; trying again");
+                // Only the first of several failures in a row: an outage is met by every lease.
+                if pause != RENEW_RETRY_INTERVAL {
+                    tracing::warn!(lease = name, error = %chain(&error), "cannot renew a lease yet; trying again");
+                }
                 pause = RENEW_RETRY_INTERVAL;
             }
         }

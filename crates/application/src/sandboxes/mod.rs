@@ -107,16 +107,23 @@ pub(crate) fn new_sandbox_row(
     Ok(keys.into_row(ports, policy, owner, spec_id))
 }
 
-pub(crate) async fn list_on_host(ports: &Ports, host: &HostId) -> Result<Vec<Sandbox>, StoreError> {
-    let mut rows: Vec<Sandbox> = Vec::new();
+/// Passes each sandbox of a host to `each`, page by page. After an error, the sandboxes of earlier pages were passed.
+pub(crate) async fn for_each_on_host(
+    ports: &Ports,
+    host: &HostId,
+    mut each: impl FnMut(Sandbox),
+) -> Result<(), StoreError> {
+    let mut after = None;
     loop {
-        let after = rows.last().map(|row| &row.id);
-        let page = ports.sandboxes.list_on_host(host, after, MAX_PAGE_ROWS);
+        let page = ports
+            .sandboxes
+            .list_on_host(host, after.as_ref(), MAX_PAGE_ROWS);
         let page = page.await?;
-        if page.is_empty() {
-            return Ok(rows);
-        }
-        rows.extend(page);
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        after = Some(last.id.clone());
+        page.into_iter().for_each(&mut each);
     }
 }
 
@@ -229,7 +236,10 @@ impl SandboxService {
             return Ok(IdempotentResult::Repeated(answer));
         }
         self.0.refuse_second_owner(owner).await?;
-        let settings = load_settings(&self.1, owner).await;
+        let settings = match spec {
+            Some(_) => None,
+            None => load_settings(&self.1, owner).await,
+        };
         let spec = choose_spec(ports, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&ports.sandboxes, &self.0.policy.caps.get());

@@ -85,8 +85,7 @@ impl BatchBytes {
     /// Counts a document. 413 if the response becomes too large (`what`: `events`).
     pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
         // A document that cannot be serialized fails when it is sent.
-        let length = serde_json::to_vec(document).map_or(0, |bytes| bytes.len());
-        self.0 = self.0.saturating_add(length);
+        let _ = serde_json::to_writer(&mut *self, document);
         if self.0 <= MAX_BATCH_BYTES {
             return Ok(());
         }
@@ -94,6 +93,18 @@ impl BatchBytes {
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The {what} are too large for one response: request fewer"),
         ))
+    }
+}
+
+/// Counts without a copy.
+impl std::io::Write for BatchBytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use domain::sandbox::{
 use super::SandboxReconciler;
 use super::bring_up::first_line;
 use crate::AppError;
-use crate::sandboxes::list_on_host;
+use crate::sandboxes::for_each_on_host;
 
 impl SandboxReconciler {
     /// Handles a fact without a request: inspects the sandbox and stores its current state.
@@ -64,7 +64,8 @@ impl SandboxReconciler {
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.
         let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
-        let rows = list_on_host(&self.0.ports, &self.0.policy.host).await?;
+        let mut rows = Vec::new();
+        for_each_on_host(&self.0.ports, &self.0.policy.host, |row| rows.push(row)).await?;
         let rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
         self.count_statuses(&rows);
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();

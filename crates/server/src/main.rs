@@ -48,6 +48,9 @@ const BAD_CONFIGURATION: u8 = 64;
 const RUNTIME_THREADS: usize = 2;
 /// Threads of blocking work. The store's connections limit it further.
 const MAX_BLOCKING_THREADS: usize = 64;
+/// Idle threads take turns, so with the usual 10 s a little steady work would keep every thread of a burst, and the half
+/// megabyte that each of them holds.
+const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_millis(200);
 
 /// Time for blocking work after everything else has ended.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -136,6 +139,7 @@ fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(BLOCKING_THREAD_KEEP_ALIVE)
         .thread_name("background")
         .enable_all()
         .build()

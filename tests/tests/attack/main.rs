@@ -139,6 +139,7 @@ impl Run {
         let grown = disk_usage(&self.fixture.service.data()).saturating_sub(disk);
         let row = Row {
             title,
+            is_mixed: attacks.len() > 1,
             alone,
             beside,
             peak_bytes,

@@ -16,6 +16,9 @@ use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
 use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;
 
+/// Idle time after which all but one connection to an `SQLite` file are closed. Opening one takes about a millisecond.
+const SQLITE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A pool of connections and the queue of jobs for it.
 pub(super) struct PoolPartition {
     pub(super) context: JobContext,
@@ -62,11 +65,11 @@ impl PoolPartition {
             .connection_timeout(OUTAGE_GRACE)
             .error_handler(Box::new(PoolErrorHandler(Arc::clone(circuit))));
         let builder = match target {
-            // A file stays available: connections need no check and keep their prepared statements.
+            // A file stays available, so connections need no check. Idle ones give their page caches back.
             Target::Sqlite(_) => builder
                 .test_on_check_out(false)
                 .max_lifetime(None)
-                .idle_timeout(None),
+                .idle_timeout(Some(SQLITE_IDLE_TIMEOUT)),
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => builder.test_on_check_out(true),
         };

@@ -149,7 +149,7 @@ fn settings(config: &ProcessConfig, paths: &SandboxPaths) -> String {
 }
 
 /// Whether `OH`, if the operator sets it, holds a JSON object.
-pub fn settings_are_readable<'a>(
+pub(crate) fn settings_are_readable<'a>(
     variables: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> bool {
     let mut all = variables.into_iter();

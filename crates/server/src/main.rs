@@ -27,7 +27,7 @@ use clap::Parser as _;
 use crate::cli::{Cli, CliCommand, Command};
 use crate::commands::{doctor, healthcheck, keys, secrets, users};
 use crate::compose::{EnvVariables, Telemetry};
-use crate::config::{BackendKind, Config, ConfigError};
+use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
 use crate::logging::LogLevelHandle;
@@ -51,7 +51,7 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    if let Some(error) = compose::launch(std::env::args_os()) {
+    if let Some(error) = compose::run_helper(std::env::args_os()) {
         to_stderr(&format!("cannot start the sandbox: {error}"));
         return ExitCode::FAILURE;
     }
@@ -211,12 +211,12 @@ async fn manage_keys(command: cli::Keys, config: &Config) -> anyhow::Result<Stri
 /// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
 /// configured; `serve` refuses in that case.
 fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
-    let are_processes = match config.sandbox.backend {
-        BackendKind::Process => true,
-        BackendKind::Docker => false,
-        BackendKind::Auto => data_dir.backend()?.as_deref() == Some("process"),
+    let name = match config.sandbox.backend {
+        Some(name) => Some(name.to_owned()),
+        None => data_dir.backend()?,
     };
-    Ok(are_processes && !config.process.allow_multiple_users)
+    let backend = name.and_then(|name| config.backend(&name));
+    Ok(backend.is_some_and(|backend| !backend.features().allows_multiple_users))
 }
 
 /// The exit code reports whether all secrets could be opened.

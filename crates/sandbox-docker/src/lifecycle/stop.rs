@@ -120,7 +120,7 @@ impl DockerInner {
         }
         tracing::warn!(sandbox.id = %id, cause, "sandbox {id} stopped by the service");
         operation.set_exited(cause.clone());
-        self.report(BackendFact {
+        self.tasks.report(BackendFact {
             id: id.clone(),
             state: BackendState::Exited { detail: cause },
         });

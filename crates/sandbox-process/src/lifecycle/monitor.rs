@@ -104,8 +104,8 @@ impl ProcessInner {
             is_exit_requested,
             ended,
         };
-        let (inner, closed) = (Arc::clone(self), self.closed.clone());
-        self.runtime.spawn(async move {
+        let (inner, closed) = (Arc::clone(self), self.tasks.closed.clone());
+        self.tasks.runtime.spawn(async move {
             closed
                 .run_until_cancelled(monitor.run(inner, main, booting))
                 .await;
@@ -264,7 +264,7 @@ impl Monitor {
                 id: self.id.clone(),
                 state: BackendState::Absent,
             };
-            let _ = inner.facts.send(fact);
+            inner.tasks.report(fact);
             return Ok(());
         };
         let (paths, keys, exit_text) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
@@ -288,7 +288,7 @@ impl Monitor {
             state: BackendState::Exited { detail },
         };
         // There may be no watcher.
-        let _ = inner.facts.send(fact);
+        inner.tasks.report(fact);
         stored
     }
 }

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::http::HttpSettings;
 use super::storage::StorageSettings;
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

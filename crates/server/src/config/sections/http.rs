@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::network::Network;
 use url::{Host, Url};
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// The section `http`.
 #[derive(Debug, Clone)]

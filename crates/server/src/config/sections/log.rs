@@ -2,7 +2,7 @@
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

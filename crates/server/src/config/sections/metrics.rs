@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::http::{HttpSettings, address};
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// The section `metrics`.
 #[derive(Debug, Clone)]

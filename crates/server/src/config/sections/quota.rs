@@ -2,8 +2,7 @@
 
 use domain::user::usage::{Quota, QuotaLimits};
 
-use super::docker::parse_size;
-use crate::config::reader::SettingReader;
+use settings::{SettingReader, parse_size};
 
 /// Storage limits per user, and report limits per sandbox.
 pub(in crate::config) fn read(reader: &SettingReader<'_>) -> QuotaLimits {

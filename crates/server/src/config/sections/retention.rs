@@ -2,7 +2,7 @@
 
 use application::Retention;
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// How long unused data is kept.
 pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Retention {

@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// The section `telemetry`.
 #[derive(Debug, Clone)]

@@ -1,62 +1,21 @@
 //! One template for sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use domain::id::SpecId;
 use domain::sandbox::AGENT_SERVER;
 use secrecy::{ExposeSecret as _, SecretString};
+use settings::{SettingReader, assignment, parse_size};
 
-use super::values::{
-    MountSettings, assignment, container_path, is_image, is_inside, is_plain_name, mount,
-    parse_size,
-};
-use crate::config::reader::SettingReader;
+use super::values::{container_path, is_image, is_inside, is_plain_name, mount};
+use crate::config::{BindMount, DockerSpec, ExposedPort, PauseMode, ResourceLimits};
 
 /// Smallest limit that engines accept.
 const MIN_MEMORY_BYTES: u64 = 6 << 20;
 
-/// How a sandbox is paused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PauseSetting {
-    /// Ends all programs.
-    Stop,
-    /// Keeps programs in memory.
-    Freeze,
-}
-
-/// A template. `None` for a limit means unlimited.
-#[derive(Debug, Clone)]
-pub(crate) struct TemplateSettings {
-    pub(crate) id: SpecId,
-    pub(crate) image: String,
-    pub(crate) command: Option<Vec<String>>,
-    pub(crate) entrypoint: Option<Vec<String>>,
-    pub(crate) working_dir: String,
-    pub(crate) volume: String,
-    pub(crate) user: Option<String>,
-    /// Bytes.
-    pub(crate) memory: Option<u64>,
-    /// Cores.
-    pub(crate) cpus: Option<f64>,
-    pub(crate) pids: Option<u32>,
-    /// Bytes.
-    pub(crate) disk: Option<u64>,
-    pub(crate) capabilities: Vec<String>,
-    pub(crate) read_only: bool,
-    pub(crate) pause: PauseSetting,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) secret_env: BTreeMap<String, SecretString>,
-    /// Name and port in the container.
-    pub(crate) ports: Vec<(String, u16)>,
-    pub(crate) mounts: Vec<MountSettings>,
-    pub(crate) idle_stop: Option<Duration>,
-    pub(crate) lifetime: Option<Duration>,
-}
-
-impl TemplateSettings {
+impl DockerSpec {
     /// Reads the section's keys; the reader may put an additional template over them.
-    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
+    pub(crate) fn read(reader: &SettingReader<'_>) -> Self {
         let image = reader.parsed("docker.image", "an image, e.g. agents:1", |text| {
             is_image(text).then(|| text.to_owned())
         });
@@ -76,18 +35,19 @@ impl TemplateSettings {
                 let parts = text.splitn(2, ':').all(is_plain_name);
                 parts.then(|| text.to_owned())
             }),
-            memory: memory(reader),
-            cpus: cpus(reader),
-            pids: Some(reader.number("docker.pids", 0..=4_194_304)).filter(|pids| *pids != 0),
-            disk: size(reader, "docker.disk"),
+            resources: ResourceLimits {
+                memory: memory(reader),
+                cpus: cpus(reader),
+                pids: Some(reader.number("docker.pids", 0..=4_194_304)).filter(|pids| *pids != 0),
+                disk: size(reader, "docker.disk"),
+            },
             capabilities: capabilities(reader),
             read_only: reader.switch("docker.read_only"),
-            pause: reader.parsed("docker.pause", "stop or freeze", |text| match text {
-                "stop" => Some(PauseSetting::Stop),
-                "freeze" => Some(PauseSetting::Freeze),
-                _ => None,
-            }),
-            env: variables(reader, "docker.env", &reader.list("docker.env")),
+            pause: reader.choice(
+                "docker.pause",
+                &[("stop", PauseMode::Stop), ("freeze", PauseMode::Freeze)],
+            ),
+            env: reader.assignments("docker.env"),
             secret_env: secret_variables(reader),
             ports: ports(reader),
             mounts: mounts(reader),
@@ -114,9 +74,7 @@ impl TemplateSettings {
 }
 
 fn words(reader: &SettingReader<'_>, key: &str) -> Option<Vec<String>> {
-    reader.optional_parsed(key, "words, quoted as for a shell", |text| {
-        shlex::split(text).filter(|words| !words.is_empty())
-    })
+    reader.words(key, "words, quoted as for a shell")
 }
 
 fn directory(reader: &SettingReader<'_>, key: &str) -> String {
@@ -154,36 +112,13 @@ fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
 
 /// Without the prefix `CAP_`.
 fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
-    let listed = reader.list("docker.capabilities");
-    let named: Option<Vec<String>> = listed
-        .iter()
-        .map(|text| {
-            let name = text.strip_prefix("CAP_").unwrap_or(text);
-            let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-            // `ALL` is refused: a list must name what an agent needs.
-            (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
-        })
-        .collect();
-    named.unwrap_or_else(|| {
-        reader.problem("docker.capabilities", "must hold names such as CHOWN");
-        Vec::new()
-    })
-}
-
-/// Entries `NAME=VALUE` of the list `key`.
-pub(in crate::config) fn variables(
-    reader: &SettingReader<'_>,
-    key: &str,
-    listed: &[String],
-) -> BTreeMap<String, String> {
-    let parsed: Option<BTreeMap<String, String>> = listed
-        .iter()
-        .map(|text| assignment(text).map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
-    parsed.unwrap_or_else(|| {
-        reader.problem(key, "must hold entries NAME=VALUE");
-        BTreeMap::new()
-    })
+    let names = reader.entries("docker.capabilities", "names such as CHOWN", |text| {
+        let name = text.strip_prefix("CAP_").unwrap_or(text);
+        let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+        // `ALL` is refused: a list must name what an agent needs.
+        (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
+    });
+    names.unwrap_or_default()
 }
 
 fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString> {
@@ -204,41 +139,32 @@ fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString
     })
 }
 
-fn ports(reader: &SettingReader<'_>) -> Vec<(String, u16)> {
-    let listed = reader.list("docker.ports");
-    let parsed: Option<Vec<(String, u16)>> = listed
-        .iter()
-        .map(|text| {
-            let (name, port) = assignment(text)?;
-            let port = port.trim().parse().ok().filter(|port| *port != 0)?;
-            Some((name.to_owned(), port))
-        })
-        .collect();
-    let Some(ports) = parsed else {
-        reader.problem("docker.ports", "must hold entries NAME=PORT");
+fn ports(reader: &SettingReader<'_>) -> Vec<ExposedPort> {
+    let key = "docker.ports";
+    let ports = reader.entries(key, "entries NAME=PORT", |text| {
+        let (name, port) = assignment(text)?;
+        let port = port.trim().parse().ok().filter(|port| *port != 0)?;
+        let name = name.to_owned();
+        Some(ExposedPort { name, port })
+    });
+    let Some(ports) = ports else {
         return Vec::new();
     };
-    let names: BTreeSet<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
-    let numbers: BTreeSet<u16> = ports.iter().map(|(_, port)| *port).collect();
+    let names: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+    let numbers: BTreeSet<u16> = ports.iter().map(|port| port.port).collect();
     if names.len() < ports.len() || numbers.len() < ports.len() {
-        reader.problem("docker.ports", "must not hold a name or a port twice");
+        reader.problem(key, "must not hold a name or a port twice");
     } else if !names.contains(AGENT_SERVER) {
         reader.problem(
-            "docker.ports",
+            key,
             "must hold AGENT_SERVER=PORT, by which this service talks to the agent server",
         );
     }
     ports
 }
 
-fn mounts(reader: &SettingReader<'_>) -> Vec<MountSettings> {
-    let listed = reader.list("docker.mounts");
-    let parsed: Option<Vec<MountSettings>> = listed.iter().map(|text| mount(text)).collect();
-    parsed.unwrap_or_else(|| {
-        reader.problem(
-            "docker.mounts",
-            "must hold entries /SOURCE:/TARGET or /SOURCE:/TARGET:ro with absolute paths",
-        );
-        Vec::new()
-    })
+fn mounts(reader: &SettingReader<'_>) -> Vec<BindMount> {
+    let expected = "entries /SOURCE:/TARGET or /SOURCE:/TARGET:ro with absolute paths";
+    let mounts = reader.entries("docker.mounts", expected, mount);
+    mounts.unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use domain::sandbox::{
     LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
     is_below, normalize_path,
 };
+use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use secrecy::{ExposeSecret, SecretString};
@@ -22,6 +24,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, broadcast};
+
+use crate::provider::NAME;
 
 /// Interval of checks whether processes run and whether logs have new lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -177,7 +181,7 @@ fn other(error: io::Error) -> SandboxError {
 #[async_trait]
 impl SandboxBackend for ExampleSandboxes {
     fn name(&self) -> &'static str {
-        "example"
+        NAME
     }
 
     fn capabilities(&self) -> BackendCapabilities {
@@ -321,6 +325,39 @@ impl SandboxBackend for ExampleSandboxes {
         };
         let real = Some(real.display().to_string()).filter(is_inside);
         real.ok_or(SandboxError::NotFound)
+    }
+}
+
+#[async_trait]
+impl EndpointGuard for ExampleSandboxes {
+    async fn prove(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<ListeningSocket>, GuardError> {
+        let port = address.port();
+        let running = self.0.running.lock().await;
+        let pid = SandboxId::parse(sandbox)
+            .ok()
+            .and_then(|id| running.get(&id)?.child.id());
+        let pid = pid.ok_or(GuardError::HeldByAnother(port))?;
+        let unknown = |source| GuardError::Unknown { port, source };
+        let socket = look_up(address).await.map_err(unknown)?;
+        let socket = socket.ok_or(GuardError::NotListening(port))?;
+        // The process shows its open files as links, a socket by its inode.
+        let name = format!("socket:[{}]", socket.inode);
+        let mut files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .await
+            .map_err(unknown)?;
+        while let Some(file) = files.next_entry().await.map_err(unknown)? {
+            if fs::read_link(file.path())
+                .await
+                .is_ok_and(|link| link.as_os_str() == name.as_str())
+            {
+                return Ok(Some(socket));
+            }
+        }
+        Err(GuardError::HeldByAnother(port))
     }
 }
 

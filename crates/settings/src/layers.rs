@@ -1,35 +1,38 @@
 //! Merges the layers: embedded defaults, a file, the environment. Checks names and types; values are parsed later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::sections::templates::{self, TemplateLayer};
+use crate::show::Redaction;
+use crate::templates::{self, TemplateKeys, TemplateLayer};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
-pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
-/// Keys that have a variant `…_file`.
-pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
-    "storage.url",
-    "auth.bootstrap_key",
-    "secrets.master_key",
-    "secrets.previous_master_keys",
-    "sandbox.index_url",
-    "sandbox.proxy",
-    "docker.registry_password",
-    "docker.secret_env",
-];
+/// Variables of the process's environment.
+pub type EnvVariables = [(OsString, OsString)];
+
+/// What a component adds to the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SettingSection {
+    /// Its defaults, as TOML like `config/default.toml`; empty if they are in that file.
+    pub defaults: &'static str,
+    /// The keys of its tables `[[SECTION.templates]]`.
+    pub templates: Option<TemplateKeys>,
+    /// Keys that are shown without their secrets.
+    pub redacted: &'static [(&'static str, Redaction)],
+}
 
 const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key itself.
-pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
+pub const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 
 #[derive(Debug, Clone, PartialEq, Hash)]
-pub(super) enum SettingValue {
+pub(crate) enum SettingValue {
     Text(String),
     Number(i64),
     Switch(bool),
@@ -86,7 +89,7 @@ impl SettingValue {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
             Self::List(items) => items.is_empty(),
@@ -97,7 +100,7 @@ impl SettingValue {
 
 /// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SettingOrigin {
+pub(crate) enum SettingOrigin {
     Default,
     File(PathBuf),
     /// The number of a template in a file, from 1.
@@ -117,34 +120,36 @@ impl fmt::Display for SettingOrigin {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Setting {
-    pub(super) value: SettingValue,
-    pub(super) origin: SettingOrigin,
+pub(crate) struct Setting {
+    pub(crate) value: SettingValue,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
-pub(super) struct SettingLayers {
-    pub(super) leaves: BTreeMap<String, Setting>,
-    pub(super) defaults: BTreeMap<String, SettingValue>,
-    /// Additional templates, in the order of the file.
-    pub(super) templates: Vec<TemplateLayer>,
-    pub(super) problems: Vec<String>,
+pub struct SettingLayers {
+    pub(crate) sections: Vec<SettingSection>,
+    pub(crate) leaves: BTreeMap<String, Setting>,
+    pub(crate) defaults: BTreeMap<String, SettingValue>,
+    /// Additional templates of all sections, in the order of the file.
+    pub(crate) templates: Vec<TemplateLayer>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl SettingLayers {
-    pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
-        let table: toml::Table = DEFAULTS
-            .parse()
-            .expect("the embedded defaults are valid TOML");
-        let defaults: BTreeMap<String, SettingValue> = flatten(&table)
-            .into_iter()
-            .map(|(key, value)| {
-                (
-                    key,
-                    SettingValue::read(value).expect("a default has a known type"),
-                )
-            })
-            .collect();
+    /// Merges the defaults, those of `sections`, a file and the environment.
+    pub fn load(
+        sections: Vec<SettingSection>,
+        file: Option<&Path>,
+        variables: &EnvVariables,
+    ) -> Self {
+        let mut defaults = BTreeMap::new();
+        for text in default_texts(&sections) {
+            let table: toml::Table = text.parse().expect("the embedded defaults are valid TOML");
+            defaults.extend(flatten(&table).into_iter().map(|(key, value)| {
+                let value = SettingValue::read(value).expect("a default has a known type");
+                (key, value)
+            }));
+        }
         let leaves = defaults
             .iter()
             .map(|(key, value)| {
@@ -158,6 +163,7 @@ impl SettingLayers {
             })
             .collect();
         let mut layers = Self {
+            sections,
             leaves,
             defaults,
             templates: Vec::new(),
@@ -186,7 +192,10 @@ impl SettingLayers {
                 return;
             }
         };
-        self.templates = templates::take(&mut table, path, self);
+        for keys in self.sections.clone().iter().filter_map(|it| it.templates) {
+            let templates = templates::take(&mut table, keys, path, self);
+            self.templates.extend(templates);
+        }
         let origin = SettingOrigin::File(path.to_owned());
         let mut layer = BTreeMap::new();
         for (key, value) in flatten(&table) {
@@ -210,7 +219,7 @@ impl SettingLayers {
         self.add(layer);
     }
 
-    fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
+    fn add_variables(&mut self, variables: &EnvVariables) {
         let names: BTreeMap<String, String> = self
             .defaults
             .keys()
@@ -256,9 +265,23 @@ impl SettingLayers {
         self.add(layer);
     }
 
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.leaves.keys().map(String::as_str)
+    }
+
+    pub(crate) fn templates_of<'a>(
+        &'a self,
+        section: &'a str,
+    ) -> impl Iterator<Item = &'a TemplateLayer> {
+        let templates = self.templates.iter();
+        templates.filter(move |template| template.section == section)
+    }
+
     /// These layers with a template on top, without the problems found so far.
-    pub(super) fn with_template(&self, template: &TemplateLayer) -> Self {
+    pub(crate) fn with_template(&self, template: &TemplateLayer) -> Self {
         let mut layers = Self {
+            sections: self.sections.clone(),
             leaves: self.leaves.clone(),
             defaults: self.defaults.clone(),
             templates: Vec::new(),
@@ -275,8 +298,18 @@ impl SettingLayers {
             .filter(|(_, leaf)| !leaf.value.is_empty())
             .map(|(key, _)| key.as_str())
             .collect();
-        for key in SECRET_FILE_KEYS {
-            let file_key = format!("{key}_file");
+        let defaults = self.defaults.keys();
+        let file_keys: Vec<String> = defaults
+            .filter(|key| key.ends_with("_file"))
+            .cloned()
+            .collect();
+        for file_key in file_keys {
+            let Some(key) = file_key
+                .strip_suffix("_file")
+                .filter(|key| self.defaults.contains_key(*key))
+            else {
+                continue;
+            };
             match (present.contains(key), present.contains(file_key.as_str())) {
                 (true, true) => self.problems.push(format!(
                     "{} and {} are both set: set only one of them",
@@ -301,8 +334,21 @@ impl SettingLayers {
     }
 }
 
+/// The defaults of the service and of each section.
+pub(crate) fn default_texts(sections: &[SettingSection]) -> impl Iterator<Item = &'static str> {
+    std::iter::once(DEFAULTS).chain(sections.iter().map(|section| section.defaults))
+}
+
+/// The value of a variable; `None` when empty.
+pub fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsStr> {
+    let found = variables
+        .iter()
+        .find(|(key, value)| key == name && !value.is_empty());
+    found.map(|(_, value)| value.as_os_str())
+}
+
 /// The key in the notation of its source.
-pub(super) fn display_key(key: &str, origin: &SettingOrigin) -> String {
+pub(crate) fn display_key(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
         SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
@@ -312,7 +358,7 @@ pub(super) fn display_key(key: &str, origin: &SettingOrigin) -> String {
 }
 
 /// `http.bind` → `WORKSPACE_HTTP__BIND`.
-pub(super) fn variable_of(key: &str) -> String {
+pub(crate) fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
@@ -333,7 +379,7 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
 }
 
 /// A file's value for a key with this default, or a description of the expected type.
-pub(super) fn read_typed(
+pub(crate) fn read_typed(
     value: &toml::Value,
     default: &SettingValue,
 ) -> Result<SettingValue, &'static str> {
@@ -349,7 +395,7 @@ pub(super) fn read_typed(
         .ok_or(default.kind())
 }
 
-pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
     candidates
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()

@@ -4,35 +4,40 @@ use std::fmt::Write as _;
 
 use url::Url;
 
-use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, SettingValue};
-use super::sections::templates::short;
+use crate::layers::{Setting, SettingLayers, SettingOrigin, SettingValue, default_texts};
+use crate::templates::short;
 
-/// Keys of which only the presence is shown.
-const SECRET_KEYS: [&str; 5] = [
-    "auth.bootstrap_key",
-    "secrets.master_key",
-    "secrets.previous_master_keys",
-    "docker.registry_password",
-    "metrics.key",
-];
-/// Keys of which only the names of assignments are shown.
-const SECRET_ASSIGNMENT_KEYS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
-/// Keys that are shown without passwords.
-const SECRET_URL_KEYS: [&str; 4] = [
-    "storage.url",
-    "sandbox.index_url",
-    "sandbox.proxy",
-    "sandbox.callback_url",
+/// How much of a secret setting is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redaction {
+    /// Only its presence.
+    Value,
+    /// The names of its assignments `NAME=VALUE`.
+    Assignments,
+    /// A URL without its password.
+    Url,
+}
+
+/// Settings of the service itself that are redacted.
+const REDACTED_KEYS: [(&str, Redaction); 7] = [
+    ("auth.bootstrap_key", Redaction::Value),
+    ("secrets.master_key", Redaction::Value),
+    ("secrets.previous_master_keys", Redaction::Value),
+    ("metrics.key", Redaction::Value),
+    ("telemetry.headers", Redaction::Assignments),
+    ("storage.url", Redaction::Url),
+    ("sandbox.callback_url", Redaction::Url),
 ];
 
-pub(super) const REDACTED: &str = "<redacted>";
+/// Stands for a secret.
+pub const REDACTED: &str = "<redacted>";
 
 /// Renders TOML in the order of the defaults, with the source of each changed value. `derived` has values that the service
 /// computes.
-pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
+pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut section = "";
-    for line in DEFAULTS.lines() {
+    for line in default_texts(&layers.sections).flat_map(str::lines) {
         if let Some(name) = line
             .strip_prefix('[')
             .and_then(|line| line.strip_suffix(']'))
@@ -51,15 +56,15 @@ pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String
                 .find(|(of, _)| *of == key && leaf.value.is_empty());
             let value = match derived {
                 Some((_, value)) => SettingValue::Text(value.clone()),
-                None => redacted(&key, &leaf.value),
+                None => redacted(layers, &key, &leaf.value),
             };
             text.push_str(&line_of(name, &value, &leaf.origin));
         }
     }
     for template in &layers.templates {
-        text.push_str("\n[[docker.templates]]\n");
+        let _ = writeln!(text, "\n[[{}.templates]]", template.section);
         for (key, Setting { value, origin }) in &template.leaves {
-            text.push_str(&line_of(short(key), &redacted(key, value), origin));
+            text.push_str(&line_of(short(key), &redacted(layers, key, value), origin));
         }
     }
     text
@@ -73,20 +78,24 @@ fn line_of(name: &str, value: &SettingValue, origin: &SettingOrigin) -> String {
     }
 }
 
-fn redacted(key: &str, value: &SettingValue) -> SettingValue {
+fn redacted(layers: &SettingLayers, key: &str, value: &SettingValue) -> SettingValue {
+    let sections = layers.sections.iter().flat_map(|section| section.redacted);
+    let mut redacted = REDACTED_KEYS.iter().chain(sections);
+    let redaction = redacted.find(|(name, _)| *name == key);
+    let Some((_, redaction)) = redaction.filter(|_| !value.is_empty()) else {
+        return value.clone();
+    };
+    let hide = |text: &String| match redaction {
+        Redaction::Value => REDACTED.to_owned(),
+        Redaction::Assignments => without_value(text),
+        Redaction::Url => without_password(text),
+    };
     match value {
-        value if value.is_empty() => value.clone(),
-        SettingValue::Text(text) if SECRET_URL_KEYS.contains(&key) => {
-            SettingValue::Text(without_password(text))
+        SettingValue::Text(text) => SettingValue::Text(hide(text)),
+        SettingValue::List(items) => SettingValue::List(items.iter().map(hide).collect()),
+        SettingValue::Number(_) | SettingValue::Switch(_) => {
+            SettingValue::Text(REDACTED.to_owned())
         }
-        SettingValue::List(items) if SECRET_KEYS.contains(&key) => {
-            SettingValue::List(items.iter().map(|_| REDACTED.to_owned()).collect())
-        }
-        SettingValue::List(items) if SECRET_ASSIGNMENT_KEYS.contains(&key) => {
-            SettingValue::List(items.iter().map(|item| without_value(item)).collect())
-        }
-        _ if SECRET_KEYS.contains(&key) => SettingValue::Text(REDACTED.to_owned()),
-        other => other.clone(),
     }
 }
 
@@ -99,7 +108,7 @@ fn without_value(item: &str) -> String {
 }
 
 /// Keeps scheme, host, port and path. A query may contain a password (`postgres://host/db?password=…`).
-pub(crate) fn without_password(text: &str) -> String {
+pub fn without_password(text: &str) -> String {
     if let Some(path) = text.strip_prefix("sqlite://") {
         return format!("sqlite://{}", path.split('?').next().unwrap_or_default());
     }

@@ -1,53 +1,42 @@
-//! Tables `[[docker.templates]]` of a file. Each is a layer over the section `docker` (and two keys of `sandbox`).
+//! Tables `[[SECTION.templates]]` of a file. Each is a layer over its section (and other keys that the section names).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
+use crate::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
 
-/// Keys that every template must set.
-const REQUIRED_KEYS: [&str; 2] = ["docker.id", "docker.image"];
-/// Keys that a template may set.
-const INHERITED_KEYS: [&str; 19] = [
-    "docker.command",
-    "docker.entrypoint",
-    "docker.working_dir",
-    "docker.volume",
-    "docker.user",
-    "docker.memory",
-    "docker.cpus",
-    "docker.pids",
-    "docker.disk",
-    "docker.capabilities",
-    "docker.read_only",
-    "docker.pause",
-    "docker.env",
-    "docker.secret_env",
-    "docker.secret_env_file",
-    "docker.ports",
-    "docker.mounts",
-    "sandbox.idle_stop",
-    "sandbox.lifetime",
-];
+/// The keys of a section's templates.
+#[derive(Debug, Clone, Copy)]
+pub struct TemplateKeys {
+    /// The section.
+    pub section: &'static str,
+    /// Full names of the keys that every template must set.
+    pub required: &'static [&'static str],
+    /// Full names of the keys that a template may set.
+    pub inherited: &'static [&'static str],
+}
 
 /// The values of one template, by full key.
 #[derive(Clone)]
-pub(in crate::config) struct TemplateLayer {
-    pub(in crate::config) leaves: BTreeMap<String, Setting>,
+pub(crate) struct TemplateLayer {
+    pub(crate) section: &'static str,
+    pub(crate) leaves: BTreeMap<String, Setting>,
 }
 
 /// The name of a key within a template.
-pub(in crate::config) fn short(key: &str) -> &str {
+pub(crate) fn short(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(_, name)| name)
 }
 
 /// Removes the templates from a file's table, which then has only single values.
-pub(in crate::config) fn take(
+pub(crate) fn take(
     table: &mut toml::Table,
+    keys: TemplateKeys,
     path: &Path,
     layers: &mut SettingLayers,
 ) -> Vec<TemplateLayer> {
-    let section = table.get_mut("docker").and_then(toml::Value::as_table_mut);
+    let name = keys.section;
+    let section = table.get_mut(name).and_then(toml::Value::as_table_mut);
     let Some(templates) = section.and_then(|section| section.remove("templates")) else {
         return Vec::new();
     };
@@ -59,7 +48,7 @@ pub(in crate::config) fn take(
     });
     let Some(tables) = tables else {
         layers.problems.push(format!(
-            "{}: `docker.templates` must be tables, each under a line [[docker.templates]]",
+            "{}: `{name}.templates` must be tables, each under a line [[{name}.templates]]",
             path.display()
         ));
         return Vec::new();
@@ -69,6 +58,7 @@ pub(in crate::config) fn take(
         .map(|(number, table)| {
             read(
                 table,
+                keys,
                 &SettingOrigin::Template(path.to_owned(), number),
                 layers,
             )
@@ -76,12 +66,17 @@ pub(in crate::config) fn take(
         .collect()
 }
 
-fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers) -> TemplateLayer {
-    let keys = || REQUIRED_KEYS.iter().chain(&INHERITED_KEYS).copied();
+fn read(
+    table: &toml::Table,
+    keys: TemplateKeys,
+    origin: &SettingOrigin,
+    layers: &mut SettingLayers,
+) -> TemplateLayer {
+    let all = || keys.required.iter().chain(keys.inherited).copied();
     let mut leaves = BTreeMap::new();
     for (name, value) in table {
-        let Some(key) = keys().find(|key| short(key) == name) else {
-            let nearest = nearest(name, keys().map(short));
+        let Some(key) = all().find(|key| short(key) == name) else {
+            let nearest = nearest(name, all().map(short));
             layers.problems.push(format!(
                 "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
             ));
@@ -97,12 +92,15 @@ fn read(table: &toml::Table, origin: &SettingOrigin, layers: &mut SettingLayers)
                 .push(format!("{origin}: `{name}` must be {kind}")),
         }
     }
-    for key in REQUIRED_KEYS {
+    for &key in keys.required {
         if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
             layers
                 .problems
                 .push(format!("{origin}: `{}` is required", short(key)));
         }
     }
-    TemplateLayer { leaves }
+    TemplateLayer {
+        section: keys.section,
+        leaves,
+    }
 }

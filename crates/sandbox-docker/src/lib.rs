@@ -37,4 +37,3 @@ pub use config::{
     RegistryCredentials, ResourceLimits,
 };
 pub use provider::DockerProvider;
-pub use specs::DockerSpecs;

@@ -19,7 +19,8 @@ use url::Url;
 
 use crate::config::DockerConfig;
 use crate::settings::SECTION;
-use crate::{DockerSandboxes, DockerSpecs, doctor};
+use crate::specs::specs;
+use crate::{DockerSandboxes, doctor};
 
 /// The value of `sandbox.backend`.
 pub(crate) const NAME: &str = "docker";
@@ -97,13 +98,13 @@ impl ConfiguredBackend for ConfiguredDocker {
     }
 
     async fn open(&self, installation: &Installation<'_>) -> anyhow::Result<SandboxPorts> {
-        let specs = DockerSpecs::new(&self.0, SystemClock.now());
+        let specs = specs(&self.0, SystemClock.now());
         let backend = Arc::new(self.connect(installation)?);
         let engine = Arc::clone(&backend);
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
             endpoints: backend,
-            specs: Arc::new(specs),
+            specs,
             gateway: Some(Arc::new(move || {
                 let engine = Arc::clone(&engine);
                 Box::pin(async move { engine.gateway().await })

@@ -1,15 +1,16 @@
 //! The backend `example` of the service.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use domain::clock::{Clock as _, SystemClock, Timestamp};
+use domain::clock::{Clock as _, SystemClock};
 use domain::id::SpecId;
-use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
+use domain::sandbox::SandboxSpec;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
-    SandboxNetworking, SandboxPorts, SandboxProvider,
+    SandboxNetworking, SandboxPorts, SandboxProvider, SpecList,
 };
 use settings::{SettingReader, SettingSection};
 
@@ -75,7 +76,7 @@ impl ConfiguredBackend for ConfiguredExample {
         Ok(SandboxPorts {
             backend: Arc::new(backend.clone()),
             endpoints: Arc::new(backend),
-            specs: Arc::new(ExampleSpecs::new(&self.command, SystemClock.now())),
+            specs: specs(&self.command),
             gateway: None,
         })
     }
@@ -91,25 +92,14 @@ impl ConfiguredBackend for ConfiguredExample {
 }
 
 /// The one template.
-struct ExampleSpecs(Arc<[SandboxSpec]>);
-
-impl ExampleSpecs {
-    fn new(command: &[String], now: Timestamp) -> Self {
-        Self(Arc::new([SandboxSpec {
-            id: SpecId::parse(NAME).expect("a constant name"),
-            command: Some(command.to_vec()),
-            created_at: now,
-            initial_env: Default::default(),
-            working_dir: "workspace".to_owned(),
-            idle_stop: None,
-            lifetime: None,
-        }]))
-    }
-}
-
-#[async_trait]
-impl SandboxSpecCatalog for ExampleSpecs {
-    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
-        Ok(Arc::clone(&self.0))
-    }
+fn specs(command: &[String]) -> SpecList {
+    SpecList(Arc::new([SandboxSpec {
+        id: SpecId::parse(NAME).expect("a constant name"),
+        command: Some(command.to_vec()),
+        created_at: SystemClock.now(),
+        initial_env: BTreeMap::new(),
+        working_dir: "workspace".to_owned(),
+        idle_stop: None,
+        lifetime: None,
+    }]))
 }

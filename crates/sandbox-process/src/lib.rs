@@ -19,7 +19,6 @@ compile_error!("the process backend needs Linux (pidfds and /proc); build withou
 
 mod backend;
 mod config;
-mod digest;
 mod environment;
 mod errors;
 mod files;
@@ -35,4 +34,4 @@ pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
 pub use processes::launcher;
 pub use provider::ProcessProvider;
-pub use specs::ProcessSpecs;
+pub use specs::specs;

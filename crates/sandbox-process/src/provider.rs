@@ -22,7 +22,7 @@ use crate::environment;
 use crate::lifecycle::start;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
-use crate::{ProcessSandboxes, ProcessSpecs};
+use crate::{ProcessSandboxes, specs};
 
 /// The value of `sandbox.backend`.
 pub(crate) const NAME: &str = "process";
@@ -222,7 +222,7 @@ impl ConfiguredBackend for ConfiguredProcess {
 
     async fn open(&self, installation: &Installation<'_>) -> anyhow::Result<SandboxPorts> {
         let config = self.config(installation)?;
-        let specs = ProcessSpecs::new(&config, SystemClock.now());
+        let specs = specs(&config, SystemClock.now());
         let backend = ProcessSandboxes::new(config)
             .await
             .context("cannot use process sandboxes")?;
@@ -230,7 +230,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
             endpoints: backend,
-            specs: Arc::new(specs),
+            specs,
             gateway: None,
         })
     }

@@ -5,6 +5,8 @@
 //! A backend is a crate with a [`SandboxProvider`]; the service lists it in `compose.rs`. The provider reads the settings of
 //! its backend into a [`ConfiguredBackend`], also when another backend is chosen.
 
+mod agent_server;
+mod digest;
 mod report;
 mod tasks;
 
@@ -17,12 +19,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::id::HostId;
-use domain::sandbox::{SandboxBackend, SandboxSpecCatalog};
+use domain::sandbox::{SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog};
 use endpoint_guard::EndpointGuard;
 use futures::future::BoxFuture;
 use settings::{EnvVariables, SettingReader, SettingSection};
 use url::{Host, Url};
 
+pub use agent_server::{
+    FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
+    add_launch_variables, quote_log,
+};
+pub use digest::short_digest;
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;
 
@@ -139,10 +146,21 @@ pub struct SandboxPorts {
     pub backend: Arc<dyn SandboxBackend>,
     /// Proves which ports belong to its sandboxes.
     pub endpoints: Arc<dyn EndpointGuard>,
-    /// Its templates.
-    pub specs: Arc<dyn SandboxSpecCatalog>,
+    /// Its templates, the default first.
+    pub specs: SpecList,
     /// For sandboxes with a network of their own on this machine.
     pub gateway: Option<GatewayLookup>,
+}
+
+/// Templates that do not change while the service runs.
+#[derive(Debug, Clone)]
+pub struct SpecList(pub Arc<[SandboxSpec]>);
+
+#[async_trait]
+impl SandboxSpecCatalog for SpecList {
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
+        Ok(Arc::clone(&self.0))
+    }
 }
 
 /// What [`ConfiguredBackend::examine`] found out for the check of callbacks.

@@ -262,7 +262,7 @@ pub(crate) fn service(
         sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
         backend: Arc::clone(&sandboxes.ports.backend),
-        specs: Arc::clone(&sandboxes.ports.specs),
+        specs: Arc::new(sandboxes.ports.specs.clone()),
         agents: Arc::clone(&agents) as _,
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,

@@ -12,7 +12,6 @@ use domain::sandbox::SandboxError;
 use crate::DockerSandboxes;
 use crate::config::MetadataBlocking;
 use crate::disk::may_limit;
-use crate::engine::errors::EngineErrorKind;
 use crate::network::metadata;
 
 /// The capabilities of an engine.
@@ -67,14 +66,7 @@ impl DockerSandboxes {
                 engine.call("inspecting the image", |docker| docker.inspect_image(image));
             let is_present = match response.await {
                 Ok(_) => true,
-                Err(error)
-                    if matches!(
-                        error.kind,
-                        EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
-                    ) =>
-                {
-                    false
-                }
+                Err(error) if error.is_missing() => false,
                 Err(error) => return Err(error.into()),
             };
             images.push((spec.id.clone(), spec.image.clone(), is_present));

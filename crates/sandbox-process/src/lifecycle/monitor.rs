@@ -13,13 +13,13 @@ use std::time::Duration;
 use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxError};
+use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE};
 use secrecy::SecretString;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
-use crate::environment::SESSION_KEY_VARIABLE;
 use crate::errors::blocking;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
@@ -124,7 +124,7 @@ impl ProcessInner {
         let opened = blocking(move || {
             let handle = PidHandle::open(key)?;
             // The keys, to mask them in quotations of the log.
-            let names = [SESSION_KEY_VARIABLE, "OH_SECRET_KEY"];
+            let names = [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE];
             let values = names
                 .iter()
                 .filter_map(|name| proc::initial_variable(key.pid, name));

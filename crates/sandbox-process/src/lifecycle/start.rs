@@ -18,6 +18,7 @@ use std::sync::Arc;
 use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
+use sandbox_provider::SESSION_KEY_VARIABLE;
 use secrecy::ExposeSecret;
 use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
@@ -186,7 +187,7 @@ impl ProcessInner {
                 _ => None,
             };
             let key = main?;
-            let initial_key = proc::initial_variable(key.pid, environment::SESSION_KEY_VARIABLE);
+            let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
             Some((key, initial_key? == session_key.expose_secret()))
         });
         let Some((key, has_session_key)) = main.await? else {

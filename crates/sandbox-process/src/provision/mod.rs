@@ -41,7 +41,6 @@ use config::PINS;
 pub(crate) use config::{Config, InstallEnvironment};
 pub(crate) use error::ProvisionError;
 
-use crate::digest;
 use child::RunError;
 use python::PythonInterpreter;
 
@@ -257,7 +256,7 @@ impl Provisioner {
             python.program.as_os_str().as_encoded_bytes(),
             python.version.as_bytes(),
         ];
-        let short = digest::short(&requirements.chain(python).collect::<Vec<_>>());
+        let short = sandbox_provider::short_digest(&requirements.chain(python).collect::<Vec<_>>());
         self.dir().join(format!("{}-{short}", self.config.version))
     }
 }

@@ -286,7 +286,7 @@ impl SandboxBackend for ExampleSandboxes {
     ) -> Result<LogStream, SandboxError> {
         self.inspect(id).await?.ok_or(SandboxError::NotFound)?;
         let file = fs::File::open(self.0.files(id).log).await;
-        let mut reader = LogReader {
+        let mut reader = ExampleLogReader {
             backend: self.clone(),
             id: id.clone(),
             file: file.map_err(other)?,
@@ -298,7 +298,9 @@ impl SandboxBackend for ExampleSandboxes {
         let first = lines.len().saturating_sub(tail.lines as usize);
         let last = reader.mask.push(&lines[first..].concat());
         let last = stream::iter((!last.is_empty()).then_some(Ok(last)));
-        Ok(last.chain(stream::unfold(reader, LogReader::next)).boxed())
+        Ok(last
+            .chain(stream::unfold(reader, ExampleLogReader::next))
+            .boxed())
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
@@ -362,7 +364,7 @@ impl EndpointGuard for ExampleSandboxes {
 }
 
 /// The state of one reader of a log.
-struct LogReader {
+struct ExampleLogReader {
     backend: ExampleSandboxes,
     id: SandboxId,
     file: fs::File,
@@ -371,7 +373,7 @@ struct LogReader {
     has_ended: bool,
 }
 
-impl LogReader {
+impl ExampleLogReader {
     /// Everything that was written since the last read.
     async fn read(&mut self) -> Result<Vec<u8>, SandboxError> {
         let mut text = Vec::new();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::show::Redaction;
 use crate::templates::{self, TemplateKeys, TemplateLayer};
+use crate::values::SettingValue;
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
@@ -25,78 +26,14 @@ pub struct SettingSection {
     pub redacted: &'static [(&'static str, Redaction)],
 }
 
+/// Secrets that may be set together with their `_file` variant.
+const COMBINED_SECRET_KEYS: [&str; 2] = ["metrics.key", "telemetry.headers"];
+
 const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key itself.
 pub const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
-
-#[derive(Debug, Clone, PartialEq, Hash)]
-pub(crate) enum SettingValue {
-    Text(String),
-    Number(i64),
-    Switch(bool),
-    List(Vec<String>),
-}
-
-impl SettingValue {
-    fn read(value: &toml::Value) -> Option<Self> {
-        Some(match value {
-            toml::Value::String(text) => Self::Text(text.clone()),
-            toml::Value::Integer(number) => Self::Number(*number),
-            toml::Value::Boolean(on) => Self::Switch(*on),
-            toml::Value::Array(items) => Self::List(
-                items
-                    .iter()
-                    .map(|item| item.as_str().map(str::to_owned))
-                    .collect::<Option<_>>()?,
-            ),
-            _ => return None,
-        })
-    }
-
-    /// Parses a variable's text as this value's type.
-    fn read_like(&self, text: &str) -> Option<Self> {
-        let text = text.trim();
-        Some(match self {
-            Self::Text(_) => Self::Text(text.to_owned()),
-            Self::Number(_) => Self::Number(text.parse().ok()?),
-            Self::Switch(_) => Self::Switch(match text.to_ascii_lowercase().as_str() {
-                "true" | "1" | "yes" | "on" => true,
-                "false" | "0" | "no" | "off" => false,
-                _ => return None,
-            }),
-            Self::List(_) => Self::List(
-                text.split(',')
-                    .map(str::trim)
-                    .filter(|item| !item.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
-            ),
-        })
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string in quotes",
-            Self::Number(_) => "a whole number",
-            Self::Switch(_) => "true or false",
-            Self::List(_) => "a list of strings",
-        }
-    }
-
-    fn is_same_kind(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Text(text) => text.is_empty(),
-            Self::List(items) => items.is_empty(),
-            Self::Number(_) | Self::Switch(_) => false,
-        }
-    }
-}
 
 /// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,18 +235,14 @@ impl SettingLayers {
             .filter(|(_, leaf)| !leaf.value.is_empty())
             .map(|(key, _)| key.as_str())
             .collect();
-        let defaults = self.defaults.keys();
-        let file_keys: Vec<String> = defaults
-            .filter(|key| key.ends_with("_file"))
-            .cloned()
-            .collect();
-        for file_key in file_keys {
-            let Some(key) = file_key
-                .strip_suffix("_file")
-                .filter(|key| self.defaults.contains_key(*key))
-            else {
-                continue;
-            };
+        let keys = self.defaults.keys().filter_map(|key| {
+            let key = key.strip_suffix("_file")?;
+            let is_exclusive =
+                self.defaults.contains_key(key) && !COMBINED_SECRET_KEYS.contains(&key);
+            is_exclusive.then(|| key.to_owned())
+        });
+        for key in keys.collect::<Vec<_>>() {
+            let (key, file_key) = (key.as_str(), format!("{key}_file"));
             match (present.contains(key), present.contains(file_key.as_str())) {
                 (true, true) => self.problems.push(format!(
                     "{} and {} are both set: set only one of them",

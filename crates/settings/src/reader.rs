@@ -11,10 +11,8 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::layers::{
-    EnvVariables, Setting, SettingLayers, SettingOrigin, SettingValue, display_key, variable,
-};
-use crate::values::{assignment, parse_duration};
+use crate::layers::{EnvVariables, Setting, SettingLayers, SettingOrigin, display_key, variable};
+use crate::values::{SettingValue, assignment, parse_duration};
 
 /// Reads typed values. An invalid value is recorded as a problem, and the default is returned.
 pub struct SettingReader<'a> {

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use url::Url;
 
-use crate::layers::{Setting, SettingLayers, SettingOrigin, SettingValue, default_texts};
+use crate::layers::{Setting, SettingLayers, SettingOrigin, default_texts};
 use crate::templates::short;
+use crate::values::SettingValue;
 
 /// How much of a secret setting is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

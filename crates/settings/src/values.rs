@@ -1,6 +1,74 @@
-//! Parsers of values.
+//! Values of settings, and their parsers.
 
 use std::time::Duration;
+
+/// A value of one of the types that settings have.
+#[derive(Debug, Clone, PartialEq, Hash)]
+pub(crate) enum SettingValue {
+    Text(String),
+    Number(i64),
+    Switch(bool),
+    List(Vec<String>),
+}
+
+impl SettingValue {
+    pub(crate) fn read(value: &toml::Value) -> Option<Self> {
+        Some(match value {
+            toml::Value::String(text) => Self::Text(text.clone()),
+            toml::Value::Integer(number) => Self::Number(*number),
+            toml::Value::Boolean(on) => Self::Switch(*on),
+            toml::Value::Array(items) => Self::List(
+                items
+                    .iter()
+                    .map(|item| item.as_str().map(str::to_owned))
+                    .collect::<Option<_>>()?,
+            ),
+            _ => return None,
+        })
+    }
+
+    /// Parses a variable's text as this value's type.
+    pub(crate) fn read_like(&self, text: &str) -> Option<Self> {
+        let text = text.trim();
+        Some(match self {
+            Self::Text(_) => Self::Text(text.to_owned()),
+            Self::Number(_) => Self::Number(text.parse().ok()?),
+            Self::Switch(_) => Self::Switch(match text.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => true,
+                "false" | "0" | "no" | "off" => false,
+                _ => return None,
+            }),
+            Self::List(_) => Self::List(
+                text.split(',')
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+        })
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string in quotes",
+            Self::Number(_) => "a whole number",
+            Self::Switch(_) => "true or false",
+            Self::List(_) => "a list of strings",
+        }
+    }
+
+    pub(crate) fn is_same_kind(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Number(_) | Self::Switch(_) => false,
+        }
+    }
+}
 
 /// `90d`, `30s`, `250ms`, …; at most ten years.
 pub fn parse_duration(text: &str) -> Option<Duration> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use application::background;
 use domain::sandbox::BackendState;
+use sandbox_provider::Installation;
 use tempfile::TempDir;
 
 use super::*;

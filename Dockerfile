@@ -4,7 +4,7 @@
 #
 # Needs no BuildKit. Other base images: --build-arg BUILD_IMAGE=… and RUNTIME_IMAGE=…, with Debian's package manager and
 # the same release of glibc and OpenSSL, or a newer one at run time. Where the build is ended for want of memory (signal: 9):
-# --build-arg RELEASE_LTO=thin, which links in parts; the program is some 15 % larger.
+# --build-arg PROFILE=release, which links crates as they are; the program is larger.
 ARG BUILD_IMAGE=rust:1.95-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
@@ -14,10 +14,9 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-ARG RELEASE_LTO=fat
-ENV CARGO_PROFILE_RELEASE_LTO=${RELEASE_LTO}
-RUN cargo build --locked --release --package server \
- && cp target/release/agent-workspace /agent-workspace
+ARG PROFILE=dist
+RUN cargo build --locked --profile "${PROFILE}" --package server \
+ && cp "target/${PROFILE}/agent-workspace" /agent-workspace
 
 FROM ${RUNTIME_IMAGE}
 RUN apt-get update \

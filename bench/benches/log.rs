@@ -1,24 +1,22 @@
-//! The cost of the span and the line of a request, from the macros to the queue of the writing thread. The comparison is the
-//! library's own format, which writes each line to a sink.
+//! The cost of the span and the line of a request, from the macros to the queue of the writing thread. The comparison
+//! writes each line to a sink.
 
 use std::io;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use telemetry::lines::{LogWriter, ReloadableFilter, TextFields, TextFormat};
+use telemetry::lines::LogWriter;
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry;
+use tracing_subscriber::{registry, reload};
 
 fn line(criterion: &mut Criterion) {
     let levels = || Targets::new().with_default(tracing::Level::INFO);
     let lines = LogWriter::start(io::sink(), |lost| format!("{lost} lost\n"))
         .expect("the thread of the log starts");
     let ours = layer()
-        .with_writer(lines)
-        .event_format(TextFormat)
-        .fmt_fields(TextFields)
+        .with_writer(lines.escaping_controls())
         .with_ansi(false);
     let bare = layer().with_writer(io::sink).with_ansi(false);
     let mut group = criterion.benchmark_group("span and line of a request");
@@ -27,7 +25,7 @@ fn line(criterion: &mut Criterion) {
             group.bench_function(name, |bencher| bencher.iter(log_request));
         });
     };
-    let (wanted, _levels) = ReloadableFilter::new(levels());
+    let (wanted, _levels) = reload::Layer::new(levels());
     measure("ours", Box::new(registry().with(wanted).with(ours)));
     measure("bare", Box::new(registry().with(levels()).with(bare)));
     group.finish();

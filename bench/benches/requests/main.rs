@@ -18,7 +18,7 @@ use actix_web::web::{Bytes, Data};
 use criterion::{Bencher, Criterion};
 use domain::user::identity::KeyHash;
 use http_api::decode::{FieldErrors, Flavour};
-use http_api::extract::{EventBatch, RequestPart};
+use http_api::extract::{EventBatch, RequestInput, RequestPart};
 use serde_json::Value;
 
 use crate::fixture::{ADA, BOB};
@@ -120,10 +120,13 @@ fn bodies(criterion: &mut Criterion, stage: &Lazy) {
                 let request = TestRequest::post().app_data(shared.clone());
                 let request = request.insert_header(("content-type", "application/json"));
                 let (request, mut payload) = request.set_payload(body.clone()).to_http_parts();
-                let mut errors = FieldErrors::new();
-                let batch =
-                    EventBatch::extract(&request, &mut payload, Flavour::V1, &mut errors).await;
-                let mut batch = batch.expect("readable").expect("a list");
+                let batch = EventBatch::extract(&mut RequestInput {
+                    req: &request,
+                    payload: &mut payload,
+                    flavour: Flavour::V1,
+                    errors: FieldErrors::new(),
+                });
+                let mut batch = batch.await.expect("readable").expect("a list");
                 assert_eq!(
                     batch.first_chunk().await.expect("readable").events.len(),
                     events

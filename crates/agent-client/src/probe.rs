@@ -1,11 +1,11 @@
 //! A request to any URL, for the command `doctor`.
 
-use std::error::Error as _;
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use reqwest::header::DATE;
-use reqwest::redirect::Policy;
+use domain::error::chain;
+use hyper::Method;
+use hyper::header::{DATE, HeaderMap};
+use outbound_http::{CaCertificates, ClientOptions, HttpClient};
 use url::Url;
 
 /// Response of a probed URL.
@@ -17,31 +17,25 @@ pub struct ProbeResponse {
     pub date: Option<String>,
 }
 
-/// Sends one GET request and follows no redirect. The error is a text for the operator, with all causes.
+/// Sends one GET request and follows no redirect. The error is a text for the operator, with all causes. It omits the URL,
+/// which the caller prints.
 pub async fn probe(url: Url, deadline: Duration) -> Result<ProbeResponse, String> {
-    let client = reqwest::Client::builder()
-        .redirect(Policy::none())
-        .timeout(deadline)
-        .build()
-        .map_err(describe)?;
-    let response = client.get(url).send().await.map_err(describe)?;
+    let client = HttpClient::new(ClientOptions {
+        authorities: CaCertificates::for_url(&url),
+        guard: None,
+        connect_timeout: deadline,
+        idle_timeout: deadline,
+        max_idle_per_host: 0,
+    });
+    let client = client.map_err(|error| chain(&error))?;
+    let exchange = client.send(Method::GET, &url, HeaderMap::new(), Vec::new());
+    let response = tokio::time::timeout(deadline, exchange).await;
+    let response = response.map_err(|_| format!("no response within {deadline:?}"))?;
+    let response = response.map_err(|error| chain(&error))?;
     let date = response.headers().get(DATE);
     let date = date.and_then(|value| value.to_str().ok());
     Ok(ProbeResponse {
         status: response.status().as_u16(),
         date: date.map(str::to_owned),
     })
-}
-
-/// The error with its causes, without the URL, which the caller prints.
-fn describe(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,21 +1,18 @@
 //! Names of language models for settings pages, as known to the agent server of this build (`cargo xtask models`).
 //! Other names work too if the agent server knows them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use domain::error::StoreError;
 use domain::page::{Page, PageRequest, PageToken};
 
 const MODELS_TEXT: &str = include_str!("../../../config/models.txt");
-/// Mark of a verified model.
 const VERIFIED_MARK: char = '*';
-/// The provider that is listed first.
 const FIRST_PROVIDER: &str = "openhands";
 
 static CATALOGUE: LazyLock<ModelCatalogue> = LazyLock::new(|| ModelCatalogue::parse(MODELS_TEXT));
 
-/// A language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogueModel {
     /// The full name as in settings: `provider/name`, or the bare name.
@@ -28,12 +25,10 @@ pub struct CatalogueModel {
     pub is_verified: bool,
 }
 
-/// A provider of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelProvider {
     /// The name, as in full names of models.
     pub name: &'static str,
-    /// Whether one of its models is verified.
     pub is_verified: bool,
 }
 
@@ -44,11 +39,9 @@ pub struct CatalogueFilter {
     pub text: Option<String>,
     /// Verified ones or others only.
     pub is_verified: Option<bool>,
-    /// Models of this provider only.
     pub provider: Option<String>,
 }
 
-/// The list of models and providers.
 #[derive(Debug)]
 pub struct ModelCatalogue {
     /// Sorted by full name.
@@ -69,18 +62,15 @@ impl ModelCatalogue {
             .filter(|line| !line.is_empty())
             .map(parse_model)
             .collect();
-        let names: BTreeSet<_> = models.iter().filter_map(|model| model.provider).collect();
-        let verified: BTreeSet<_> = models
-            .iter()
-            .filter(|model| model.is_verified)
-            .filter_map(|model| model.provider)
-            .collect();
-        let mut providers: Vec<_> = names
-            .into_iter()
-            .map(|name| ModelProvider {
-                name,
-                is_verified: verified.contains(name),
-            })
+        let mut verified = BTreeMap::new();
+        for model in &models {
+            if let Some(provider) = model.provider {
+                *verified.entry(provider).or_default() |= model.is_verified;
+            }
+        }
+        let providers = verified.into_iter();
+        let mut providers: Vec<_> = providers
+            .map(|(name, is_verified)| ModelProvider { name, is_verified })
             .collect();
         providers.sort_by_key(|provider| (provider.name != FIRST_PROVIDER, !provider.is_verified));
         Self { models, providers }
@@ -110,7 +100,6 @@ impl ModelCatalogue {
         page_of(&self.providers, page, |provider| provider.name, matches)
     }
 
-    /// All full names, sorted.
     pub fn names(&self) -> Vec<&'static str> {
         self.models.iter().map(|model| model.whole).collect()
     }

@@ -10,39 +10,30 @@ use domain::sandbox::SandboxError;
 
 const IDEMPOTENCY_KEY_REUSED: &str = "The idempotency key was used for another request before";
 
-/// Why a use-case failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The sandbox backend failed.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The agent server failed.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// The cipher failed.
     #[error(transparent)]
     Cipher(#[from] CipherError),
     /// Another process holds the lease and continues this work.
     #[error("another process continues this work")]
     TakenOver,
-    /// The idempotency key belongs to another request.
     #[error("{IDEMPOTENCY_KEY_REUSED}")]
     IdempotencyKeyReused,
     /// The sandbox reports faster than its quota allows.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
     ReportRate {
-        /// The limit of the sandbox.
         bytes_per_minute: u64,
-        /// How long the sandbox must wait.
         wait: Duration,
     },
     /// A rule of the use-case refuses the request.
     #[error("{detail}")]
     Refused {
-        /// Class of the refusal.
         class: ErrorClass,
         /// The message for the client. It contains no secret.
         detail: String,
@@ -52,29 +43,19 @@ pub enum AppError {
 impl AppError {
     /// 404 with this text.
     pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::NotFound,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::NotFound, detail)
     }
 
     /// 400 with this text.
     pub fn invalid(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::Invalid,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::Invalid, detail)
     }
 
     /// 409 with this text.
     pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::Refused {
-            class: ErrorClass::Conflict,
-            detail: detail.into(),
-        }
+        Self::refused(ErrorClass::Conflict, detail)
     }
 
-    /// A refusal of this class with this text.
     pub fn refused(class: ErrorClass, detail: impl Into<String>) -> Self {
         Self::Refused {
             class,

@@ -7,6 +7,8 @@
 //!   housekeeping.
 //! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
+#![expect(missing_docs, reason = "a name that says everything needs no sentence")]
+
 pub mod catalogue;
 pub mod conversations;
 pub mod error;
@@ -35,13 +37,13 @@ use domain::sandbox::{Sandbox, SandboxCaps};
 use domain::user::identity::ApiKeyWithRole;
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
-pub use ports::{AuthMode, Policy, Ports, Retention};
+pub use ports::{AuthMode, Policy, Ports, Retention, WarmPolicy};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
 pub use tasks::BackgroundTasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-pub use warm::{WarmCounts, WarmPolicy};
+pub use warm::WarmCounts;
 
 use crate::administration::AdministrationService;
 use crate::audit::{AuditBuffer, AuditService};
@@ -58,61 +60,48 @@ use crate::inspection::SandboxInspector;
 use crate::pending::PendingMessageService;
 use crate::quotas::Quotas;
 use crate::runtime::metrics::MetricsRecorder;
-use crate::sandboxes::{LogReaderLimiter, SandboxReconciler, SandboxService, SessionKeyCache};
+use crate::sandboxes::{
+    LogReaders, SandboxReconciler, SandboxService, SessionKeyCache, log_readers,
+};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::SkillService;
 use crate::start::{StartService, StartUpdates};
 use crate::sync::ConversationSyncer;
-use crate::users::UserService;
 use crate::warm::WarmSandboxPool;
 use crate::webhooks::WebhookService;
 
 /// The application: built once by the composition root, shared by every request.
 #[derive(Clone)]
 pub struct App {
-    /// Authenticates users and sandboxes.
     pub authenticate: KeyAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
     pub conversations: ConversationService,
     /// Messages for conversations that cannot take them yet.
     pub pending: PendingMessageService,
-    /// Starts conversations and shows their start tasks.
     pub starts: StartService,
     /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
     pub sandboxes: SandboxService,
-    /// Events of conversations.
     pub events: EventService,
-    /// Downloads of whole conversations.
     pub exports: ExportService,
-    /// Streams of events as they arrive.
     pub event_streams: EventStreams,
     /// Intake of webhook reports from agent servers.
     pub webhooks: WebhookService,
-    /// Settings of users.
     pub settings: SettingsService,
-    /// Secrets of users.
     pub secrets: SecretsService,
-    /// Git providers of users.
     pub git: GitService,
-    /// Lists skills and marketplaces.
     pub skills: SkillService,
     /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
     pub inspector: SandboxInspector,
     /// Resolves requests to agent servers.
     pub gateway: GatewayResolver,
-    /// Lists and deletes users.
-    pub users: UserService,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
-    /// Records and searches the audit log.
     pub audit: AuditService,
-    /// Usage and quotas of users.
     pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
 }
 
-/// State that all use-cases share.
 pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
@@ -122,7 +111,7 @@ pub(crate) struct Inner {
     pub(crate) syncer: ConversationSyncer,
     pub(crate) updates: StartUpdates,
     pub(crate) streams: StreamRegistry,
-    pub(crate) log_readers: LogReaderLimiter,
+    pub(crate) log_readers: LogReaders,
     pub(crate) metrics: MetricsRecorder,
     pub(crate) quotas: Quotas,
     /// API keys that were looked up within the last second.
@@ -135,7 +124,6 @@ pub(crate) struct Inner {
     pub(crate) look_again: tokio::sync::Notify,
     /// Cancelled when this process hands its starts over to the other replicas of the host.
     pub(crate) leaving: CancellationToken,
-    /// Tracks the start worker and the starts that it runs.
     pub(crate) starting: TaskTracker,
 }
 
@@ -199,7 +187,7 @@ impl App {
             syncer,
             updates: StartUpdates::default(),
             streams,
-            log_readers: LogReaderLimiter::default(),
+            log_readers: log_readers(),
             metrics: MetricsRecorder::default(),
             quotas: quotas.clone(),
             api_keys: KeyCache::default(),
@@ -211,26 +199,33 @@ impl App {
         });
         Self {
             authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
-            conversations: ConversationService::new(Arc::clone(&inner)),
-            pending: PendingMessageService::new(Arc::clone(&inner)),
+            conversations: ConversationService(Arc::clone(&inner)),
+            pending: PendingMessageService(Arc::clone(&inner)),
             starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
-            sandboxes: SandboxService::new(Arc::clone(&inner), settings.clone()),
-            events: EventService::new(Arc::clone(&inner)),
-            exports: ExportService::new(Arc::clone(&inner)),
-            event_streams: EventStreams::new(Arc::clone(&inner)),
-            webhooks: WebhookService::new(Arc::clone(&inner)),
+            sandboxes: SandboxService(Arc::clone(&inner), settings.clone()),
+            events: EventService(Arc::clone(&inner.ports.events)),
+            exports: ExportService::new(&inner.ports),
+            event_streams: EventStreams {
+                events: Arc::clone(&inner.ports.events),
+                streams: inner.streams.clone(),
+            },
+            webhooks: WebhookService(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
             skills: SkillService::new(Arc::clone(&inner)),
             inspector: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
-            gateway: GatewayResolver::new(Arc::clone(&inner)),
-            users: UserService::new(Arc::clone(&inner)),
+            gateway: GatewayResolver(Arc::clone(&inner)),
             administration: AdministrationService::new(Arc::clone(&inner)),
             audit: AuditService::new(Arc::clone(&inner)),
             quotas,
             inner,
         }
+    }
+
+    /// Runs the sender of a long response in the background until it ends or the service stops.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.spawn(work);
     }
 
     /// Metrics of the warm pool, as of its last pass. Cheap: it reads no port.

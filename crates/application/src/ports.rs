@@ -31,52 +31,36 @@ use url::Url;
 
 use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
-use crate::warm::WarmPolicy;
 
 /// One adapter per port.
 #[derive(Clone)]
 pub struct Ports {
-    /// Conversations.
     pub conversations: Arc<dyn ConversationRepository>,
     /// Events, on connections of their own, so that intake and other work cannot starve each other.
     pub events: Arc<dyn EventStore>,
-    /// Start tasks.
     pub start_tasks: Arc<dyn StartTaskRepository>,
-    /// Sandbox rows.
     pub sandboxes: Arc<dyn SandboxRepository>,
     /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
-    /// The sandbox backend.
     pub backend: Arc<dyn SandboxBackend>,
-    /// Sandbox specs.
     pub specs: Arc<dyn SandboxSpecCatalog>,
-    /// Agent servers.
     pub agents: Arc<dyn AgentRuntime>,
-    /// Settings.
     pub settings: Arc<dyn SettingsRepository>,
-    /// Custom secrets.
     pub secrets: Arc<dyn SecretRepository>,
     /// Files and commands inside sandboxes.
     pub workspace: Arc<dyn SandboxWorkspace>,
-    /// Pending messages.
     pub pending: Arc<dyn PendingMessageRepository>,
-    /// Skills of the installation.
     pub skills: Arc<dyn SkillLibrary>,
-    /// Git providers.
     pub git: Arc<dyn GitHosting>,
-    /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
-    /// Users and their deletion.
     pub users: Arc<dyn UserRepository>,
     /// Changes of users and keys, each in one transaction with its audit entry.
     pub administration: Arc<dyn AdministrationRepository>,
-    /// The audit log.
     pub audit: Arc<dyn AuditLog>,
     /// Counters of what users store.
     pub usage: Arc<dyn UsageRepository>,
     /// Stored responses to requests with an idempotency key.
     pub answers: Arc<dyn IdempotencyRepository>,
-    /// Hosts that this store has served.
     pub hosts: Arc<dyn HostRepository>,
     /// Leases between processes that serve the same host.
     pub leases: Arc<dyn LeaseRepository>,
@@ -86,15 +70,11 @@ pub struct Ports {
     pub vault: Arc<dyn VaultRepository>,
     /// Seals and opens secrets.
     pub cipher: Arc<dyn Cipher>,
-    /// Keyed hashes.
     pub fingerprints: Arc<dyn Fingerprints>,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Generates ids and secrets.
     pub ids: Arc<dyn IdGenerator>,
 }
 
-/// Whether requests need an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthMode {
     /// Every request needs an API key.
@@ -114,7 +94,6 @@ pub struct Policy {
     pub host: HostId,
     /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
     pub is_host_shared: bool,
-    /// Whether requests need an API key.
     pub auth: AuthMode,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
@@ -126,7 +105,6 @@ pub struct Policy {
     pub verify_git_tokens: bool,
     /// Whether agents of users with a git token get this service's MCP server.
     pub mcp_in_conversations: bool,
-    /// Caps on running sandboxes.
     pub caps: LiveSetting<SandboxCaps>,
     /// Quotas of each user, and the report rate of each sandbox. Unlimited by default.
     pub quota: LiveSetting<QuotaLimits>,
@@ -134,11 +112,9 @@ pub struct Policy {
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start deadline.
     pub parallel_boots: usize,
-    /// Settings of the warm pool.
     pub warm: WarmPolicy,
     /// Longest time to prepare the backend for its first start (downloads).
     pub prepare_deadline: Duration,
-    /// Longest time to clone a repository.
     pub clone_deadline: Duration,
     /// Longest run time of a repository's setup script.
     pub setup_deadline: Duration,
@@ -146,7 +122,6 @@ pub struct Policy {
     pub lease: Duration,
     /// How often the worker polls for unclaimed tasks, in case another replica has died.
     pub claim_interval: Duration,
-    /// Starts that this process runs at the same time.
     pub max_parallel_starts: usize,
     /// How long a paused sandbox may still report trailing events.
     pub report_grace: Duration,
@@ -158,7 +133,6 @@ pub struct Policy {
     pub retire_interval: Duration,
     /// How often housekeeping deletes expired data.
     pub housekeeping_interval: Duration,
-    /// Retention times.
     pub retention: LiveSetting<Retention>,
     /// Propagation of traces; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
@@ -174,7 +148,6 @@ pub struct Retention {
     pub deleted_conversations: Option<Duration>,
     /// Undelivered pending messages.
     pub pending_messages: Option<Duration>,
-    /// Entries of the audit log.
     pub audit: Option<Duration>,
 }
 
@@ -188,6 +161,30 @@ impl Default for Retention {
             deleted_conversations: month,
             pending_messages: days(7),
             audit: days(365),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmPolicy {
+    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
+    pub keep: u32,
+    /// Older warm sandboxes are replaced.
+    pub max_age: Duration,
+    /// Interval of passes without an event.
+    pub interval: Duration,
+    /// After this time an unused claim is abandoned.
+    pub claim_grace: Duration,
+}
+
+impl Default for WarmPolicy {
+    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
+    fn default() -> Self {
+        Self {
+            keep: 0,
+            max_age: Duration::from_secs(6 * 60 * 60),
+            interval: Duration::from_secs(10),
+            claim_grace: Duration::from_secs(60),
         }
     }
 }

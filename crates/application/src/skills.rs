@@ -28,7 +28,6 @@ const MAX_REQUESTS_PER_USER: usize = 1;
 const MAX_WAITING_PER_USER: usize = 4;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Lists skills.
 #[derive(Clone)]
 pub struct SkillService {
     inner: Arc<Inner>,
@@ -38,22 +37,17 @@ pub struct SkillService {
 /// A marketplace as a user registers it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredMarketplace {
-    /// The name.
     pub name: String,
     /// `github:owner/repo`, a git address or a relative path.
     pub source: String,
     /// Branch, tag or commit.
     pub reference: Option<String>,
-    /// Directory inside the repository.
     pub repo_path: Option<String>,
 }
 
-/// Skills and plugins of marketplaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MarketplaceOffers {
-    /// Skills of all marketplaces.
     pub skills: Vec<ListedSkill>,
-    /// Plugins of all marketplaces.
     pub plugins: Vec<OfferedPlugin>,
     /// Names of skills by marketplace, for the marketplaces that were read.
     pub by_marketplace: BTreeMap<String, Vec<String>>,
@@ -61,16 +55,12 @@ pub struct MarketplaceOffers {
     pub errors: Vec<String>,
 }
 
-/// A plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedPlugin {
-    /// The name.
     pub name: String,
-    /// The description.
     pub description: Option<String>,
     /// The marketplace's source, as registered.
     pub source: String,
-    /// The marketplace's name.
     pub marketplace: String,
 }
 
@@ -229,7 +219,6 @@ pub fn check_name(name: String) -> Result<String, &'static str> {
     }
 }
 
-/// Checks the source of a marketplace.
 pub fn check_source(source: String) -> Result<String, &'static str> {
     if source.len() <= marketplaces::MAX_TEXT_BYTES && marketplaces::is_source(&source) {
         Ok(source)
@@ -238,7 +227,6 @@ pub fn check_source(source: String) -> Result<String, &'static str> {
     }
 }
 
-/// Checks a directory inside a repository.
 pub fn check_repo_path(path: String) -> Result<String, &'static str> {
     let is_text = path.len() <= marketplaces::MAX_TEXT_BYTES && !path.contains(char::is_control);
     if is_text && marketplaces::is_relative(&path) {

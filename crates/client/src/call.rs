@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use url::Url;
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::model::UtcTime;
 use crate::operations::Operation;
 
 /// Identifies a request, so that the service executes it only once however often it is sent. Valid for 24 hours.
@@ -96,8 +97,17 @@ impl Call {
     }
 
     pub(crate) fn time(self, name: &'static str, value: Option<DateTime<Utc>>) -> Self {
-        let text = value.map(|time| time.to_rfc3339_opts(SecondsFormat::Micros, true));
-        self.maybe(name, text)
+        self.maybe(name, value.map(|time| UtcTime(time).to_string()))
+    }
+
+    /// Requests one page; `at` is a former page's [`Page::next_page_id`](crate::Page::next_page_id).
+    pub(crate) fn page(self, limit: u16, at: Option<&str>) -> Self {
+        self.query("limit", limit.to_string()).maybe("page_id", at)
+    }
+
+    /// Requests several objects by a parameter that may be repeated.
+    pub(crate) fn ids(self, name: &'static str, ids: &[&str]) -> Self {
+        ids.iter().fold(self, |call, id| call.query(name, *id))
     }
 
     pub(crate) fn body(mut self, body: &impl Serialize) -> Result<Self, Error> {

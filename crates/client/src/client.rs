@@ -138,14 +138,6 @@ impl Client {
         })
     }
 
-    /// The same client with another time-out for requests; shares the connections.
-    #[must_use]
-    pub fn with_request_timeout(&self, request: Duration) -> Self {
-        let mut client = self.clone();
-        client.timeouts.request = request;
-        client
-    }
-
     /// The same client with an observer.
     #[must_use]
     pub fn observed(&self, observer: Arc<dyn Observer>) -> Self {

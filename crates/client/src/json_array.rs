@@ -1,100 +1,85 @@
-//! Splits a JSON array into its elements while it arrives.
+//! Reads the elements of a JSON array while it arrives.
 
-/// The data is not an array of objects, or an element is too long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+use serde::de::DeserializeOwned;
+use serde_json::Deserializer;
+
+/// The data is not an array of the expected objects, or an element is too long.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum JsonArrayError {
     #[error("not a list of objects")]
     Shape,
     #[error("an element has more than {0} bytes")]
-    MessageTooLong(usize),
+    ElementTooLong(usize),
+    #[error(transparent)]
+    Element(#[from] serde_json::Error),
 }
 
-/// Splits an array of objects into its elements. The caller parses the elements.
+/// Reads an array of objects from chunks of any size.
 #[derive(Debug)]
-pub(crate) struct JsonArraySplitter {
-    element: Vec<u8>,
-    depth: usize,
-    in_text: bool,
-    escaped: bool,
-    place: ParserPosition,
-    most: usize,
+pub(crate) struct JsonArrayReader {
+    /// The incomplete element.
+    unread: Vec<u8>,
+    position: ArrayPosition,
+    max_element_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ParserPosition {
+enum ArrayPosition {
     Before,
     Inside,
     After,
 }
 
-impl JsonArraySplitter {
-    pub(crate) fn new(most: usize) -> Self {
+impl JsonArrayReader {
+    pub(crate) fn new(max_element_bytes: usize) -> Self {
         Self {
-            element: Vec::new(),
-            depth: 0,
-            in_text: false,
-            escaped: false,
-            place: ParserPosition::Before,
-            most,
+            unread: Vec::new(),
+            position: ArrayPosition::Before,
+            max_element_bytes,
         }
     }
 
     /// Whether the array has ended.
     pub(crate) fn is_complete(&self) -> bool {
-        self.place == ParserPosition::After
+        self.position == ArrayPosition::After
     }
 
     /// Adds bytes, and returns the elements that they complete.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, JsonArrayError> {
-        let mut complete = Vec::new();
-        for &byte in bytes {
-            if self.depth == 0 {
-                self.between(byte)?;
-                continue;
+    pub(crate) fn push<T: DeserializeOwned>(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Vec<T>, JsonArrayError> {
+        self.unread.extend_from_slice(bytes);
+        let (mut complete, mut at) = (Vec::new(), 0);
+        while let Some(byte) = self.unread.get(at) {
+            let mut length = 1;
+            match (self.position, byte) {
+                (_, b' ' | b'\n' | b'\r' | b'\t') | (ArrayPosition::Inside, b',') => {}
+                (ArrayPosition::Before, b'[') => self.position = ArrayPosition::Inside,
+                (ArrayPosition::Inside, b']') => self.position = ArrayPosition::After,
+                // Without another brace the element is incomplete. This spares reading long texts again and again.
+                (ArrayPosition::Inside, b'{') if !bytes.contains(&b'}') => break,
+                (ArrayPosition::Inside, b'{') => {
+                    let mut elements = Deserializer::from_slice(&self.unread[at..]).into_iter();
+                    let element = elements.next();
+                    length = elements.byte_offset();
+                    match element {
+                        Some(Err(error)) if error.is_eof() => break,
+                        element => complete.extend(element.transpose()?),
+                    }
+                }
+                _ => return Err(JsonArrayError::Shape),
             }
-            self.element.push(byte);
-            if self.element.len() > self.most {
-                return Err(JsonArrayError::MessageTooLong(self.most));
+            if length > self.max_element_bytes {
+                break;
             }
-            if self.within(byte) {
-                complete.push(std::mem::take(&mut self.element));
-            }
+            at += length;
+        }
+        self.unread.drain(..at);
+        if self.unread.len() > self.max_element_bytes {
+            return Err(JsonArrayError::ElementTooLong(self.max_element_bytes));
         }
         Ok(complete)
-    }
-
-    fn between(&mut self, byte: u8) -> Result<(), JsonArrayError> {
-        match (self.place, byte) {
-            (_, b' ' | b'\n' | b'\r' | b'\t') | (ParserPosition::Inside, b',') => {}
-            (ParserPosition::Before, b'[') => self.place = ParserPosition::Inside,
-            (ParserPosition::Inside, b']') => self.place = ParserPosition::After,
-            (ParserPosition::Inside, b'{') => {
-                self.element.push(byte);
-                self.depth = 1;
-            }
-            _ => return Err(JsonArrayError::Shape),
-        }
-        Ok(())
-    }
-
-    /// Whether the element ends with this byte.
-    fn within(&mut self, byte: u8) -> bool {
-        if self.in_text {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = true,
-                b'"' => self.in_text = false,
-                _ => {}
-            }
-            return false;
-        }
-        match byte {
-            b'"' => self.in_text = true,
-            b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => self.depth -= 1,
-            _ => {}
-        }
-        self.depth == 0
     }
 }
 
@@ -117,12 +102,10 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut reader = JsonArraySplitter::new(1000);
-            let mut read = Vec::new();
+            let mut reader = JsonArrayReader::new(1000);
+            let mut read: Vec<Value> = Vec::new();
             for pair in cuts.windows(2) {
-                for element in reader.push(&bytes[pair[0]..pair[1]]).unwrap() {
-                    read.push(serde_json::from_slice::<Value>(&element).unwrap());
-                }
+                read.extend(reader.push::<Value>(&bytes[pair[0]..pair[1]]).unwrap());
             }
             prop_assert!(reader.is_complete());
             prop_assert_eq!(read, elements);
@@ -132,18 +115,20 @@ mod tests {
     #[test]
     fn other_json_than_a_list_of_objects_is_refused() {
         for text in ["{}", "[1]", "[\"a\"]", "[]x"] {
-            assert_eq!(
-                JsonArraySplitter::new(10).push(text.as_bytes()),
-                Err(JsonArrayError::Shape),
+            let refused = JsonArrayReader::new(10).push::<Value>(text.as_bytes());
+            assert!(matches!(refused, Err(JsonArrayError::Shape)), "{text}");
+        }
+        for text in ["[{\"a\":1}]", "[{\"a\":"] {
+            let refused = JsonArrayReader::new(4).push::<Value>(text.as_bytes());
+            assert!(
+                matches!(refused, Err(JsonArrayError::ElementTooLong(4))),
                 "{text}"
             );
         }
-        assert_eq!(
-            JsonArraySplitter::new(4).push(b"[{\"a\":1}]"),
-            Err(JsonArrayError::MessageTooLong(4))
-        );
-        let mut cut = JsonArraySplitter::new(10);
-        assert_eq!(cut.push(b"[{}").unwrap().len(), 1);
+        let refused = JsonArrayReader::new(10).push::<Value>(b"[{a}]");
+        assert!(matches!(refused, Err(JsonArrayError::Element(_))));
+        let mut cut = JsonArrayReader::new(10);
+        assert_eq!(cut.push::<Value>(b"[{}").unwrap().len(), 1);
         assert!(!cut.is_complete());
     }
 }

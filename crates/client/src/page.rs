@@ -1,9 +1,7 @@
 //! Paginated lists.
 
-use std::collections::VecDeque;
-
-use futures::Stream;
-use futures::stream::try_unfold;
+use futures::stream::{iter, try_unfold};
+use futures::{Stream, TryStreamExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,23 +26,21 @@ pub(crate) fn all<T: DeserializeOwned>(
     client: Client,
     call: Call,
 ) -> impl Stream<Item = Result<T, Error>> + use<T> {
-    let state = (client, call, VecDeque::new(), Some(None::<String>));
-    try_unfold(state, |(client, call, mut items, mut next)| async move {
-        loop {
-            if let Some(item) = items.pop_front() {
-                return Ok(Some((item, (client, call, items, next))));
-            }
-            let Some(at) = next.take() else {
+    let pages = try_unfold(
+        (client, call, Some(None)),
+        |(client, call, next)| async move {
+            let Some(at) = next else {
                 return Ok(None);
             };
-            let first = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
-            let page: Page<T> = client.ask(&first.maybe("page_id", at.clone())).await?;
+            let request = call.clone().query("limit", MAX_PAGE_SIZE.to_string());
+            let page: Page<T> = client.ask(&request.maybe("page_id", at.clone())).await?;
             if page.next_page_id.is_some() && page.next_page_id == at {
                 let problem = "the pages of the service's list form a cycle".to_owned();
                 return Err(Error::Unusable(problem));
             }
-            items = page.items.into();
-            next = page.next_page_id.map(Some);
-        }
-    })
+            let items = iter(page.items.into_iter().map(Ok));
+            Ok(Some((items, (client, call, page.next_page_id.map(Some)))))
+        },
+    );
+    pages.try_flatten()
 }

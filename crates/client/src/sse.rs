@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A message of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SseMessage {
     /// Its type; `message` by default.
     pub event: String,
@@ -19,37 +19,27 @@ pub struct SseMessage {
 pub struct MessageTooLong(pub usize);
 
 /// An incremental parser.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SseParser {
     line: Vec<u8>,
-    event: String,
-    data: String,
+    /// The incomplete message. Its id takes effect at the next blank line.
+    message: SseMessage,
     has_data: bool,
-    /// The id of the latest line; takes effect at the next blank line.
-    id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
     /// The last byte was a CR: a following LF belongs to it.
     after_cr: bool,
-    is_first: bool,
-    most: usize,
+    is_after_first: bool,
+    max_message_bytes: usize,
 }
 
 impl SseParser {
     /// A parser that keeps at most this many bytes of a message.
     #[must_use]
-    pub fn new(most: usize) -> Self {
+    pub fn new(max_message_bytes: usize) -> Self {
         Self {
-            line: Vec::new(),
-            event: String::new(),
-            data: String::new(),
-            has_data: false,
-            id: None,
-            last_id: None,
-            retry: None,
-            after_cr: false,
-            is_first: true,
-            most,
+            max_message_bytes,
+            ..Self::default()
         }
     }
 
@@ -84,8 +74,8 @@ impl SseParser {
             } else {
                 self.line.push(byte);
             }
-            if self.line.len() + self.data.len() > self.most {
-                return Err(MessageTooLong(self.most));
+            if self.line.len() + self.message.data.len() > self.max_message_bytes {
+                return Err(MessageTooLong(self.max_message_bytes));
             }
         }
         Ok(messages)
@@ -93,10 +83,10 @@ impl SseParser {
 
     fn end_line(&mut self, line: &[u8]) -> Option<SseMessage> {
         let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
-            Some(rest) if self.is_first => rest,
+            Some(rest) if !self.is_after_first => rest,
             _ => line,
         };
-        self.is_first = false;
+        self.is_after_first = true;
         if line.is_empty() {
             return self.dispatch();
         }
@@ -104,15 +94,15 @@ impl SseParser {
         let (name, value) = line.split_once(':').unwrap_or((&line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
-            "event" => value.clone_into(&mut self.event),
+            "event" => value.clone_into(&mut self.message.event),
             "data" => {
                 if self.has_data {
-                    self.data.push('\n');
+                    self.message.data.push('\n');
                 }
-                self.data.push_str(value);
+                self.message.data.push_str(value);
                 self.has_data = true;
             }
-            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "id" if !value.contains('\0') => self.message.id = Some(value.to_owned()),
             "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 let milliseconds = value.parse().ok().map(Duration::from_millis);
                 self.retry = milliseconds.or(self.retry);
@@ -124,19 +114,17 @@ impl SseParser {
     }
 
     fn dispatch(&mut self) -> Option<SseMessage> {
-        let event = std::mem::take(&mut self.event);
-        let data = std::mem::take(&mut self.data);
-        let is_message = std::mem::take(&mut self.has_data);
-        self.last_id.clone_from(&self.id);
-        is_message.then(|| SseMessage {
-            event: if event.is_empty() {
-                "message".into()
-            } else {
-                event
-            },
-            data,
-            id: self.id.clone(),
-        })
+        let id = self.message.id.clone();
+        self.last_id.clone_from(&id);
+        let next = SseMessage {
+            id,
+            ..SseMessage::default()
+        };
+        let mut message = std::mem::replace(&mut self.message, next);
+        if message.event.is_empty() {
+            message.event.push_str("message");
+        }
+        std::mem::take(&mut self.has_data).then_some(message)
     }
 }
 

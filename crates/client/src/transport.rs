@@ -1,24 +1,17 @@
 //! HTTP and TLS: connections, time-outs and limits.
 
-use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use hyper::{Request, Response};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::{Method, Response};
+use outbound_http::{BodyError, CaCertificates, ClientOptions, HttpClient, SendError, read_body};
 use url::Url;
 
-use crate::call::Call;
+use crate::call::{Call, IdempotencyKey};
 use crate::error::Error;
 
 const CLIENT_USER_AGENT: &str = concat!("agent-workspace-client/", env!("CARGO_PKG_VERSION"));
@@ -34,7 +27,7 @@ pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// Connections to one service. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: HttpClient,
     base: Arc<Url>,
     origin: Arc<str>,
     key: Option<HeaderValue>,
@@ -64,23 +57,14 @@ impl Http {
         key: Option<HeaderValue>,
         connect: Duration,
     ) -> Result<Self, Error> {
-        let is_secure = base.scheme() == "https";
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(connect));
-        http.set_nodelay(true);
-        let builder =
-            HttpsConnectorBuilder::new().with_tls_config(tls(is_secure.then_some(roots))?);
-        let connector = if is_secure {
-            builder.https_only().enable_http1().wrap_connector(http)
-        } else {
-            builder.https_or_http().enable_http1().wrap_connector(http)
-        };
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-            .build(connector);
+        let client = HttpClient::new(ClientOptions {
+            authorities: authorities(roots, &base)?,
+            guard: None,
+            connect_timeout: connect,
+            idle_timeout: POOL_IDLE_TIMEOUT,
+            max_idle_per_host: MAX_IDLE_CONNECTIONS,
+        });
+        let client = client.map_err(|_| Error::Unusable("TLS is not available".into()))?;
         Ok(Self {
             client,
             origin: base.origin().ascii_serialization().into(),
@@ -142,62 +126,69 @@ impl Http {
     /// Repeats a read once if its connection breaks before the response starts: a pooled connection may be closed by
     /// the other side at the moment of its reuse.
     async fn send(&self, call: &Call, accept: &'static str) -> Result<Response<Incoming>, Error> {
-        let mut sent = self.client.request(self.request(call, accept)?).await;
-        if sent.as_ref().is_err_and(|error| !error.is_connect()) && call.operation.method == "GET" {
-            sent = self.client.request(self.request(call, accept)?).await;
+        let mut sent = self.attempt(call, accept).await?;
+        if matches!(sent, Err(SendError::Broken(_))) && call.operation.method == "GET" {
+            sent = self.attempt(call, accept).await?;
         }
-        sent.map_err(|error| {
-            if error.is_connect() {
-                let origin = self.origin.to_string();
+        sent.map_err(|error| match error {
+            SendError::NotConnected(error) => Error::Unreachable {
+                origin: self.origin.to_string(),
                 // hyper's own message is only "Connect".
-                let source = match error.source() {
+                source: match error.source() {
                     Some(cause) => cause_of(cause).into(),
-                    None => error.into(),
-                };
-                return Error::Unreachable { origin, source };
-            }
-            self.cut(error)
+                    None => error,
+                },
+            },
+            SendError::Broken(error) => self.cut(error),
+            SendError::Forbidden(_) | SendError::InvalidUrl(_) => invalid_arguments(),
         })
     }
 
-    fn request(&self, call: &Call, accept: &'static str) -> Result<Request<Full<Bytes>>, Error> {
+    async fn attempt(
+        &self,
+        call: &Call,
+        accept: &'static str,
+    ) -> Result<Result<Response<Incoming>, SendError>, Error> {
         let url = call.url(&self.base)?;
-        let mut request = Request::builder()
-            .method(call.operation.method)
-            .uri(url.as_str())
-            .header(USER_AGENT, CLIENT_USER_AGENT)
-            .header(ACCEPT, accept);
+        let method = Method::from_bytes(call.operation.method.as_bytes());
+        let method = method.map_err(|_| invalid_arguments())?;
+        let mut headers = HeaderMap::from_iter([
+            (USER_AGENT, HeaderValue::from_static(CLIENT_USER_AGENT)),
+            (ACCEPT, HeaderValue::from_static(accept)),
+        ]);
         if let Some(key) = &self.key {
-            request = request.header(KEY_HEADER, key);
+            headers.insert(KEY_HEADER, key.clone());
         }
-        if let Some(key) = &call.key {
-            request = request.header("idempotency-key", key.as_str());
-        }
-        if let Some(id) = &call.last_event {
-            request = request.header("last-event-id", id);
+        for (name, value) in [
+            (
+                "idempotency-key",
+                call.key.as_ref().map(IdempotencyKey::as_str),
+            ),
+            ("last-event-id", call.last_event.as_deref()),
+        ] {
+            if let Some(value) = value {
+                let value = HeaderValue::from_str(value).map_err(|_| invalid_arguments())?;
+                headers.insert(HeaderName::from_static(name), value);
+            }
         }
         if call.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let body = Full::from(call.body.clone().unwrap_or_default());
-        request
-            .body(body)
-            .map_err(|_| Error::Unusable("the arguments do not form a valid request".into()))
+        let body = call.body.clone().unwrap_or_default();
+        Ok(self.client.send(method, &url, headers, body).await)
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Reply, Error> {
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
-        let body = body.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                return Error::TooLarge(MAX_RESPONSE_BYTES);
-            }
-            self.cut(error)
+        let body = read_body(body, MAX_RESPONSE_BYTES).await;
+        let body = body.map_err(|error| match error {
+            BodyError::TooLarge(max) => Error::TooLarge(max),
+            BodyError::Broken(error) => self.cut(error),
         })?;
         Ok(Reply {
             status: parts.status.as_u16(),
             headers: parts.headers,
-            body: body.to_bytes(),
+            body,
         })
     }
 
@@ -231,32 +222,28 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// `None`: no certificate is trusted, because the client uses no TLS.
-fn tls(trusted: Option<RootCertificates<'_>>) -> Result<ClientConfig, Error> {
-    let unusable = |text: &str| Error::Unusable(text.to_owned());
-    let mut roots = RootCertStore::empty();
-    if let Some(trusted) = trusted {
-        let (certificates, without) = match trusted {
-            RootCertificates::System => (
-                rustls_native_certs::load_native_certs().certs,
-                "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
-                 ca-certificates)",
-            ),
-            RootCertificates::Given(text) => (
-                CertificateDer::pem_slice_iter(text.as_bytes())
-                    .flatten()
-                    .collect(),
-                "the given certificate authorities contain no certificate",
-            ),
-        };
-        let (known, _) = roots.add_parsable_certificates(certificates);
-        if known == 0 {
-            return Err(unusable(without));
-        }
+fn invalid_arguments() -> Error {
+    Error::Unusable("the arguments do not form a valid request".into())
+}
+
+/// The certificate authorities that connections to this URL need.
+fn authorities(trusted: RootCertificates<'_>, base: &Url) -> Result<CaCertificates, Error> {
+    if base.scheme() != "https" {
+        return Ok(CaCertificates::default());
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|_| unusable("TLS is not available"))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let (authorities, without) = match trusted {
+        RootCertificates::System => (
+            CaCertificates::of_system(),
+            "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
+             ca-certificates)",
+        ),
+        RootCertificates::Given(text) => (
+            CaCertificates::usable_in_pem(text.as_bytes()),
+            "the given certificate authorities contain no certificate",
+        ),
+    };
+    if authorities.is_empty() {
+        return Err(Error::Unusable(without.to_owned()));
+    }
+    Ok(authorities)
 }

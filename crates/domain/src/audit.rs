@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::conversation::wire_enum;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, SandboxId, UserId};
 use crate::page::{Page, PageRequest};
@@ -63,30 +64,18 @@ impl FromStr for AuditActor {
     }
 }
 
-/// The outcome of an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuditOutcome {
-    /// Done.
-    Ok,
-    /// Not allowed, not found or invalid: nothing was done.
-    Refused,
-    /// The service failed: something may have been done.
-    Failed,
+wire_enum! {
+    /// The outcome of an action.
+    AuditOutcome {
+        Ok = "ok",
+        /// Not allowed, not found or invalid: nothing was done.
+        Refused = "refused",
+        /// The service failed: something may have been done.
+        Failed = "failed",
+    }
 }
 
 impl AuditOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Refused, Self::Failed];
-
-    /// The spelling on the wire and in the store.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-
     /// The outcome that an HTTP status means.
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -97,28 +86,12 @@ impl AuditOutcome {
     }
 }
 
-/// The text is not an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid outcome: expected `ok`, `refused` or `failed`")]
-pub struct InvalidOutcome;
-
-impl FromStr for AuditOutcome {
-    type Err = InvalidOutcome;
-
-    fn from_str(text: &str) -> Result<Self, InvalidOutcome> {
-        let known = Self::ALL.into_iter().find(|it| it.as_str() == text);
-        known.ok_or(InvalidOutcome)
-    }
-}
-
 /// An entry of the log. It contains no secret and nothing of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Id.
     pub id: Uuid,
     /// Time at which the action ended.
     pub at: Timestamp,
-    /// The actor.
     pub actor: AuditActor,
     /// The API key that the actor used.
     pub key: Option<ApiKeyId>,
@@ -131,7 +104,6 @@ pub struct AuditEntry {
     pub detail: Option<String>,
     /// Address of the client.
     pub source: Option<String>,
-    /// The outcome.
     pub outcome: AuditOutcome,
     /// Status of the response.
     pub status: Option<u16>,
@@ -150,13 +122,11 @@ pub fn sanitize_text(text: &str) -> String {
 /// Filter of a search. `None` does not filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditFilter {
-    /// Entries of this actor.
     pub actor: Option<AuditActor>,
     /// Entries with exactly this action.
     pub action: Option<String>,
     /// Entries with exactly this object.
     pub object: Option<String>,
-    /// Entries with this outcome.
     pub outcome: Option<AuditOutcome>,
     /// Entries at or after.
     pub since: Option<Timestamp>,
@@ -164,7 +134,6 @@ pub struct AuditFilter {
     pub until: Option<Timestamp>,
 }
 
-/// The audit log.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
     /// Adds entries, all or none. An entry whose id is stored already is left as it is, so that a caller may repeat a

@@ -51,7 +51,6 @@ pub enum ErrorClass {
 
 /// The class of a port's error, and its text for clients.
 pub trait Classify: std::error::Error {
-    /// The class.
     fn class(&self) -> ErrorClass;
     /// The text for clients: no secrets, no internal addresses, no texts of drivers.
     fn public(&self) -> Cow<'_, str>;
@@ -64,7 +63,6 @@ pub trait Classify: std::error::Error {
 /// A boxed source error, for the operator's log.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// The cap that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReachedCap {
     /// Running sandboxes of one user.
@@ -94,27 +92,29 @@ impl std::fmt::Display for ReachedCap {
     }
 }
 
-/// Failure of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The id or another unique value is taken.
     #[error("{entity} already exists")]
-    Conflict {
-        /// What exists.
-        entity: &'static str,
-    },
+    Conflict { entity: &'static str },
     /// The object of the command does not exist or is outside the scope.
     #[error("{entity} not found")]
-    NotFound {
-        /// What does not exist.
-        entity: &'static str,
-    },
+    NotFound { entity: &'static str },
     /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
     #[error("{entity} was changed by another request")]
-    Stale {
-        /// What changed.
-        entity: &'static str,
-    },
+    Stale { entity: &'static str },
+    /// The key of the caller is not valid any more.
+    #[error("The API key has been revoked or has expired")]
+    CallerRevoked,
+    /// The caller must be an administrator and is not one any more.
+    #[error("Only administrators may do this")]
+    CallerNotAdministrator,
+    /// The name belongs to a deleted user.
+    #[error(
+        "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
+         minutes have passed"
+    )]
+    UserNameReserved,
     /// This store did not issue the page token.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
@@ -126,7 +126,6 @@ pub enum StoreError {
     Full {
         /// The objects.
         entity: &'static str,
-        /// The limit.
         limit: usize,
     },
     /// The pool is exhausted, or the database is busy or gone. The caller may try again.
@@ -134,19 +133,12 @@ pub enum StoreError {
     Unavailable {
         /// The unavailable resource, or the reason; clients see it.
         what: &'static str,
-        /// The driver's error.
         #[source]
         source: Option<BoxError>,
     },
     /// A row cannot be decoded: a bug or a damaged database.
     #[error("corrupt {entity}: {what}")]
-    Corrupt {
-        /// The kind of row.
-        entity: &'static str,
-        /// The problem.
-        what: String,
-    },
-    /// Any other failure of the driver.
+    Corrupt { entity: &'static str, what: String },
     #[error("store failed")]
     Other(#[source] BoxError),
 }
@@ -154,7 +146,12 @@ pub enum StoreError {
 impl Classify for StoreError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Conflict { .. } | Self::Stale { .. } | Self::Full { .. } => ErrorClass::Conflict,
+            Self::Conflict { .. }
+            | Self::Stale { .. }
+            | Self::Full { .. }
+            | Self::UserNameReserved => ErrorClass::Conflict,
+            Self::CallerRevoked => ErrorClass::Unauthenticated,
+            Self::CallerNotAdministrator => ErrorClass::Forbidden,
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::CapReached(_) => ErrorClass::RateLimited,

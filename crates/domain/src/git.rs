@@ -14,11 +14,9 @@ use crate::error::{BoxError, Classify, ErrorClass};
 /// A user's access to one provider.
 #[derive(Debug, Clone)]
 pub struct GitAccess {
-    /// The provider.
     pub provider: GitProvider,
     /// Base URL of a self-hosted installation; `None` means the provider's own host.
     pub host: Option<Url>,
-    /// Token.
     pub token: SecretString,
     /// The user's name at the provider, if known. Some providers require it beside the token.
     pub user: Option<String>,
@@ -35,14 +33,12 @@ pub struct CloneSource {
     pub token: Option<SecretString>,
 }
 
-/// A repository in a provider's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRepository {
     /// The provider's own id.
     pub id: String,
     /// `owner/name` (deeper for GitLab groups and Azure DevOps).
     pub full_name: String,
-    /// The provider that hosts it.
     pub git_provider: GitProvider,
     /// Whether it is readable without a token.
     pub is_public: bool,
@@ -50,37 +46,27 @@ pub struct GitRepository {
     pub stargazers_count: Option<u64>,
     /// Time of the last push, in the provider's format.
     pub pushed_at: Option<String>,
-    /// Kind of owner.
     pub owner_type: Option<OwnerType>,
-    /// Default branch.
     pub main_branch: Option<String>,
 }
 
 wire_enum! {
-    /// Kind of a repository's owner.
     OwnerType {
-        /// A person's.
         User = "user",
-        /// An organisation's.
         Organization = "organization",
     }
 }
 
-/// A branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitBranch {
-    /// Its name.
     pub name: String,
-    /// Its newest commit.
     pub commit_sha: String,
-    /// Whether it is protected.
     pub protected: bool,
     /// Time of the last push, in the provider's format.
     pub last_push_date: Option<String>,
 }
 
 wire_enum! {
-    /// Why a task is suggested.
     SuggestedTaskType {
         /// A pull request that does not merge.
         MergeConflicts = "MERGE_CONFLICTS",
@@ -90,7 +76,6 @@ wire_enum! {
         UnresolvedComments = "UNRESOLVED_COMMENTS",
         /// An issue assigned to the user.
         OpenIssue = "OPEN_ISSUE",
-        /// A pull request of the user.
         OpenPr = "OPEN_PR",
     }
 }
@@ -98,15 +83,12 @@ wire_enum! {
 /// An issue or pull request that a user may start a conversation for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuggestedTask {
-    /// The provider that hosts it.
     pub git_provider: GitProvider,
-    /// Reason for the suggestion.
     pub task_type: SuggestedTaskType,
     /// `owner/name`.
     pub repo: String,
     /// Number of the issue or pull request.
     pub issue_number: i64,
-    /// Title of the issue or pull request.
     pub title: String,
 }
 
@@ -115,46 +97,33 @@ pub struct SuggestedTask {
 pub struct GitUser {
     /// The provider's id.
     pub id: String,
-    /// Login name.
     pub login: String,
-    /// Address of the picture.
     pub avatar_url: String,
-    /// Company.
     pub company: Option<String>,
-    /// Full name.
     pub name: Option<String>,
-    /// E-mail address.
     pub email: Option<String>,
 }
 
-/// Sort order of repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepositorySort {
-    /// Sort key.
     pub by: RepositorySortKey,
     /// Whether the largest or newest comes first.
     pub descending: bool,
 }
 
-/// Sort key of repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepositorySortKey {
-    /// Stars.
     Stars,
-    /// Forks.
     Forks,
-    /// Last change.
     Updated,
 }
 
-/// A search for repositories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepositoryQuery {
     /// Search terms; without them, all repositories that the token can see.
     pub text: Option<String>,
     /// Only of this installation (GitHub), workspace (Bitbucket) or organisation (Azure DevOps).
     pub installation: Option<String>,
-    /// Sort order.
     pub sort: Option<RepositorySort>,
 }
 
@@ -167,7 +136,6 @@ pub struct GitPageRequest {
     pub limit: usize,
 }
 
-/// A page of a provider's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitPage<T> {
     /// Items in the provider's order. An item is on one page only, unless the list changes meanwhile.
@@ -185,17 +153,12 @@ pub struct NewPullRequest {
     pub source_branch: String,
     /// Branch that receives the changes.
     pub target_branch: String,
-    /// Title.
     pub title: String,
-    /// Text.
     pub body: Option<String>,
-    /// Whether it is a draft.
     pub draft: bool,
-    /// Labels.
     pub labels: Vec<String>,
 }
 
-/// An opened pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedPullRequest {
     /// Its address for browsers.
@@ -211,34 +174,22 @@ pub struct OpenedPullRequest {
 pub enum GitError {
     /// The provider does not accept the token.
     #[error("{provider} does not accept the token")]
-    Denied {
-        /// The provider.
-        provider: GitProvider,
-    },
+    Denied { provider: GitProvider },
     /// The token lacks a scope for this request.
     #[error("the token stored for {provider} lacks the scope for this request")]
-    NotAllowed {
-        /// The provider.
-        provider: GitProvider,
-    },
+    NotAllowed { provider: GitProvider },
     /// The object does not exist, or is not visible with this token.
     #[error("not found at {provider}, or not visible with the stored token")]
-    NotFound {
-        /// The provider.
-        provider: GitProvider,
-    },
+    NotFound { provider: GitProvider },
     /// The provider does not support the request.
     #[error("{provider} does not support {what}")]
     Unsupported {
-        /// The provider.
         provider: GitProvider,
-        /// The unsupported operation.
         what: &'static str,
     },
     /// The host must not be called: it has a private address, or its name is invalid.
     #[error("the host of {provider} is not allowed: {reason}")]
     Forbidden {
-        /// The provider.
         provider: GitProvider,
         /// Reason, for the user.
         reason: String,
@@ -246,7 +197,6 @@ pub enum GitError {
     /// The name is not a valid repository name of the provider.
     #[error("invalid repository name: {provider} expects {expected}")]
     InvalidRepository {
-        /// The provider.
         provider: GitProvider,
         /// The expected form of a name, for the user.
         expected: &'static str,
@@ -254,7 +204,6 @@ pub enum GitError {
     /// The provider understood the request and refused it.
     #[error("{provider} refuses: {reason}")]
     Refused {
-        /// The provider.
         provider: GitProvider,
         /// The provider's message, truncated.
         reason: String,
@@ -265,7 +214,6 @@ pub enum GitError {
     /// The provider limits the rate of requests.
     #[error("{provider} limits requests")]
     Limited {
-        /// The provider.
         provider: GitProvider,
         /// Seconds to wait, if the provider reports them.
         retry_after: Option<u64>,
@@ -273,9 +221,7 @@ pub enum GitError {
     /// The provider did not respond, or its response is not usable.
     #[error("{provider} is unavailable")]
     Unavailable {
-        /// The provider.
         provider: GitProvider,
-        /// The cause.
         #[source]
         source: BoxError,
     },

@@ -15,9 +15,7 @@ use crate::user::identity::NewApiKey;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be {expected}")]
 pub struct InvalidId {
-    /// The kind of identifier.
     pub kind: &'static str,
-    /// The expected form.
     pub expected: &'static str,
 }
 
@@ -77,7 +75,6 @@ macro_rules! text_id {
                     Err(InvalidId { kind: stringify!($name), expected: $expected })
                 }
             }
-            /// The text itself.
             pub fn as_str(&self) -> &str { &self.0 }
         }
         impl fmt::Display for $name {
@@ -175,7 +172,6 @@ pub trait IdGenerator: Send + Sync + 'static {
     fn secret(&self) -> SecretString;
     /// A sandbox id: 22 base62 digits of 16 random bytes.
     fn sandbox_id(&self) -> SandboxId;
-    /// A new API key.
     fn api_key(&self) -> NewApiKey;
 }
 

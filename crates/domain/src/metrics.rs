@@ -15,7 +15,6 @@ pub const BUCKET_BOUNDS_MS: [u64; 15] = [
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Increases the counter.
     pub fn add(&self, times: u64) {
         self.0.fetch_add(times, Ordering::Relaxed);
     }
@@ -37,12 +36,10 @@ impl Gauge {
         GaugeGuard(self)
     }
 
-    /// Sets the gauge.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
 
-    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -58,7 +55,6 @@ impl Drop for GaugeGuard<'_> {
     }
 }
 
-/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct DurationHistogram {
     /// One bucket per bound, and one for longer durations.
@@ -76,7 +72,6 @@ pub struct HistogramSnapshot {
 }
 
 impl DurationHistogram {
-    /// Records a duration.
     pub fn record(&self, took: Duration) {
         let bucket = BUCKET_BOUNDS_MS
             .iter()
@@ -106,9 +101,7 @@ impl DurationHistogram {
 pub struct PoolStats {
     /// `read`, `scan`, `write`, `intake`, `background`.
     pub name: &'static str,
-    /// Maximum number of connections.
     pub max_connections: u32,
-    /// Number of open connections.
     pub open: u32,
     /// Number of open connections that are not in use.
     pub idle: u32,

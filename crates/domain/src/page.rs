@@ -23,7 +23,6 @@ impl PageLimit {
             .map(Self)
     }
 
-    /// The number of items.
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
@@ -46,12 +45,10 @@ impl fmt::Display for PageToken {
     }
 }
 
-/// The requested page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageRequest {
     /// Token of the page; `None` requests the first page.
     pub after: Option<PageToken>,
-    /// Maximum number of items.
     pub limit: PageLimit,
 }
 
@@ -65,7 +62,6 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Converts every item.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
         Page {
             items: self.items.into_iter().map(convert).collect(),

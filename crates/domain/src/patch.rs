@@ -4,12 +4,9 @@
 /// [`Patch::Clear`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Patch<T> {
-    /// Keep the stored value.
     #[default]
     Keep,
-    /// Store this value.
     Set(T),
-    /// Clear the stored value.
     Clear,
 }
 
@@ -23,7 +20,6 @@ impl<T> Patch<T> {
         }
     }
 
-    /// Whether the field keeps its value.
     pub fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }

@@ -8,7 +8,6 @@ use url::Url;
 
 use crate::error::{Classify, ErrorClass};
 
-/// A skill of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSkill {
     /// Its name; unique within its source.
@@ -24,7 +23,6 @@ pub struct ListedSkill {
 /// A git repository with skills and plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marketplace {
-    /// Its name.
     pub name: String,
     /// Its clone address without credentials: an `https://` address, or an `http://` address that is allowed.
     pub url: Url,
@@ -39,16 +37,13 @@ pub struct Marketplace {
 /// The skills and plugins of a marketplace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MarketplaceContents {
-    /// Its skills.
     pub skills: Vec<ListedSkill>,
     /// Its plugins. `skills` does not contain the skills of plugins.
     pub plugins: Vec<MarketplacePlugin>,
 }
 
-/// A plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarketplacePlugin {
-    /// Its name.
     pub name: String,
     /// Its purpose.
     pub description: Option<String>,
@@ -57,7 +52,6 @@ pub struct MarketplacePlugin {
 /// Why skills cannot be read. `Display` is for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
-    /// The marketplace is not valid.
     #[error("{0}")]
     Invalid(String),
     /// The marketplace could not be fetched or read.

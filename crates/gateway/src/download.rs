@@ -12,10 +12,13 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::error::ForwardError;
 use crate::limits::{ForwardSlot, TrafficKind};
+use crate::revocation::Revocation;
+use crate::shared::SharedGateway;
+use crate::target::ForwardTarget;
 use crate::tasks::BodyTask;
 use crate::upstream::ConnectionLease;
-use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway};
 
 /// A slot with its gauge: the gauge falls when the slot is released.
 pub(crate) struct MeteredSlot {

@@ -1,29 +1,48 @@
 //! Forwards one request, up to the head of its response.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 
 use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
+use actix_web::http::Method as OurMethod;
 use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
-use actix_web::http::{Method as OurMethod, StatusCode as OurStatus};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use futures::FutureExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Duration, timeout};
-use url::Position;
 
 use crate::download::{DownloadBody, MeteredSlot, PendingUpload, poll_first_piece};
+use crate::error::ForwardError;
 use crate::limits::TrafficKind;
+use crate::revocation::Revocation;
+use crate::shared::SharedGateway;
+use crate::target::ForwardTarget;
 use crate::tunnel::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
 use crate::upstream::fast_path::{self, CompleteResponse};
-use crate::upstream::{ConnectionLease, PooledResponse};
-use crate::{ForwardError, ForwardTarget, Gateway, Revocation, headers, tunnel};
+use crate::upstream::{ConnectionLease, Pool, PooledResponse};
+use crate::{headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
 const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
+
+/// Forwards requests. Each worker has its own, because connections belong to the worker's thread.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: SharedGateway,
+    pool: Pool,
+}
+
+impl Gateway {
+    /// A gateway without connections.
+    pub fn new(shared: SharedGateway) -> Self {
+        let pool = Pool::new(&shared.limits, Arc::clone(&shared.guard));
+        Self { shared, pool }
+    }
+}
 
 impl Gateway {
     /// Forwards the request and returns the response. Both bodies may still be in transit when this returns. A request to
@@ -167,7 +186,7 @@ impl UpstreamRequest<'_> {
     async fn send(&self, request: Request<UploadBody>) -> Result<UpstreamResponse, ForwardError> {
         self.gateway
             .pool
-            .send(&pool_key(self.target), request)
+            .send(&self.target.pool_key(), request)
             .await
     }
 
@@ -188,7 +207,7 @@ impl UpstreamRequest<'_> {
         };
         let request = || self.request(false, UploadBody::None);
         let pool = &self.gateway.pool;
-        let pool_key = pool_key(self.target);
+        let pool_key = self.target.pool_key();
         let exchange = pool.get(&pool_key, head, request);
         self.await_response(pin!(exchange), end).await
     }
@@ -201,11 +220,8 @@ impl UpstreamRequest<'_> {
     ) -> Result<T, ForwardError> {
         let response_timeout = self.gateway.shared.limits.response_timeout;
         let grace = response_timeout.min(FAST_RESPONSE_GRACE);
-        let timer = self.gateway.pool.timers().start(grace);
-        tokio::select! {
-            biased;
-            response = &mut exchange => return response,
-            () = timer => {}
+        if let Ok(response) = timeout(grace, &mut exchange).await {
+            return response;
         }
         let left = response_timeout.saturating_sub(grace);
         tokio::select! {
@@ -247,16 +263,6 @@ impl UpstreamRequest<'_> {
         // The response time-out starts here, because an upload may take long.
         Ok((self.await_response(exchange, end).await?, None))
     }
-}
-
-/// The authority of a target: host and port.
-pub(crate) fn server(target: &ForwardTarget) -> &str {
-    &target.base_url[Position::BeforeHost..Position::AfterPort]
-}
-
-/// The key of the pool: a connection serves one sandbox only.
-fn pool_key(target: &ForwardTarget) -> String {
-    format!("{}@{}", target.sandbox, server(target))
 }
 
 /// How a request announces its body.
@@ -345,7 +351,7 @@ fn streaming_response(
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
     slot.shared.meter.record_answered(TrafficKind::Request);
-    let mut builder = HttpResponse::build(status(parts.status));
+    let mut builder = HttpResponse::build(headers::status(parts.status));
     headers::copy_response_headers(&mut builder, &parts.headers, target, false);
     let announced = parts.headers.get("content-length");
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -392,8 +398,4 @@ fn complete_response(
     let mut builder = HttpResponse::build(whole.status);
     headers::copy_complete_response_headers(&mut builder, whole.headers(), target);
     builder.body(whole.body)
-}
-
-pub(crate) fn status(status: StatusCode) -> OurStatus {
-    OurStatus::from_u16(status.as_u16()).unwrap_or(OurStatus::BAD_GATEWAY)
 }

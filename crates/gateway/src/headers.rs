@@ -1,12 +1,15 @@
 //! Filters headers in both directions.
 
 use actix_web::HttpResponseBuilder;
+use actix_web::http::StatusCode as OurStatus;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
 use actix_web::web::Bytes;
+use hyper::StatusCode;
 use hyper::header::{HeaderMap as UpstreamHeaders, HeaderName, HeaderValue};
 use url::{Position, Url};
 
-use crate::{ForwardError, ForwardTarget, forward};
+use crate::error::ForwardError;
+use crate::target::ForwardTarget;
 
 /// Headers about one connection (RFC 9110, section 7.6.1, and others that servers treat alike). `content-length` is here because
 /// the body sets it.
@@ -114,8 +117,7 @@ pub(crate) fn request_headers(
     is_upgrade: bool,
 ) -> Result<UpstreamHeaders, ForwardError> {
     let mut headers = UpstreamHeaders::with_capacity(received.len() + target.headers.len() + 2);
-    let host =
-        HeaderValue::from_str(forward::server(target)).map_err(|_| ForwardError::BadRequest)?;
+    let host = HeaderValue::from_str(target.server()).map_err(|_| ForwardError::BadRequest)?;
     headers.insert("host", host);
     for (name, value) in forwarded_headers(received, target) {
         append(&mut headers, name, value)?;
@@ -232,6 +234,11 @@ fn public_location(value: &[u8], target: &ForwardTarget) -> Option<String> {
     let is_on_upstream = url.host_str() == target.base_url.host_str()
         && url.port_or_known_default() == target.base_url.port_or_known_default();
     is_on_upstream.then(|| format!("{}{}", target.prefix, &url[Position::BeforePath..]))
+}
+
+/// The status of a response for the client.
+pub(crate) fn status(status: StatusCode) -> OurStatus {
+    OurStatus::from_u16(status.as_u16()).unwrap_or(OurStatus::BAD_GATEWAY)
 }
 
 #[cfg(test)]

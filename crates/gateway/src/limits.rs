@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::{ForwardError, ForwardTarget};
+use crate::error::ForwardError;
+use crate::target::ForwardTarget;
 
 /// Limits of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ForwardError;
+use crate::error::ForwardError;
 use crate::limits::TrafficKind;
 
 /// The counters of this process.

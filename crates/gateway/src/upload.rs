@@ -13,7 +13,9 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::{ForwardError, GatewayLimits, SharedGateway};
+use crate::error::ForwardError;
+use crate::limits::GatewayLimits;
+use crate::shared::SharedGateway;
 
 /// The client disconnected within the body.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,11 @@
 //! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
 //! Knows: each provider's API (one file each in `providers`), how to cut pages of any length from a provider's pages
-//! (`providers/paging.rs`), and which hosts may be called (`hosts`). A token goes only to the host that it was stored with.
+//! (`providers/paging.rs`). A token goes only to the host that it was stored with.
 //! Must never know: settings, stores, this service's own HTTP API.
 
 mod clone_source;
 mod config;
-mod hosts;
 mod http;
 mod providers;
 mod repository_url;
@@ -22,15 +21,14 @@ use domain::git::{
     GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
     SuggestedTask,
 };
+use outbound_http::{HostGuard, RequestSlots};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-pub use config::{CaCertificates, Config};
-pub use hosts::private_hosts::{AllowedHost, PrivateHosts};
+pub use config::Config;
+pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
 
-use crate::hosts::guard::HostGuard;
-use crate::http::client::Http;
-use crate::http::request_slots::RequestSlots;
+use crate::http::client::{Http, host_error};
 use crate::http::session::unavailable;
 use crate::providers::Api;
 
@@ -52,7 +50,7 @@ impl HttpGitHosting {
     /// Reads the system's certificate authorities. Sends nothing.
     ///
     /// # Errors
-    /// A certificate authority of the configuration is not usable.
+    /// TLS is not available.
     pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let guard = HostGuard::new(config.private_hosts.clone());
         Ok(Self {
@@ -139,7 +137,11 @@ impl GitHosting for HttpGitHosting {
         page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitError> {
         let api = self.api(access)?;
-        self.bounded(access, api.installations(page)).await
+        let installations = self.bounded(access, api.installations(page)).await?;
+        installations.ok_or(GitError::Unsupported {
+            provider: access.provider,
+            what: "installations",
+        })
     }
 
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
@@ -158,6 +160,12 @@ impl GitHosting for HttpGitHosting {
         if let Some(number) = opened.number.filter(|_| !request.labels.is_empty()) {
             // The pull request is open even if the labels fail.
             let labelled = self.bounded(access, api.label(request, number)).await;
+            let labelled = labelled.and_then(|labelled| {
+                labelled.ok_or(GitError::Unsupported {
+                    provider: access.provider,
+                    what: "labels here",
+                })
+            });
             note = labelled
                 .err()
                 .map(|error| format!("its labels were not set: {error}"));
@@ -174,7 +182,8 @@ impl GitHosting for HttpGitHosting {
         let source = clone_source::source(access, repository)?;
         // A provider's own host is public: only a host that the user named needs the check.
         if access.host.is_some() {
-            self.guard.admit(access.provider, &source.url).await?;
+            let addresses = self.guard.addresses(&source.url).await;
+            addresses.map_err(|error| host_error(access.provider, error))?;
         }
         Ok(source)
     }

@@ -28,6 +28,9 @@ impl RuleBounds {
             *bound = Some(meta.value()?.parse()?);
             Ok(())
         })?;
+        if bounds.min.is_none() && bounds.max.is_none() {
+            return Err(meta.error("expected `min` or `max`"));
+        }
         Ok(bounds)
     }
 
@@ -53,6 +56,13 @@ pub(crate) enum AbsentValue {
     Expression(Box<Expr>),
 }
 
+/// The value of a member of the target of `into`.
+pub(crate) enum IntoValue {
+    Same,
+    Skipped,
+    Expression(Box<Expr>),
+}
+
 /// A field with its attributes.
 pub(crate) struct ModelField {
     pub(crate) name: Ident,
@@ -65,7 +75,13 @@ pub(crate) struct ModelField {
     pub(crate) is_not_null: bool,
     with: Option<Expr>,
     pub(crate) rules: Vec<FieldRule>,
+    /// The value in a response, if it is not the member of the same name.
+    pub(crate) from: Option<Expr>,
+    pub(crate) into: IntoValue,
 }
+
+/// The attributes of fields that only this macro understands.
+const FIELD_ATTRIBUTES: [&str; 4] = ["decode", "validate", "from", "into"];
 
 impl ModelField {
     /// Reads the attributes of a field, and removes those that only this macro understands.
@@ -83,18 +99,57 @@ impl ModelField {
             is_not_null: false,
             with: None,
             rules: Vec::new(),
+            from: None,
+            into: IntoValue::Same,
         };
         for attribute in &field.attrs {
-            if attribute.path().is_ident("decode") {
+            let path = attribute.path();
+            if path.is_ident("decode") {
                 attribute.parse_nested_meta(|meta| read.take_decode(&meta))?;
-            } else if attribute.path().is_ident("validate") {
+            } else if path.is_ident("validate") {
                 attribute.parse_nested_meta(|meta| read.take_validate(&meta))?;
+            } else if path.is_ident("from") {
+                read.from = Some(attribute.parse_args()?);
+            } else if path.is_ident("into") {
+                read.into = match attribute.parse_args()? {
+                    Expr::Path(skip) if skip.path.is_ident("skip") => IntoValue::Skipped,
+                    value => IntoValue::Expression(Box::new(value)),
+                };
             }
         }
-        let is_ours =
-            |one: &Attribute| one.path().is_ident("decode") || one.path().is_ident("validate");
+        let is_ours = |one: &Attribute| {
+            FIELD_ATTRIBUTES
+                .iter()
+                .any(|name| one.path().is_ident(name))
+        };
         field.attrs.retain(|attribute| !is_ours(attribute));
+        read.check(field)?;
         Ok(read)
+    }
+
+    /// Whether the field has attributes for the decoder.
+    pub(crate) fn is_decoded_specially(&self) -> bool {
+        let has_decode = self.is_renamed
+            || self.is_flat
+            || self.is_not_null
+            || self.absent.is_some()
+            || self.with.is_some();
+        has_decode || !self.rules.is_empty()
+    }
+
+    /// Refuses attributes without effect.
+    fn check(&self, field: &Field) -> Result<()> {
+        let is_read_elsewhere = self.absent.is_some() || self.is_not_null || self.is_renamed;
+        let refusal = if self.is_flat && (is_read_elsewhere || !self.rules.is_empty()) {
+            "the model that is flattened names, checks and replaces its own members"
+        } else if self.is_not_null && self.absent.is_some() {
+            "`default` already forbids null, unless the type allows it"
+        } else if self.is_not_null && self.optional_type().is_none() {
+            "`not_null` is for `Option<T>`"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new_spanned(field, refusal))
     }
 
     fn take_decode(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
@@ -181,12 +236,12 @@ impl ModelField {
         let read = self.read_expression();
         let rules = self.rules.iter().map(|rule| self.rule_statement(rule));
         let convert = self.with.as_ref().map(|with| {
-            let method = if self.optional_type().is_some() {
-                quote!(convert_optional)
+            let with = if self.optional_type().is_some() {
+                quote!(|value| value.map(#with).transpose())
             } else {
-                quote!(convert)
+                quote!(#with)
             };
-            quote!(let #variable = object.#method(#key, #variable, #with);)
+            quote!(let #variable = object.convert(#key, #variable, #with);)
         });
         quote! {
             let #variable = #read;
@@ -246,7 +301,7 @@ impl ModelField {
                 quote!(::http_api::decode::bounds(#range))
             }
             FieldRule::Custom(function) => {
-                quote!(|value: &#ty| ::http_api::decode::refusal(#function(value)))
+                quote!(|value| ::http_api::decode::refusal(#function(value)))
             }
         };
         let value = if self.optional_type().is_some() {

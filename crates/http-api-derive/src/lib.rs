@@ -1,26 +1,35 @@
-//! Macros with which a request type is declared once: the decoder, the bounds and the part of the `OpenAPI` document come from
-//! one type.
+//! Macros with which a request or response type is declared once: the decoder, the bounds, the serialiser, the conversions and
+//! the part of the `OpenAPI` document come from one type.
 //!
-//! **Knows** the syntax of Rust, the readers of `http_api::decode` and the attributes of utoipa. **Must never know** a route,
-//! the text of an error or the meaning of a value.
+//! **Knows** the syntax of Rust, the readers of `http_api::decode`, the attributes of utoipa, and which types of the domain are
+//! texts or enumerations on the wire. **Must never know** a route, the text of an error or the meaning of a value.
 
-mod choice;
+mod convert;
 mod document;
 mod field;
 mod model;
-mod write_json;
 
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
-/// Generates the decoder of a struct, or of an enum of alternatives, and with `body` or `query` its part of the document.
+/// Generates what a request or response type needs.
 ///
 /// Arguments:
 ///
-/// * `body` also derives `utoipa::ToSchema`, `query` also derives `utoipa::IntoParams`. The bounds and defaults below become
-///   their attributes; `#[schema(…)]` and `#[param(…)]` add the rest.
+/// * `body` makes a decoder and derives `utoipa::ToSchema`, `query` makes a decoder and derives `utoipa::IntoParams`, `response`
+///   derives `Serialize` and `utoipa::ToSchema`; all derive `Debug`. Without any of them there is only a decoder.
+///   `body = Name` and `response = Name` name the schema. The bounds and defaults below become attributes of utoipa;
+///   `#[schema(…)]` and `#[param(…)]` add the rest. The document shows ids, times, secrets and enumerations of the domain
+///   as what they are on the wire.
 /// * `deny_unknown_fields` refuses members that the struct does not have. Otherwise they are ignored.
 /// * `shorthand = "url"` accepts a text, which stands for an object with this member.
+/// * `not_required`: the document does not promise the members `Option<T>` of a response. Otherwise they are required.
+/// * `from(found: GitBranch)` implements `From`. With more sources, it adds a function `of` that takes all of them.
+///   A source may be a tuple: `from((found, size): (GitBranch, u64))`. Members come from the first source, cloned if it is a
+///   reference. `#[from(found.name.len())]` gives another value.
+/// * `into = NewSecret` implements the conversion into a type with the same members. `#[into(skip)]` leaves a member out,
+///   `#[into(name.trim())]` gives another value; it can use all members by name. `into_default = StartRequest` is for a type
+///   with further members, which get their defaults.
 ///
 /// A model is sensitive exactly if the type of a member is.
 ///
@@ -45,31 +54,6 @@ pub fn model(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = parse_macro_input!(arguments as model::ModelArguments);
     let item = parse_macro_input!(item as syn::Item);
     let expanded = model::expand(&arguments, item);
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
-}
-
-/// Implements `http_api::decode::Choice` for an enum without data. The words are those of serde
-/// (`#[serde(rename = "…")]`, `#[serde(rename_all = "…")]`), so that the document and responses use the same ones.
-///
-/// `#[choice(literal)]` marks an enum that is a literal in the reference: its error has another `type`.
-#[proc_macro_derive(Choice, attributes(choice, serde))]
-pub fn choice(item: TokenStream) -> TokenStream {
-    let item = parse_macro_input!(item as syn::DeriveInput);
-    let expanded = choice::expand(&item);
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
-}
-
-/// Implements `http_api::dto::json_lists::WriteJson`: the same bytes as serde's, with the names of the fields as literals.
-///
-/// `#[write_json]` marks a field whose type also implements it.
-#[proc_macro_derive(WriteJson, attributes(write_json, serde))]
-pub fn write_json(item: TokenStream) -> TokenStream {
-    let item = parse_macro_input!(item as syn::DeriveInput);
-    let expanded = write_json::expand(&item);
     expanded
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()

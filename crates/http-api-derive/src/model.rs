@@ -1,11 +1,15 @@
-//! The attribute `model`: the decoder of a struct, or of an enum of alternatives.
+//! The attribute `model`: the decoder of a struct, or of an enum of alternatives; or the serialiser of a response.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::{Parse, ParseStream, Parser as _};
-use syn::{Error, Fields, Item, ItemEnum, ItemStruct, LitStr, Result, Type, Variant};
+use syn::{
+    Error, Fields, Ident, Item, ItemEnum, ItemStruct, LitStr, Result, Token, Type, Variant,
+    parse_quote,
+};
 
+use crate::convert::{Sources, Target, into_target};
 use crate::document::DocumentPart;
 use crate::field::ModelField;
 
@@ -13,8 +17,12 @@ use crate::field::ModelField;
 #[derive(Default)]
 pub(crate) struct ModelArguments {
     part: Option<DocumentPart>,
+    /// The name of the schema, if it is not the name of the type.
+    schema: Option<Ident>,
     denies_unknown: bool,
     shorthand: Option<LitStr>,
+    from: Option<Sources>,
+    into: Option<Target>,
 }
 
 impl Parse for ModelArguments {
@@ -30,16 +38,48 @@ impl ModelArguments {
     fn take(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let name = meta.path.get_ident().map(ToString::to_string);
         match name.as_deref() {
-            Some("body") => self.part = Some(DocumentPart::Body),
-            Some("query") => self.part = Some(DocumentPart::Query),
+            Some("body") => self.set_part(DocumentPart::Body, meta)?,
+            Some("query") => self.set_part(DocumentPart::Query, meta)?,
+            Some("response") => self.set_part(DocumentPart::Response, meta)?,
+            Some("not_required") if self.part == Some(DocumentPart::Response) => {
+                self.part = Some(DocumentPart::UnpromisedResponse);
+            }
             Some("deny_unknown_fields") => self.denies_unknown = true,
             Some("shorthand") => self.shorthand = Some(meta.value()?.parse()?),
+            Some("from") => self.from = Some(Sources::parse(meta)?),
+            Some(into @ ("into" | "into_default")) => {
+                let ty = meta.value()?.parse()?;
+                let has_others = into == "into_default";
+                self.into = Some(Target { ty, has_others });
+            }
             _ => {
-                let known = "expected `body`, `query`, `deny_unknown_fields` or `shorthand`";
+                let known = "expected `body`, `query`, `response` (and then `not_required`), \
+                             `deny_unknown_fields`, `shorthand`, `from`, `into` or `into_default`";
                 return Err(meta.error(known));
             }
         }
         Ok(())
+    }
+
+    fn set_part(&mut self, part: DocumentPart, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        self.part = Some(part);
+        if meta.input.peek(Token![=]) {
+            self.schema = Some(meta.value()?.parse()?);
+        }
+        Ok(())
+    }
+
+    /// The conversions that the arguments ask for.
+    fn conversions(&self, model: &Ident, fields: &[ModelField]) -> TokenStream {
+        let from = self
+            .from
+            .as_ref()
+            .map(|sources| sources.conversion(model, fields));
+        let into = self
+            .into
+            .as_ref()
+            .map(|target| into_target(model, target, fields));
+        quote!(#from #into)
     }
 }
 
@@ -69,9 +109,18 @@ fn expand_struct(arguments: &ModelArguments, mut item: ItemStruct) -> Result<Tok
         fields.push(read);
     }
     add_derives(arguments, &mut item.attrs);
+    let conversions = arguments.conversions(&item.ident, &fields);
+    if arguments.part.is_some_and(DocumentPart::is_response) {
+        let is_read = arguments.denies_unknown || arguments.shorthand.is_some();
+        if is_read || fields.iter().any(ModelField::is_decoded_specially) {
+            let refusal = "a response is not decoded: `decode`, `validate` and arguments for decoders have no effect";
+            return Err(Error::new_spanned(item, refusal));
+        }
+        return Ok(quote!(#item #conversions));
+    }
     let reader = decode_fields(&item, &fields);
     let decoder = decoder(arguments, &item, &fields);
-    Ok(quote!(#item #reader #decoder))
+    Ok(quote!(#item #conversions #reader #decoder))
 }
 
 /// The implementation of `DecodeFields`.
@@ -175,9 +224,12 @@ fn alternative(variant: &Variant) -> Result<&Type> {
     }
 }
 
-/// Adds the derives of the document before other attributes, because those may be theirs.
+/// Adds the derives before other attributes, because those may be theirs.
 fn add_derives(arguments: &ModelArguments, attributes: &mut Vec<syn::Attribute>) {
     if let Some(part) = arguments.part {
         attributes.splice(0..0, part.derive());
+    }
+    if let Some(name) = &arguments.schema {
+        attributes.push(parse_quote!(#[schema(as = #name)]));
     }
 }

@@ -7,13 +7,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use actix_web::HttpRequest;
-use actix_web::dev::Payload;
 use secrecy::SecretString;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Actor, RequestPart, bearer_of, key_of, state_of};
+use crate::extract::{Actor, RequestInput, RequestPart, bearer_of, key_of, state_of};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -60,13 +57,13 @@ impl AccessRecheck {
 
     /// Returns when none of the keys belongs to this user any more: revoked, expired, or the user was deleted.
     pub(crate) async fn until_refused(self, actor: Actor) {
-        let interval = self.state.limits().access_recheck_interval;
+        let interval = self.state.limits.access_recheck_interval;
         poll_until_refused(interval, || self.is_refused(&actor)).await;
     }
 
     /// Whether none of the keys belongs to this user any more. False while the store cannot be reached.
     pub(crate) async fn is_refused(&self, actor: &Actor) -> bool {
-        let authenticator = self.state.authenticator();
+        let authenticator = &self.state.ports.authenticator;
         let keyless = self.keys.is_empty().then_some(None);
         for key in self.keys.iter().map(Some).chain(keyless) {
             match authenticator.user(key).await {
@@ -80,16 +77,11 @@ impl AccessRecheck {
 }
 
 impl RequestPart for AccessRecheck {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        _: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let key = key_of(req);
-        let bearer = key.as_ref().and_then(|_| bearer_of(req));
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let key = key_of(input.req);
+        let bearer = key.as_ref().and_then(|_| bearer_of(input.req));
         let keys = key.into_iter().chain(bearer).collect();
-        Ok(Some(Self::new(state_of(req)?.clone(), keys)))
+        Ok(Some(Self::new(state_of(input.req)?.clone(), keys)))
     }
 }
 

@@ -34,11 +34,12 @@ pub struct AddressConfig {
 pub struct Addresses {
     /// Path of the public URL, without a trailing slash.
     prefix: String,
-    /// Host names of the configured URLs.
     hosts: Vec<String>,
     /// Public URL without a trailing slash; `None`: responses contain the sandboxes' own addresses.
     base: Option<String>,
     sandbox_base: Option<String>,
+    /// Path of `sandbox_base`.
+    sandbox_prefix: String,
     /// Host and port of the URL for sandbox ports, if it differs from the public URL's.
     own_host: Option<String>,
     prefixes: Vec<String>,
@@ -58,6 +59,7 @@ impl Addresses {
     /// Builds addresses with this configuration. `fingerprints` signs paths.
     pub fn new(config: &AddressConfig, fingerprints: Arc<dyn Fingerprints>) -> Self {
         let through = config.public_url.as_ref().filter(|_| !config.direct);
+        let sandboxes = through.map(|url| config.sandbox_url.as_ref().unwrap_or(url));
         let own_host = config.sandbox_url.as_ref().filter(|own| {
             let public = config.public_url.as_ref();
             public.is_none_or(|public| public.host_str() != own.host_str())
@@ -81,8 +83,8 @@ impl Addresses {
                 .map(str::to_owned)
                 .collect(),
             base: through.map(|url| base_of(url).to_owned()),
-            sandbox_base: through
-                .map(|url| base_of(config.sandbox_url.as_ref().unwrap_or(url)).to_owned()),
+            sandbox_base: sandboxes.map(|url| base_of(url).to_owned()),
+            sandbox_prefix: sandboxes.map_or_else(String::new, path_of),
             own_host,
             prefixes,
             fingerprints,
@@ -162,11 +164,7 @@ impl Addresses {
 
     /// The path of a port, without a trailing slash.
     pub(crate) fn signed_path(&self, id: &SandboxId, name: &str, signature: &str) -> String {
-        let base: Option<Url> = self
-            .sandbox_base
-            .as_ref()
-            .and_then(|base| base.parse().ok());
-        let prefix = base.as_ref().map_or_else(String::new, path_of);
+        let prefix = &self.sandbox_prefix;
         format!("{prefix}/{SIGNED}/{id}/{name}/{signature}")
     }
 

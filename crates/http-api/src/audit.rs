@@ -7,18 +7,17 @@
 //! An entry never contains a body, a query, or a header other than the request id. Routes about users and keys take
 //! [`AuditOrigin`]: their success is logged together with the change itself, and here only their failure.
 
-use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
+use actix_web::{HttpMessage as _, HttpRequest};
 use application::administration;
 use application::idempotency::IdempotentResult;
 use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 
-use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Application, ClientAddress, RequestPart};
+use crate::extract::{Application, ClientAddress, RequestInput, RequestPart};
 use crate::problem::Problem;
 
 /// Routes on which a sandbox reads its owner's data or acts in the owner's name.
@@ -40,7 +39,6 @@ pub(crate) struct AuditContext {
 }
 
 impl AuditContext {
-    /// Starts the context of a request.
     pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
@@ -50,7 +48,6 @@ impl AuditContext {
         req.extensions_mut().insert(noted);
     }
 
-    /// When the request was received.
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
     }
@@ -74,23 +71,15 @@ impl AuditContext {
 pub(crate) struct CreatedResource(pub(crate) String);
 
 impl CreatedResource {
-    /// Attaches the resource to the response, so that the audit log can name it.
-    pub(crate) fn attach_to(response: &mut HttpResponse, kind: &str, id: Option<String>) {
-        if let Some(id) = id {
-            let made = Self(format!("{kind}:{id}"));
-            response.extensions_mut().insert(made);
+    /// Names the resource that this request has created, for example `sandbox:1a2b`; `None` for a replayed response.
+    pub(crate) fn of<T>(
+        answer: &IdempotentResult<T>,
+        name: impl FnOnce(&T) -> String,
+    ) -> Option<Self> {
+        match answer {
+            IdempotentResult::New(made) => Some(Self(name(made))),
+            IdempotentResult::Repeated(_) => None,
         }
-    }
-}
-
-/// The id of a resource that this request has created; `None` for a replayed response.
-pub(crate) fn created_id<T>(
-    answer: &IdempotentResult<T>,
-    id: impl FnOnce(&T) -> String,
-) -> Option<String> {
-    match answer {
-        IdempotentResult::New(made) => Some(id(made)),
-        IdempotentResult::Repeated(_) => None,
     }
 }
 
@@ -111,14 +100,9 @@ impl AuditOrigin {
 }
 
 impl RequestPart for AuditOrigin {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        _: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        req.extensions_mut().insert(AlreadyAudited);
-        Ok(Some(Self(origin(req))))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        input.req.extensions_mut().insert(AlreadyAudited);
+        Ok(Some(Self(origin(input.req))))
     }
 }
 
@@ -218,7 +202,7 @@ impl Drop for UnansweredRequest {
         // The edge catches the panic and answers with this status.
         let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
         origin.status = std::thread::panicking().then_some(internal);
-        self.app.audit.record_unanswered(origin, object, detail);
+        self.app.audit.record(origin, object, detail);
     }
 }
 

@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,60 +64,73 @@ struct OpenConnections {
     no_idle_at: Option<Duration>,
 }
 
-/// Serves every request.
-const ACCEPTED: u64 = 0;
-/// Over the limit: serves only essential requests.
-const SURPLUS: u64 = 1;
-/// Closed; its task has not noticed yet.
-const CLOSED: u64 = 2;
-
-/// The state of a connection in one number, so that none is closed while a request starts: one of the three states above,
-/// the requests in flight, and the requests ever started (which may wrap around).
-const STATE_MASK: u64 = 0b11;
-const IN_FLIGHT_MASK: u64 = 0xff_ffff << 2;
-const ONE_IN_FLIGHT: u64 = 1 << 2;
-const ONE_STARTED: u64 = 1 << 26;
+/// What a connection serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionPhase {
+    /// Every request.
+    Accepted,
+    /// Over the limit: only essential requests.
+    Surplus,
+    /// Nothing; its task has not noticed yet.
+    Closed,
+}
 
 struct ConnectionEntry {
-    what: AtomicU64,
-    /// Milliseconds after `ConnectionTable::started_at`: when it was opened, or when its last response ended.
-    since: AtomicU64,
-    is_answered: AtomicBool,
+    state: Mutex<ConnectionState>,
     end: Box<dyn Fn() + Send + Sync>,
 }
 
+struct ConnectionState {
+    phase: ConnectionPhase,
+    in_flight: usize,
+    started: u64,
+    /// When it was opened, or when its last response ended; after `ConnectionTable::started_at`.
+    idle_since: Duration,
+}
+
+/// An idle connection, as a scan found it.
+struct IdleConnection {
+    idle: Duration,
+    started: u64,
+}
+
+impl IdleConnection {
+    /// Whether, as far as the service can see, no request is on its way.
+    fn is_evictable(&self) -> bool {
+        let is_new = self.started == 0;
+        self.idle
+            >= if is_new {
+                NEW_CONNECTION_GRACE
+            } else {
+                RESPONSE_GRACE
+            }
+    }
+}
+
 impl ConnectionEntry {
-    fn state(&self) -> u64 {
-        self.what.load(Ordering::Acquire) & STATE_MASK
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The idle time of the connection, and the state it was seen in.
-    fn idle(&self, now: Duration) -> Option<(Duration, u64)> {
-        let what = self.what.load(Ordering::Acquire);
-        let is_idle = what & IN_FLIGHT_MASK == 0 && what & STATE_MASK != CLOSED;
-        let since = Duration::from_millis(self.since.load(Ordering::Acquire));
-        is_idle.then(|| (now.saturating_sub(since), what))
+    fn idle(&self, now: Duration) -> Option<IdleConnection> {
+        let state = self.lock();
+        let is_idle = state.in_flight == 0 && state.phase != ConnectionPhase::Closed;
+        is_idle.then(|| IdleConnection {
+            idle: now.saturating_sub(state.idle_since),
+            started: state.started,
+        })
     }
 
-    /// Whether the connection is idle and, as far as the service can see, no request is on its way.
-    fn is_evictable(&self, idle: Duration) -> bool {
-        let is_answered = self.is_answered.load(Ordering::Acquire);
-        idle >= if is_answered {
-            RESPONSE_GRACE
-        } else {
-            NEW_CONNECTION_GRACE
-        }
-    }
-
-    /// Closes the connection unless a request started since it was `seen`. Returns whether it was closed.
-    fn close(&self, seen: u64) -> bool {
-        let ended = (seen & !STATE_MASK) | CLOSED;
-        let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
-        let changed = self.what.compare_exchange(seen, ended, then, else_);
-        if changed.is_ok() {
+    /// Closes the connection unless a request started since a scan found it. Returns whether it was closed.
+    fn close(&self, found: &IdleConnection) -> bool {
+        let mut state = self.lock();
+        let may = state.phase != ConnectionPhase::Closed && state.started == found.started;
+        if may {
+            state.phase = ConnectionPhase::Closed;
+            drop(state);
             (self.end)();
         }
-        changed.is_ok()
+        may
     }
 }
 
@@ -175,23 +187,27 @@ impl Connections {
         let address = inner.counted(address);
         let mut open = inner.open();
         open.sweep(now, inner.limits.idle_timeout);
-        let (state, why) = open.admit(now, &inner.limits, address);
+        let (phase, why) = open.admit(now, &inner.limits, address);
+        let state = ConnectionState {
+            phase,
+            in_flight: 0,
+            started: 0,
+            idle_since: now,
+        };
         let entry = Arc::new(ConnectionEntry {
-            what: AtomicU64::new(state),
-            since: AtomicU64::new(millis(now)),
-            is_answered: AtomicBool::new(false),
+            state: Mutex::new(state),
             end,
         });
         let id = open.next;
         open.next += 1;
         open.all.insert(id, Arc::clone(&entry));
-        open.live += usize::from(state != CLOSED);
+        open.live += usize::from(phase != ConnectionPhase::Closed);
         if let Some(address) = address {
             *open.per_address.entry(address).or_default() += 1;
         }
         let (live, warns) = (open.live, why.is_some() && open.should_warn(now));
         drop(open);
-        if state == CLOSED {
+        if phase == ConnectionPhase::Closed {
             (entry.end)();
         }
         if let Some(why) = why.filter(|_| warns) {
@@ -231,21 +247,21 @@ impl OpenConnections {
         now: Duration,
         limits: &ConnectionLimits,
         address: Option<IpAddr>,
-    ) -> (u64, Option<&'static str>) {
+    ) -> (ConnectionPhase, Option<&'static str>) {
         let per_address = address.and_then(|address| self.per_address.get(&address));
         if per_address.is_some_and(|count| *count >= limits.max_per_address) {
             let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
-            return (CLOSED, Some(why));
+            return (ConnectionPhase::Closed, Some(why));
         }
         if self.live < limits.max_connections {
-            return (ACCEPTED, None);
+            return (ConnectionPhase::Accepted, None);
         }
         let some = (limits.max_connections / 64).max(1);
         if is_rescan_due(self.no_evictable_at, now) {
-            if self.close_longest_idle(now, some, ConnectionEntry::is_evictable) > 0 {
+            if self.close_longest_idle(now, some, IdleConnection::is_evictable) > 0 {
                 let why =
                     "idle connections are closed: there are as many as http.max_connections allows";
-                return (ACCEPTED, Some(why));
+                return (ConnectionPhase::Accepted, Some(why));
             }
             self.no_evictable_at = Some(now);
         }
@@ -254,10 +270,15 @@ impl OpenConnections {
         // Headroom for essential requests.
         let mut is_room = self.live < limits.max_connections + limits.max_connections / 4 + 16;
         if !is_room && is_rescan_due(self.no_idle_at, now) {
-            is_room = self.close_longest_idle(now, some, |_, _| true) > 0;
+            is_room = self.close_longest_idle(now, some, |_| true) > 0;
             self.no_idle_at = (!is_room).then_some(now);
         }
-        (if is_room { SURPLUS } else { CLOSED }, Some(why))
+        let phase = if is_room {
+            ConnectionPhase::Surplus
+        } else {
+            ConnectionPhase::Closed
+        };
+        (phase, Some(why))
     }
 
     /// Closes at most `most` connections, the longest idle ones first. Returns how many were closed.
@@ -265,18 +286,16 @@ impl OpenConnections {
         &mut self,
         now: Duration,
         most: usize,
-        may: impl Fn(&ConnectionEntry, Duration) -> bool,
+        may: impl Fn(&IdleConnection) -> bool,
     ) -> usize {
-        let idle = self.all.values().filter_map(|entry| {
-            let (idle, seen) = entry.idle(now).filter(|(idle, _)| may(entry, *idle))?;
-            Some((idle, seen, entry))
-        });
-        let mut idle: Vec<(Duration, u64, &Arc<ConnectionEntry>)> = idle.collect();
+        let idle = self.all.values();
+        let idle = idle.filter_map(|entry| Some((entry.idle(now).filter(&may)?, entry)));
+        let mut idle: Vec<(IdleConnection, &Arc<ConnectionEntry>)> = idle.collect();
         if idle.len() > most {
-            idle.select_nth_unstable_by_key(most, |(idle, ..)| std::cmp::Reverse(*idle));
+            idle.select_nth_unstable_by_key(most, |(found, _)| std::cmp::Reverse(found.idle));
             idle.truncate(most);
         }
-        let ended = idle.iter().filter(|(_, seen, entry)| entry.close(*seen));
+        let ended = idle.iter().filter(|(found, entry)| entry.close(found));
         let ended = ended.count();
         self.live -= ended;
         ended
@@ -288,7 +307,7 @@ impl OpenConnections {
             return;
         }
         self.swept_at = now;
-        self.close_longest_idle(now, usize::MAX, |_, it| it >= idle);
+        self.close_longest_idle(now, usize::MAX, |found| found.idle >= idle);
     }
 
     fn should_warn(&mut self, now: Duration) -> bool {
@@ -306,23 +325,25 @@ impl ClientConnection {
     /// Starts a request. `None` if it must not be served: the connection was just closed, or it is over the limit and the
     /// request is not essential.
     pub(crate) fn begin_request(&self, is_essential: bool) -> Option<InFlightRequest> {
-        // Count before reading the state: a concurrent scan then sees this connection as busy.
-        let begun = ONE_IN_FLIGHT + ONE_STARTED;
-        let before = self.entry.what.fetch_add(begun, Ordering::AcqRel);
+        let mut state = self.entry.lock();
+        let is_served = match state.phase {
+            ConnectionPhase::Accepted => true,
+            ConnectionPhase::Surplus => is_essential,
+            ConnectionPhase::Closed => false,
+        };
+        state.started += 1;
+        state.in_flight += 1;
+        drop(state);
         let in_flight = InFlightRequest {
             inner: Arc::clone(&self.inner),
             entry: Arc::clone(&self.entry),
         };
-        match before & STATE_MASK {
-            ACCEPTED => Some(in_flight),
-            SURPLUS => is_essential.then_some(in_flight),
-            _ => None,
-        }
+        is_served.then_some(in_flight)
     }
 
     /// Whether the connection should be closed after its current response.
     pub(crate) fn is_surplus(&self) -> bool {
-        self.entry.state() != ACCEPTED
+        self.entry.lock().phase != ConnectionPhase::Accepted
     }
 }
 
@@ -330,7 +351,7 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut open = self.inner.open();
         open.all.remove(&self.id);
-        if self.entry.state() != CLOSED {
+        if self.entry.lock().phase != ConnectionPhase::Closed {
             open.live -= 1;
         }
         if let Some(address) = self.address
@@ -346,10 +367,9 @@ impl Drop for ClientConnection {
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        let now = millis(self.inner.started_at.elapsed());
-        self.entry.since.store(now, Ordering::Release);
-        self.entry.is_answered.store(true, Ordering::Release);
-        self.entry.what.fetch_sub(ONE_IN_FLIGHT, Ordering::AcqRel);
+        let mut state = self.entry.lock();
+        state.idle_since = self.inner.started_at.elapsed();
+        state.in_flight -= 1;
     }
 }
 
@@ -357,10 +377,6 @@ impl Drop for InFlightRequest {
 /// new connection takes long when there are many.
 fn is_rescan_due(vain: Option<Duration>, now: Duration) -> bool {
     vain.is_none_or(|vain| now >= vain + RESPONSE_GRACE)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use application::idempotency::{IdempotentCall, IdempotentResult};
 use serde::Serialize;
 use utoipa::IntoParams;
 
-/// Set on a replayed response.
+use crate::audit::CreatedResource;
+
 const REPLAYED_HEADER: &str = "Idempotency-Replayed";
 
 /// The header, for the document.
@@ -44,26 +45,23 @@ pub(crate) fn to_json(answer: &impl Serialize) -> String {
     serde_json::to_string(answer).unwrap_or_default()
 }
 
-/// Builds the response to a request that may be a repetition.
+/// Builds the response to a request that may be a repetition. `created` names the resource for the audit log.
 pub(crate) fn respond<T, D: Serialize>(
-    answer: IdempotentResult<T>,
-    shown: impl FnOnce(T) -> D,
-) -> HttpResponse {
-    respond_with(StatusCode::OK, answer, shown)
-}
-
-/// Like [`respond`], with another status.
-pub(crate) fn respond_with<T, D: Serialize>(
     status: StatusCode,
     answer: IdempotentResult<T>,
+    created: Option<CreatedResource>,
     shown: impl FnOnce(T) -> D,
 ) -> HttpResponse {
     let mut response = HttpResponse::build(status);
     response.content_type(ContentType::json());
-    match answer {
+    let mut response = match answer {
         IdempotentResult::New(made) => response.body(to_json(&shown(made))),
         IdempotentResult::Repeated(text) => {
             response.insert_header((REPLAYED_HEADER, "true")).body(text)
         }
+    };
+    if let Some(created) = created {
+        response.extensions_mut().insert(created);
     }
+    response
 }

@@ -5,15 +5,16 @@
 //!
 //! # Adding an endpoint
 //!
-//! 1. Add the request type in `dto/<subject>/<resource>.rs` (or beside the handler when it is small). [`decode::model`] makes
-//!    its decoder and its part of the document. Declare the fields in the order in which errors should be listed.
+//! 1. Add the request and response types in `dto/<subject>/<resource>.rs` (or beside the handler when they are small).
+//!    [`decode::model`] makes their decoder or serialiser, their conversions and their part of the document. Declare the fields
+//!    in the order in which errors should be listed.
 //!
 //! ```
 //! use http_api::decode::{Patch, Path, decode, model};
 //! # use serde_json::json;
 //!
 //! /// A change of a conversation.
-//! #[model]                 // #[model(body)] for the document, #[model(query)] for query parameters
+//! #[model]                 // #[model(body)] for the document; #[model(query)], #[model(response)]
 //! struct Rename {
 //!     #[validate(length(min = 1, max = 200))]
 //!     title: String,
@@ -31,7 +32,7 @@
 //! ```
 //!
 //!    A model with a `SecretString`, a [`decode::Sensitive`] or a [`decode::JsonObject`] is sensitive by itself: no error
-//!    quotes its members. The derive [`Choice`](derive@decode::Choice) declares a closed set of words, a `model` of an enum
+//!    quotes its members. The macro `choice!` of [`dto::enums`] declares a closed set of words, a `model` of an enum
 //!    alternatives. `#[decode(flatten)]` with [`dto::page::PageQuery`] reads `page_id` and `limit`. The rest is in
 //!    [`decode::model`]. Only what no attribute can say implements [`decode::Decode`] by hand, and says why.
 //!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
@@ -108,7 +109,7 @@ use serde_json::Value;
 
 use crate::extract::Application;
 use crate::openapi::RouteSurface;
-use crate::route_table::RouteTable;
+use crate::route_table::RouteSet;
 
 pub use addresses::AddressConfig;
 pub use connections::{ClientConnection, ConnectionLimits, Connections};
@@ -120,19 +121,31 @@ pub use readiness::{Readiness, ReadinessCheck};
 pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};
 pub use unsent_bytes::UnsentLimits;
 
-/// The whole surface of the public listener; tests run it in memory.
-pub fn app(
-    state: HttpState,
-    application: application::App,
-) -> App<
-    impl ServiceFactory<
+/// The service that a listener runs for every connection.
+pub trait Surface:
+    ServiceFactory<
         ServiceRequest,
         Config = (),
         Response = ServiceResponse<BoxBody>,
         Error = Error,
         InitError = (),
-    >,
-> {
+    >
+{
+}
+
+impl<S> Surface for S where
+    S: ServiceFactory<
+            ServiceRequest,
+            Config = (),
+            Response = ServiceResponse<BoxBody>,
+            Error = Error,
+            InitError = (),
+        >
+{
+}
+
+/// The whole surface of the public listener; tests run it in memory.
+pub fn app(state: HttpState, application: application::App) -> App<impl Surface> {
     app_on_listener(Listener::Public, state, application)
 }
 
@@ -141,80 +154,54 @@ pub fn app_on_listener(
     listener: Listener,
     state: HttpState,
     application: application::App,
-) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse<BoxBody>,
-        Error = Error,
-        InitError = (),
-    >,
-> {
-    assemble(state.on_listener(listener), route_table(listener))
-        .app_data(Application::new(application))
+) -> App<impl Surface> {
+    assemble(state.on_listener(listener), listener).app_data(Application::new(application))
 }
 
 /// Builds what all workers of a listener share. Optional: otherwise the first worker builds it, and the memory that this
 /// takes for a moment stays with that worker's thread.
 pub fn prepare(listener: Listener, state: &HttpState) {
-    init_surface(&state.clone().on_listener(listener), route_table(listener));
-}
-
-fn route_table(listener: Listener) -> RouteTable {
-    match listener {
-        Listener::Public => RouteTable::PUBLIC,
-        Listener::Callback => RouteTable::CALLBACK,
-        Listener::Metrics => RouteTable::METRICS,
-    }
+    init_surface(&state.clone().on_listener(listener), listener);
 }
 
 /// Builds the list of routes and the document, once for all workers.
-fn init_surface(state: &HttpState, table: RouteTable) {
-    let has_docs = state.listener() == Listener::Public;
+fn init_surface(state: &HttpState, routes: impl RouteSet) {
+    let has_docs = state.listener == Listener::Public;
     state.set_surface(|| {
-        let document = has_docs.then(|| table.served(state.addresses().prefix()));
-        RouteSurface::new(table.operations(), document)
+        let document = has_docs.then(|| routes.served(state.addresses.prefix()));
+        RouteSurface::new(routes.operations(), document)
     });
-    state.http_metrics().set_routes(|| {
-        let everything = if has_docs { table } else { RouteTable::PUBLIC };
-        everything.operations()
+    state.http_metrics.set_routes(|| {
+        if has_docs {
+            routes.operations()
+        } else {
+            Listener::Public.operations()
+        }
     });
 }
 
 /// Wraps a set of routes in the layers.
-fn assemble(
-    state: HttpState,
-    table: RouteTable,
-) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse<BoxBody>,
-        Error = Error,
-        InitError = (),
-    >,
-> {
-    init_surface(&state, table);
-    let register_docs = match state.listener() {
-        Listener::Public => routes::register_docs,
-        Listener::Callback | Listener::Metrics => |_: &mut _| (),
-    };
-    let app = App::new().configure(table.serve);
-    // One gateway per worker: its connections live on this thread. The callback and metrics listeners have none, so that
-    // sandboxes do not reach each other through them.
-    let app = match state.listener() {
-        Listener::Public => app.app_data(web::Data::new(gateway::Gateway::new(
-            state.gateway().clone(),
-        ))),
-        Listener::Callback | Listener::Metrics => app,
-    };
-    app.configure(register_docs)
-        .app_data(web::Data::new(state))
+fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
+    init_surface(&state, routes);
+    let mut app = App::new().configure(|config: &mut web::ServiceConfig| routes.register(config));
+    if state.listener == Listener::Public {
+        // One gateway per worker: its connections live on this thread. The callback and metrics listeners have none, so that
+        // sandboxes do not reach each other through them.
+        let gateway = gateway::Gateway::new(state.gateway.clone());
+        app = app
+            .app_data(web::Data::new(gateway))
+            .configure(routes::register_docs);
+    }
+    app.app_data(web::Data::new(state))
         .default_service(web::to(routes::unmatched))
         .wrap(from_fn(middleware::edge))
 }
 
 /// Returns the `OpenAPI` document without starting anything.
 pub fn openapi_document() -> Value {
-    RouteTable::PUBLIC.document()
+    if openapi::IS_PREBUILT {
+        openapi::prebuilt_document().unwrap_or_default()
+    } else {
+        Listener::Public.collect()
+    }
 }

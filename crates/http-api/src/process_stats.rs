@@ -60,8 +60,6 @@ struct ResourceSample {
     resources: Resources,
 }
 
-/// Requests within this time after the last recorded one are not recorded.
-const MIN_TOUCH_INTERVAL_MICROS: u64 = 10_000;
 /// Age up to which a sample is reused, so that frequent probes cost nothing.
 const SAMPLE_TTL: Duration = Duration::from_millis(500);
 /// The unit of `/proc/self/stat`; the kernel's ABI fixes it for user space.
@@ -70,7 +68,6 @@ const CLOCK_TICK: Duration = Duration::from_millis(10);
 const PROBES: [&str; 5] = ["/alive", "/health", "/ready", "/server_info", "/metrics"];
 
 impl ProcessStats {
-    /// Starts counting now.
     pub(crate) fn start(now: Timestamp) -> Self {
         let last_request_micros = AtomicI64::new(now.micros());
         Self {
@@ -80,20 +77,13 @@ impl ProcessStats {
         }
     }
 
-    /// Records a request.
     pub(crate) fn touch(&self, now: Timestamp, path: &str) {
-        if PROBES.contains(&path) {
-            return;
-        }
-        // All workers share the value, and each write invalidates it in their caches.
-        let last = self.last_request_micros.load(Ordering::Relaxed);
-        if now.micros().abs_diff(last) >= MIN_TOUCH_INTERVAL_MICROS {
-            self.last_request_micros
-                .store(now.micros(), Ordering::Relaxed);
+        if !PROBES.contains(&path) {
+            let last = &self.last_request_micros;
+            last.store(now.micros(), Ordering::Relaxed);
         }
     }
 
-    /// When the process started.
     pub(crate) fn started(&self) -> Timestamp {
         self.started
     }
@@ -151,7 +141,6 @@ impl ProcessStats {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessSample {
     pub(crate) started: Timestamp,
-    /// Processor time.
     pub(crate) cpu: Duration,
     /// Bytes.
     pub(crate) resident: u64,
@@ -284,16 +273,6 @@ mod tests {
         assert_eq!(stats.idle(at(20)).as_secs(), 20);
         stats.touch(at(15), "/api/v1/sandboxes/search");
         assert_eq!(stats.idle(at(20)).as_secs(), 5);
-    }
-
-    #[test]
-    fn frequent_requests_are_not_recorded_individually() {
-        let at = |millis: i64| Timestamp::from_micros(millis * 1_000);
-        let stats = ProcessStats::start(at(0));
-        stats.touch(at(9), "/api/v1/sandboxes/search");
-        assert_eq!(stats.idle(at(20)).as_millis(), 20);
-        stats.touch(at(10), "/api/v1/sandboxes/search");
-        assert_eq!(stats.idle(at(20)).as_millis(), 10);
     }
 
     #[test]

@@ -20,15 +20,16 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix_web::http::StatusCode;
+use domain::audit::AuditActor;
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, SandboxId, UserId};
+use domain::id::{ApiKeyId, ConversationId};
 use domain::metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use self::known_keys::KnownKeys;
 use self::refusals::{HeldRefusal, MAX_PROMPT_REFUSALS_PER_SECOND, Refusals};
-use self::token_buckets::{DrawOutcome, TokenBuckets};
+use self::token_buckets::TokenBuckets;
 use crate::problem::Problem;
 
 pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
@@ -36,19 +37,20 @@ pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
 /// The rate of a user, as a multiple of the rate of one key.
 const USER_RATE_FACTOR: u64 = 4;
 
+/// Sockets without a key that one address may open to a conversation in a second. Each costs a query and a connection to the
+/// agent server. Their clients send the key in the first frame, and open one socket at a time.
+const KEYLESS_SOCKETS_PER_SECOND: u64 = 50;
+
 /// What requests are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RateKey {
-    /// One API key.
     Key(ApiKeyId),
-    /// One user, with any key.
-    User(UserId),
-    /// One sandbox, by its session key.
-    Sandbox(SandboxId),
-    /// Refusals of this user's requests.
-    RefusedUser(UserId),
-    /// Refusals of this sandbox's look-ups.
-    RefusedSandbox(SandboxId),
+    /// One user with any key, or one sandbox by its keys.
+    Sender(AuditActor),
+    /// Refusals of requests of this user or sandbox.
+    Refused(AuditActor),
+    /// Sockets without a key from this address to one conversation.
+    Keyless(IpAddr, ConversationId),
     /// Wrong keys of one address. Reports are counted separately, so that attackers who guess user keys block no reports.
     Wrong(IpAddr, KeyPurpose),
 }
@@ -62,7 +64,6 @@ pub enum KeyPurpose {
     Report,
 }
 
-/// Counts requests in this process.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// Requests per second; 0 means no limit. It may change at runtime.
@@ -98,17 +99,10 @@ impl RateLimiter {
         ]
     }
 
-    fn limit_status(&self, rate: u64, drawn: DrawOutcome) -> RateLimitStatus {
-        if !drawn.is_admitted {
-            self.rate_refusals.add(1);
-        }
-        RateLimitStatus::new(rate, drawn)
-    }
-
-    /// Counts a request of a user, and of its key if it has one. `None` if there is no limit.
-    pub(crate) fn count_user_request(
+    /// Counts a request of a user, with its key if it has one, or of a sandbox. `None` if there is no limit.
+    pub(crate) fn count_request(
         &self,
-        user: &UserId,
+        sender: &AuditActor,
         key: Option<ApiKeyId>,
         now: Timestamp,
     ) -> Option<RateLimitStatus> {
@@ -116,53 +110,54 @@ impl RateLimiter {
         if rate == 0 {
             return None;
         }
-        let of_user = RateKey::User(user.clone());
+        let sender = RateKey::Sender(sender.clone());
         let drawn = match key {
-            None => self.buckets.try_take([(of_user, rate)], now),
+            None => self.buckets.try_take([(sender, rate)], now),
             Some(key) => {
                 let of_key = (RateKey::Key(key), rate);
-                let of_user = (of_user, rate * USER_RATE_FACTOR);
+                let of_user = (sender, rate * USER_RATE_FACTOR);
                 self.buckets.try_take([of_key, of_user], now)
             }
         };
-        Some(self.limit_status(rate, drawn))
+        if !drawn.is_admitted {
+            self.rate_refusals.add(1);
+        }
+        Some(RateLimitStatus::new(rate, drawn))
     }
 
-    /// Counts a look-up of a sandbox. `None` if there is no limit.
-    pub(crate) fn count_sandbox_request(
+    /// Holds a refusal of a request, unless it is among the first ones of this sender in a second.
+    pub(crate) fn hold_refusal(
         &self,
-        sandbox: &SandboxId,
-        now: Timestamp,
-    ) -> Option<RateLimitStatus> {
-        let sender = || RateKey::Sandbox(sandbox.clone());
-        let rate = self.rate.load(Ordering::Relaxed);
-        (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
-    }
-
-    /// Holds a refusal of this user's request, unless it is among the first ones of a second.
-    pub(crate) fn hold_refusal_of_user(
-        &self,
-        user: &UserId,
+        sender: &AuditActor,
         now: Timestamp,
     ) -> Option<HeldRefusal<'_>> {
-        self.hold_refusal(RateKey::RefusedUser(user.clone()), now)
-    }
-
-    /// Whether a refusal of a look-up of this sandbox is held.
-    pub(crate) fn hold_refusal_of_sandbox(
-        &self,
-        sandbox: &SandboxId,
-        now: Timestamp,
-    ) -> Option<HeldRefusal<'_>> {
-        self.hold_refusal(RateKey::RefusedSandbox(sandbox.clone()), now)
-    }
-
-    fn hold_refusal(&self, sender: RateKey, now: Timestamp) -> Option<HeldRefusal<'_>> {
-        let prompt = [(sender, MAX_PROMPT_REFUSALS_PER_SECOND)];
-        if self.buckets.try_take(prompt, now).is_admitted {
+        let prompt = (
+            RateKey::Refused(sender.clone()),
+            MAX_PROMPT_REFUSALS_PER_SECOND,
+        );
+        if self.buckets.try_take([prompt], now).is_admitted {
             return None;
         }
         self.refusals.hold()
+    }
+
+    /// Counts a socket without a key.
+    ///
+    /// # Errors
+    /// Too many from this address to this conversation. The refusal is held, unless too many are.
+    pub(crate) fn count_keyless_socket(
+        &self,
+        address: IpAddr,
+        conversation: ConversationId,
+        now: Timestamp,
+    ) -> Result<(), Option<HeldRefusal<'_>>> {
+        let sender = RateKey::Keyless(address, conversation);
+        let drawn = [(sender, KEYLESS_SOCKETS_PER_SECOND)];
+        if self.buckets.try_take(drawn, now).is_admitted {
+            return Ok(());
+        }
+        self.rate_refusals.add(1);
+        Err(self.refusals.hold())
     }
 
     /// Changes the requests per second; 0 means no limit.
@@ -176,7 +171,6 @@ impl RateLimiter {
         self.known_keys.add(key);
     }
 
-    /// Whether this key was valid before.
     pub(crate) fn is_known_key(&self, key: &SecretString) -> bool {
         self.known_keys.contains(key.expose_secret())
     }
@@ -206,7 +200,6 @@ impl RateLimiter {
         Err(too_many_requests("Too many wrong keys from this address"))
     }
 
-    /// Counts a wrong key.
     pub(crate) fn count_wrong_key(
         &self,
         address: Option<IpAddr>,
@@ -235,6 +228,8 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use domain::id::{SandboxId, UserId};
+
     use super::*;
 
     fn at(millis: i64) -> Timestamp {
@@ -245,9 +240,17 @@ mod tests {
         ApiKeyId::new(uuid::Uuid::from_u128(n))
     }
 
-    fn admitted(limit: &RateLimiter, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
-        let user = UserId::parse(user).unwrap();
-        let asked = (0..50).map(|_| limit.count_user_request(&user, key, at(millis)).unwrap());
+    fn user(name: &str) -> AuditActor {
+        AuditActor::User(UserId::parse(name).unwrap())
+    }
+
+    fn sandbox(id: &str) -> AuditActor {
+        AuditActor::Sandbox(SandboxId::parse(id).unwrap())
+    }
+
+    fn admitted(limit: &RateLimiter, name: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
+        let user = user(name);
+        let asked = (0..50).map(|_| limit.count_request(&user, key, at(millis)).unwrap());
         asked
             .filter(|limit_status| limit_status.admit().is_ok())
             .count()
@@ -261,11 +264,8 @@ mod tests {
         assert_eq!(admitted(&limit, "ada", None, 0), 5);
         assert_eq!(limit.refusals(), [("too_many", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
-        let user = UserId::parse("ada").unwrap();
-        assert!(
-            limit.count_user_request(&user, None, at(0)).is_none(),
-            "any number"
-        );
+        let counted = limit.count_request(&user("ada"), None, at(0));
+        assert!(counted.is_none(), "any number");
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         let limit = RateLimiter::new(10, 0);
         assert_eq!(admitted(&limit, "ada", None, 0), 10);
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
-        let sandbox = SandboxId::parse("ada").unwrap();
-        let of_sandbox = limit.count_sandbox_request(&sandbox, at(0)).unwrap();
+        let (user, sandbox) = (user("ada"), sandbox("ada"));
+        let of_sandbox = limit.count_request(&sandbox, None, at(0)).unwrap();
         assert!(
             of_sandbox.admit().is_ok(),
             "sandboxes are counted separately"
@@ -286,35 +286,48 @@ mod tests {
         assert_eq!(later, 10, "and holds no more than a second's");
         let before = admitted(&limit, "ada", None, 0);
         assert_eq!(before, 0, "also when the clock goes back");
-        let user = UserId::parse("ada").unwrap();
-        let refused = limit
-            .count_user_request(&user, None, at(0))
-            .unwrap()
-            .admit();
-        let refused = refused.unwrap_err();
+        let refused = limit.count_request(&user, None, at(0)).unwrap();
+        let refused = refused.admit().unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let none = RateLimiter::new(0, 0);
-        assert!(
-            none.count_user_request(&user, Some(key(1)), at(0))
-                .is_none()
-        );
-        assert!(none.count_sandbox_request(&sandbox, at(0)).is_none());
+        assert!(none.count_request(&user, Some(key(1)), at(0)).is_none());
+        assert!(none.count_request(&sandbox, None, at(0)).is_none());
     }
 
     #[test]
     fn refusals_are_held_of_those_who_repeat_them() {
         let limit = RateLimiter::new(10, 0);
-        let held = |user: &str, millis| {
-            let user = UserId::parse(user).unwrap();
-            let asked = (0..60).map(|_| limit.hold_refusal_of_user(&user, at(millis)));
+        let held = |name: &str, millis| {
+            let user = user(name);
+            let asked = (0..60).map(|_| limit.hold_refusal(&user, at(millis)));
             asked.flatten().count()
         };
         assert_eq!(held("ada", 0), 10, "the first 50 in a second are not");
         assert_eq!(held("bob", 0), 10, "each by themselves");
         assert_eq!(held("ada", 1_000), 10);
         assert_eq!(held("ada", 1_500), 35);
-        let sandbox = SandboxId::parse("ada").unwrap();
-        assert!(limit.hold_refusal_of_sandbox(&sandbox, at(0)).is_none());
+        assert!(limit.hold_refusal(&sandbox("ada"), at(0)).is_none());
+    }
+
+    #[test]
+    fn sockets_without_a_key_are_limited_per_address_and_conversation() {
+        let limit = RateLimiter::new(10, 0);
+        let admitted = |address: &str, conversation: u128, millis| {
+            let (address, conversation) = (
+                address.parse().unwrap(),
+                uuid::Uuid::from_u128(conversation),
+            );
+            let asked = (0..60).map(|_| {
+                limit
+                    .count_keyless_socket(address, ConversationId::new(conversation), at(millis))
+                    .is_ok()
+            });
+            asked.filter(|is_admitted| *is_admitted).count()
+        };
+        assert_eq!(admitted("192.0.2.1", 1, 0), 50);
+        assert_eq!(admitted("192.0.2.1", 2, 0), 50);
+        assert_eq!(admitted("192.0.2.2", 1, 0), 50);
+        assert_eq!(admitted("192.0.2.1", 1, 100), 5);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use utoipa::openapi::HttpMethod;
 use utoipa_actix_web::service_config::ServiceConfig as OpenApiConfig;
 use utoipa_actix_web::{AppExt, OpenApiFactory};
 
+use crate::Listener;
 use crate::openapi::{self, Operations, ServedDocument};
 
 /// Accepts routes in the order in which they are tried; frequent ones come first.
 pub(crate) trait RouteRegistry {
-    /// Adds a route.
     fn service<F>(&mut self, route: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static;
@@ -69,80 +69,47 @@ fn name_of(method: &HttpMethod) -> &'static str {
     }
 }
 
-/// Registers routes in the document.
-pub(crate) type DocumentFn = fn(&mut OpenApiConfig<'_>);
-
 /// The routes of a listener. One function registers them everywhere, so that every served route is listed and documented.
 ///
 /// Each worker builds its own routes; the list is built once.
-#[derive(Clone, Copy)]
-pub(crate) struct RouteTable {
-    pub(crate) serve: fn(&mut web::ServiceConfig),
-    pub(crate) list: fn(&mut RouteList),
-    /// `None` if the document is prebuilt, or if these routes have none.
-    pub(crate) document: Option<DocumentFn>,
-}
-
-impl RouteTable {
-    /// All routes.
-    pub(crate) const PUBLIC: Self = Self {
-        serve: crate::routes::register,
-        list: crate::routes::register,
-        // A constant condition, so that a release build contains no code for collecting.
-        document: if openapi::IS_PREBUILT {
-            None
-        } else {
-            Some(|routes| crate::routes::register(routes))
-        },
-    };
-
-    /// The routes of the callback listener.
-    pub(crate) const CALLBACK: Self = Self {
-        serve: crate::routes::register_callback,
-        list: crate::routes::register_callback,
-        document: None,
-    };
-
-    /// The routes of the metrics listener.
-    pub(crate) const METRICS: Self = Self {
-        serve: crate::routes::register_metrics,
-        list: crate::routes::register_metrics,
-        document: None,
-    };
+pub(crate) trait RouteSet: Copy + 'static {
+    fn register(self, routes: &mut impl RouteRegistry);
 
     /// The paths with their methods.
-    pub(crate) fn operations(self) -> Operations {
+    fn operations(self) -> Operations {
         let mut listing = RouteList::default();
-        (self.list)(&mut listing);
+        self.register(&mut listing);
         listing.0.into_iter().collect()
     }
 
-    /// The document as a service sends it whose public URL has this path.
-    pub(crate) fn served(self, prefix: &str) -> ServedDocument {
-        match self.document {
-            None => ServedDocument::prebuilt(prefix),
-            Some(register) => {
-                ServedDocument::collected(&openapi::with_prefix(collect(register), prefix))
-            }
-        }
+    /// Collects the document. Takes some megabytes for a moment, which the allocator keeps.
+    fn collect(self) -> Value {
+        let (_, collected) = App::new()
+            .into_utoipa_app()
+            .configure(|routes: &mut OpenApiConfig<'_>| self.register(routes))
+            .split_for_parts();
+        openapi::complete(&collected)
     }
 
-    /// The document.
-    pub(crate) fn document(self) -> Value {
-        match self.document {
-            None => openapi::prebuilt_document().unwrap_or_default(),
-            Some(register) => collect(register),
+    /// The document as a service sends it whose public URL has this path. The condition is constant, so that a release build
+    /// contains no code for collecting.
+    fn served(self, prefix: &str) -> ServedDocument {
+        if openapi::IS_PREBUILT {
+            ServedDocument::prebuilt(prefix)
+        } else {
+            ServedDocument::collected(&openapi::with_prefix(self.collect(), prefix))
         }
     }
 }
 
-/// Collects the document. Takes some megabytes for a moment, which the allocator keeps.
-fn collect(register: DocumentFn) -> Value {
-    let (_, collected) = App::new()
-        .into_utoipa_app()
-        .configure(register)
-        .split_for_parts();
-    openapi::complete(&collected)
+impl RouteSet for Listener {
+    fn register(self, routes: &mut impl RouteRegistry) {
+        match self {
+            Self::Public => crate::routes::register(routes),
+            Self::Callback => crate::routes::register_callback(routes),
+            Self::Metrics => crate::routes::register_metrics(routes),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -158,10 +125,10 @@ mod tests {
             }
             operations
         };
-        let listed = sorted(RouteTable::PUBLIC.operations());
-        let document = collect(|routes| crate::routes::register(routes));
+        let listed = sorted(Listener::Public.operations());
+        let document = Listener::Public.collect();
         assert_eq!(listed, sorted(openapi::operations(&document)));
-        for part in [RouteTable::CALLBACK, RouteTable::METRICS] {
+        for part in [Listener::Callback, Listener::Metrics] {
             let part = part.operations();
             assert!(!part.is_empty() && part.len() < listed.len());
         }

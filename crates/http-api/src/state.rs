@@ -1,5 +1,6 @@
 //! The state that all request handlers share: the seam between this crate and the rest.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -119,7 +120,7 @@ pub struct HttpState {
     shared: Arc<SharedState>,
     /// One per listener, because each serves other routes.
     surfaces: [Arc<OnceLock<RouteSurface>>; 3],
-    listener: Listener,
+    pub(crate) listener: Listener,
 }
 
 /// The audience of a listener.
@@ -140,30 +141,49 @@ pub(crate) struct SettingsCache {
     pub(crate) legacy: ViewCache<TimestampedJson>,
 }
 
-struct SharedState {
-    limits: RequestLimits,
-    cors: Cors,
-    open: bool,
-    addresses: Addresses,
+/// What all listeners and workers share.
+pub struct SharedState {
+    pub(crate) limits: RequestLimits,
+    pub(crate) cors: Cors,
+    pub(crate) is_open: bool,
+    pub(crate) addresses: Addresses,
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
     has_warned_of_proxy: AtomicBool,
     /// Whether this process is about to stop.
     is_draining: AtomicBool,
-    ports: HttpPorts,
-    stats: ProcessStats,
-    parse_budget: ParseBudget,
-    intake: ReportIntake,
-    archive_permits: Arc<Semaphore>,
-    unsent: UnsentBytes,
-    rate: RateLimiter,
-    settings_cache: SettingsCache,
-    specs_cache: SpecsCache,
-    gateway: gateway::SharedGateway,
-    http_metrics: HttpMetrics,
+    pub(crate) ports: HttpPorts,
+    pub(crate) stats: ProcessStats,
+    /// The memory budget for parsing large bodies.
+    pub(crate) parse_budget: ParseBudget,
+    /// Bounds concurrent webhook reports per sandbox.
+    pub(crate) intake: ReportIntake,
+    /// Permits for packing downloads.
+    pub(crate) archive_permits: Arc<Semaphore>,
+    /// Counts bytes that clients have not read yet.
+    pub(crate) unsent: UnsentBytes,
+    pub(crate) rate: RateLimiter,
+    /// Cached settings responses, keyed by the documents they were made from.
+    pub(crate) settings_cache: SettingsCache,
+    /// The cached response with all sandbox specs.
+    pub(crate) specs_cache: SpecsCache,
+    pub(crate) gateway: gateway::SharedGateway,
+    /// The metrics of requests and the access to `/metrics`.
+    pub(crate) http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
-    web_client: (WebClientDto, LegacyWebClientDto),
-    traces: Option<TracePropagation>,
+    /// The configuration that web front ends load, and the one for front ends of the 1.3 line.
+    pub(crate) web_client: WebClientDto,
+    pub(crate) legacy_web_client: LegacyWebClientDto,
+    /// How trace contexts are adopted and propagated, where traces are exported.
+    pub(crate) traces: Option<TracePropagation>,
+}
+
+impl Deref for HttpState {
+    type Target = SharedState;
+
+    fn deref(&self) -> &SharedState {
+        &self.shared
+    }
 }
 
 impl HttpState {
@@ -171,10 +191,6 @@ impl HttpState {
     pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
         let stats = ProcessStats::start(ports.clock.now());
         let cors = Cors::new(&config.cors_origins);
-        let web_client = (
-            WebClientDto::of(&config.web_client, ports.clock.now()),
-            LegacyWebClientDto::from(&config.web_client),
-        );
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
         let gateway =
@@ -183,12 +199,11 @@ impl HttpState {
             shared: Arc::new(SharedState {
                 limits,
                 cors,
-                open,
+                is_open: open,
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 has_warned_of_proxy: AtomicBool::new(false),
                 is_draining: AtomicBool::new(false),
-                ports,
                 stats,
                 parse_budget: ParseBudget::new(),
                 intake: ReportIntake::default(),
@@ -203,95 +218,19 @@ impl HttpState {
                     config.has_metrics_listener,
                 ),
                 readiness_cache: ReadinessCache::default(),
-                web_client,
+                web_client: WebClientDto::of(&config.web_client, ports.clock.now()),
+                legacy_web_client: LegacyWebClientDto::from(&config.web_client),
                 traces: config.traces,
+                ports,
             }),
             surfaces: Default::default(),
             listener: Listener::Public,
         }
     }
 
-    /// Bounds on requests.
-    pub fn limits(&self) -> &RequestLimits {
-        &self.shared.limits
-    }
-
-    /// Identifies callers by their keys.
-    pub fn authenticator(&self) -> &dyn Authenticator {
-        self.shared.ports.authenticator.as_ref()
-    }
-
-    /// The ports of the surface.
-    pub fn ports(&self) -> &HttpPorts {
-        &self.shared.ports
-    }
-
-    /// The memory budget for parsing large bodies; one for all workers.
-    pub(crate) fn parse_budget(&self) -> &ParseBudget {
-        &self.shared.parse_budget
-    }
-
-    /// Bounds concurrent webhook reports per sandbox; one count for all workers.
-    pub(crate) fn intake(&self) -> &ReportIntake {
-        &self.shared.intake
-    }
-
-    /// Permits for packing downloads; one count for all workers.
-    pub(crate) fn archive_permits(&self) -> &Arc<Semaphore> {
-        &self.shared.archive_permits
-    }
-
-    /// Counts bytes that clients have not read yet; one count for all workers.
-    pub(crate) fn unsent(&self) -> &UnsentBytes {
-        &self.shared.unsent
-    }
-
-    /// The configuration that web front ends load.
-    pub(crate) fn web_client(&self) -> WebClientDto {
-        self.shared.web_client.0.clone()
-    }
-
-    /// The configuration that front ends of the 1.3 line load.
-    pub(crate) fn legacy_web_client(&self) -> LegacyWebClientDto {
-        self.shared.web_client.1.clone()
-    }
-
-    /// Cached settings responses, keyed by the documents they were made from; one cache for all workers.
-    pub(crate) fn settings_cache(&self) -> &SettingsCache {
-        &self.shared.settings_cache
-    }
-
-    /// The cached response with all sandbox specs; one cache for all workers.
-    pub(crate) fn specs_cache(&self) -> &SpecsCache {
-        &self.shared.specs_cache
-    }
-
-    /// The rate limiter; one for all workers.
-    pub(crate) fn rate(&self) -> &RateLimiter {
-        &self.shared.rate
-    }
-
     /// The gateway's state; one for all workers.
     pub fn gateway(&self) -> &gateway::SharedGateway {
-        &self.shared.gateway
-    }
-
-    pub(crate) fn cors(&self) -> &Cors {
-        &self.shared.cors
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.shared.open
-    }
-
-    /// Builds the addresses that responses contain.
-    pub(crate) fn addresses(&self) -> &Addresses {
-        &self.shared.addresses
-    }
-
-    /// How trace contexts are adopted and propagated, where traces are exported.
-    pub(crate) fn traces(&self) -> Option<TracePropagation> {
-        self.shared.traces
+        &self.gateway
     }
 
     /// Machines whose forwarding headers are trusted. The callback and metrics listeners trust none: a configured network of
@@ -305,58 +244,40 @@ impl HttpState {
 
     /// Whether the warning about an untrusted proxy has not been logged yet. Every request could cause it; it is logged once.
     pub(crate) fn is_first_proxy_warning(&self) -> bool {
-        !self
-            .shared
-            .has_warned_of_proxy
-            .swap(true, Ordering::Relaxed)
+        !self.has_warned_of_proxy.swap(true, Ordering::Relaxed)
     }
 
     /// Changes the requests per second that one key may send; 0 means no limit.
     pub fn set_requests_per_second(&self, requests: u32) {
-        self.shared.rate.set_rate(requests);
+        self.rate.set_rate(requests);
     }
 
     /// Makes `/ready` answer 503 and closes connections after their current request, so that load balancers choose another
     /// replica before this one stops.
     pub fn begin_draining(&self) {
-        self.shared.is_draining.store(true, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.shared.is_draining.load(Ordering::Relaxed)
+        self.is_draining.load(Ordering::Relaxed)
     }
 
     /// The state of the service's parts, at most about a second old.
     pub(crate) async fn checks(&self) -> Arc<[ReadinessCheck]> {
-        let (ports, deadline) = (self.ports(), self.limits().ready_deadline);
-        let readiness_cache = &self.shared.readiness_cache;
-        readiness_cache
+        let (ports, deadline) = (&self.ports, self.limits.ready_deadline);
+        self.readiness_cache
             .checks(ports.readiness.as_ref(), ports.clock.as_ref(), deadline)
             .await
     }
 
-    /// The metrics of requests and the access to `/metrics`.
-    pub(crate) fn http_metrics(&self) -> &HttpMetrics {
-        &self.shared.http_metrics
-    }
-
     /// Sets the source of the store's pool figures for `/metrics`. Called once; without it, the page has none.
     pub fn set_pool_stats(&self, pools: PoolStatsSource) {
-        self.shared.http_metrics.set_pools(pools);
+        self.http_metrics.set_pools(pools);
     }
 
-    pub(crate) fn stats(&self) -> &ProcessStats {
-        &self.shared.stats
-    }
-
-    /// The same state for another listener.
     pub(crate) fn on_listener(mut self, listener: Listener) -> Self {
         self.listener = listener;
         self
-    }
-
-    pub(crate) fn listener(&self) -> Listener {
-        self.listener
     }
 
     /// The routes of this listener; set before the first worker has assembled its routes.

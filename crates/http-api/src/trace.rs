@@ -16,7 +16,7 @@ const MAX_TRACE_HEADER_BYTES: usize = 512;
 
 /// Makes the span of a request part of the client's trace.
 pub(crate) fn begin(state: &State, span: &Span, headers: &HeaderMap) {
-    let Some(traces) = state.traces() else { return };
+    let Some(traces) = state.traces else { return };
     let named = TRACE_HEADERS.iter().filter_map(|name| {
         let value = headers.get(*name)?.to_str().ok()?;
         (value.len() <= MAX_TRACE_HEADER_BYTES).then(|| (*name, value.to_owned()))
@@ -34,13 +34,12 @@ pub(crate) fn end<B: MessageBody>(
     answer: Option<&ServiceResponse<B>>,
     status: StatusCode,
 ) {
-    if state.traces().is_none() {
+    if state.traces.is_none() {
         return;
     }
     let span = Span::current();
     span.record("http.status", status.as_u16());
-    let route =
-        answer.and_then(|answer| state.http_metrics().requests().route_of(answer.request()));
+    let route = answer.and_then(|answer| state.http_metrics.requests().route_of(answer.request()));
     if let Some(route) = route {
         span.record("http.route", route);
     }
@@ -48,7 +47,7 @@ pub(crate) fn end<B: MessageBody>(
 
 /// Adds headers for an agent server in place of the client's, so that its trace continues below the current span.
 pub(crate) fn propagate(req: &HttpRequest, headers: &mut Vec<(HeaderName, HeaderValue)>) {
-    let Some(traces) = req.app_data::<State>().and_then(|state| state.traces()) else {
+    let Some(traces) = req.app_data::<State>().and_then(|state| state.traces) else {
         return;
     };
     for (name, value) in (traces.current)() {

@@ -18,7 +18,6 @@ pub(crate) const MIN_COUNTED_BYTES: usize = 64 * 1024;
 /// The caller that unsent bytes are counted for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum UnsentOwner {
-    /// Identified by a key.
     Known(AuditActor),
     /// Without a key, from this address (IPv6: its /64 network).
     Unidentified(Option<IpAddr>),

@@ -1,6 +1,6 @@
 //! Texts of users' API keys: `aw_`, 43 base62 digits that encode 32 random bytes, and 6 base62 digits of a checksum.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
@@ -74,17 +74,10 @@ impl fmt::Debug for ApiKeyText {
 
 /// Lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |bits: u8| {
-        char::from(if bits < 10 {
-            b'0' + bits
-        } else {
-            b'a' + bits - 10
-        })
-    };
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 15));
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
     }
     text
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::clock::Timestamp;
 use rustix::fs::statvfs;
+use serde::Serialize;
 use serde_json::json;
 
 /// Less free space is a problem or a warning, in bytes.
@@ -20,7 +21,8 @@ const WARNING_SKEW: Duration = Duration::from_secs(2);
 const PROBLEM_SKEW: Duration = Duration::from_secs(30);
 
 /// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum FindingLevel {
     Ok,
     /// Works, but should be improved.
@@ -39,10 +41,11 @@ impl FindingLevel {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct DoctorFinding {
-    level: FindingLevel,
+    #[serde(rename = "check")]
     what: String,
+    level: FindingLevel,
     text: String,
 }
 
@@ -54,15 +57,8 @@ impl DoctorReport {
     /// Renders the report for standard output.
     pub fn render(&self, as_json: bool) -> String {
         if as_json {
-            let checks: Vec<_> = self
-                .0
-                .iter()
-                .map(|finding| json!({"check": finding.what, "level": finding.level.name(), "text": finding.text}))
-                .collect();
-            return format!(
-                "{:#}\n",
-                json!({"healthy": self.is_healthy(), "checks": checks})
-            );
+            let report = json!({"healthy": self.is_healthy(), "checks": self.0});
+            return format!("{report:#}\n");
         }
         let mut text = String::new();
         for finding in &self.0 {
@@ -175,7 +171,7 @@ impl DoctorReport {
 
     fn push(&mut self, level: FindingLevel, what: &str, text: String) {
         let what = what.to_owned();
-        self.0.push(DoctorFinding { level, what, text });
+        self.0.push(DoctorFinding { what, level, text });
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
@@ -95,7 +96,6 @@ pub(crate) enum Users {
     Delete(Delete),
 }
 
-/// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Print one JSON document, for programs.
@@ -111,7 +111,6 @@ pub(crate) enum Secrets {
     RotateKey(RotateKey),
 }
 
-/// Options of `secrets rotate-key`.
 #[derive(Debug, Args)]
 pub(crate) struct RotateKey {
     /// Print what the rotation would change, and change nothing.
@@ -119,14 +118,13 @@ pub(crate) struct RotateKey {
     pub(crate) dry_run: bool,
     /// Maximum time to wait until all running services have the new key, and until they seal with it.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = lifetime)]
-    pub(crate) wait: std::time::Duration,
+    pub(crate) wait: Duration,
     /// Time to wait for writes in progress, which may still seal with the former key, before the last search for such
     /// secrets. Default: longer than any write can take (a minute and a half). Shorten it only while no service runs.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub(crate) settle: Option<std::time::Duration>,
+    pub(crate) settle: Option<Duration>,
 }
 
-/// Options of `users delete`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     /// Name of the user.
@@ -137,7 +135,6 @@ pub(crate) struct Delete {
     pub(crate) yes: bool,
 }
 
-/// Options of `keys create`.
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     /// Name of the key's user.
@@ -145,7 +142,7 @@ pub(crate) struct Create {
     pub(crate) user: UserId,
     /// Time until the key expires, e.g. 12h or 90d. Default: it never expires.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub(crate) expires_in: Option<std::time::Duration>,
+    pub(crate) expires_in: Option<Duration>,
     /// Role of the user if this command creates the user: `user` or `admin`. Default: `admin` for the first user, else `user`.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<Role>,
@@ -154,17 +151,16 @@ pub(crate) struct Create {
     pub(crate) name: Option<String>,
 }
 
-/// Options of `keys rotate`.
 #[derive(Debug, Args)]
 pub(crate) struct Rotate {
     /// Id of the key to replace, from `keys list`.
     pub(crate) id: ApiKeyId,
     /// Maximum time for which the former key stays valid; 0s revokes it at once.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
-    pub(crate) grace: std::time::Duration,
+    pub(crate) grace: Duration,
     /// Time until the new key expires. Default: the lifetime with which the former key was created.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub(crate) expires_in: Option<std::time::Duration>,
+    pub(crate) expires_in: Option<Duration>,
 }
 
 fn key_name(text: &str) -> Result<String, String> {
@@ -175,17 +171,16 @@ fn key_name(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("expected 1 to {MAX_KEY_NAME_CHARS} characters without line breaks and other control characters"))
 }
 
-fn time(text: &str) -> Result<std::time::Duration, String> {
+fn time(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .ok_or_else(|| "expected a number and a unit (s, m, h, d), e.g. 90d".to_owned())
 }
 
-fn lifetime(text: &str) -> Result<std::time::Duration, String> {
-    time(text).and_then(|time| {
-        (!time.is_zero())
-            .then_some(time)
-            .ok_or_else(|| "expected a time longer than 0".to_owned())
-    })
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("expected a time longer than 0".to_owned()),
+        time => Ok(time),
+    }
 }
 
 #[cfg(test)]

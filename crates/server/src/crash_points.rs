@@ -14,6 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use domain::crash_point;
 use rustix::process::{Signal, getpid, kill_process};
+use settings::variable;
 
 const VARIABLE: &str = "CRASH_POINTS_DIR";
 
@@ -23,8 +24,7 @@ static ARRIVALS: Mutex<(String, u32)> = Mutex::new((String::new(), 0));
 
 /// Activates crash points if the environment says so.
 pub(crate) fn install(variables: &[(OsString, OsString)]) {
-    let set = variables.iter().find(|(name, _)| name == VARIABLE);
-    if let Some((_, dir)) = set {
+    if let Some(dir) = variable(variables, VARIABLE) {
         tracing::warn!(
             "crash points are active: the service kills itself where the test's plan says so"
         );

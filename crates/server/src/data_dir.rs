@@ -16,12 +16,6 @@ use crate::compose::BACKENDS;
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
 
-/// The lock of the data directory. The kernel releases it when the process ends.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: File,
-}
-
 impl DataDir {
     /// Creates the directory (mode `0700`) if it does not exist.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
@@ -96,50 +90,30 @@ impl DataDir {
         self.0.join("bootstrap.done")
     }
 
-    /// Locks the directory for a service. Two services would adopt and remove each other's sandboxes.
-    pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
-        let path = self.0.join("service.lock");
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .with_context(|| {
-                format!(
-                    "cannot open {}: it must be writable by this user",
-                    path.display()
-                )
-            })?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // Only for the message: the file may be empty or name a service that has just started.
-                let _ = (&file).take(32).read_to_string(&mut holder);
-                let holder = holder.trim();
-                let pid = if holder.is_empty() {
-                    String::new()
-                } else {
-                    format!(" (process {holder})")
-                };
-                bail!(
-                    "another agent-workspace{pid} is using the data directory {}: stop it, or set WORKSPACE_DATA_DIR \
-                     to another directory",
-                    self.0.display()
-                );
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
-            }
-        }
+    /// Locks the directory for a service, until the file is closed. Two services would adopt and remove each other's sandboxes.
+    pub(crate) fn lock(&self) -> anyhow::Result<File> {
+        let mut file = lock_file(&self.0.join("service.lock"), |file| {
+            let mut holder = String::new();
+            // Only for the message: the file may be empty or name a service that has just started.
+            let _ = file.take(32).read_to_string(&mut holder);
+            let holder = holder.trim();
+            let pid = if holder.is_empty() {
+                String::new()
+            } else {
+                format!(" (process {holder})")
+            };
+            format!(
+                "another agent-workspace{pid} is using the data directory {}: stop it, or set WORKSPACE_DATA_DIR \
+                 to another directory",
+                self.0.display()
+            )
+        })?;
         // Only for messages: the lock also works on a full disk.
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Lock { _file: file })
+        Ok(file)
     }
 
     /// Opens the directory without creating it; `None` if it does not exist.
@@ -205,6 +179,23 @@ impl DataDir {
                 path.display()
             )
         })
+    }
+}
+
+/// Creates and locks a file. The kernel releases the lock when the file is closed. `busy` is the error if another process has it.
+pub(crate) fn lock_file(path: &Path, busy: impl Fn(&File) -> String) -> anyhow::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o600).open(path).with_context(|| {
+        let path = path.display();
+        format!("cannot open {path}: it must be writable by this user")
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(busy(&file)),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! The log on standard error, and traces for a collector. Standard output is for the output of commands.
 
-use std::fmt::{Debug, Formatter, Result};
 use std::io::{IsTerminal as _, stderr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
-use telemetry::lines::{LogWriter, ReloadableFilter, TextFields, TextFormat};
+use telemetry::lines::LogWriter;
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -41,12 +40,6 @@ impl LogLevelHandle {
     }
 }
 
-impl Debug for LogLevelHandle {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("LogLevelHandle")
-    }
-}
-
 /// The operator's setting for a crate takes precedence.
 fn filter(log: &LogSettings) -> Targets {
     let quiet = Targets::new().with_targets(NOISY_CRATES);
@@ -61,7 +54,7 @@ fn filter(log: &LogSettings) -> Targets {
 /// because the reader of the log may be stuck.
 pub(crate) fn flush() {
     if let Some(lines) = LINES.get() {
-        lines.settle(FLUSH_TIMEOUT);
+        let _ = lines.settle(FLUSH_TIMEOUT);
     }
 }
 
@@ -88,9 +81,18 @@ fn lost_lines_message(format: LogFormat) -> fn(u64) -> String {
 
 /// Starts logging, and tracing if traces are exported. Call it once per process.
 pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLevelHandle {
-    let (filter, level) = ReloadableFilter::new(filter(log));
+    let (filter, level) = reload::Layer::new(filter(log));
     let writer = match LogWriter::start(stderr(), lost_lines_message(log.format)) {
-        Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
+        Ok(lines) => {
+            let lines = LINES.get_or_init(|| lines).clone();
+            // JSON escapes control characters. For a terminal the library escapes them, and adds colours.
+            let is_plain = log.format == LogFormat::Text && !stderr().is_terminal();
+            BoxMakeWriter::new(if is_plain {
+                lines.escaping_controls()
+            } else {
+                lines
+            })
+        }
         // No thread is available: write directly, which is slower.
         Err(_) => BoxMakeWriter::new(stderr),
     };
@@ -116,13 +118,9 @@ where
     let lines = fmt::layer().with_writer(writer);
     match format {
         LogFormat::Json => lines.json().boxed(),
-        LogFormat::Text if stderr().is_terminal() => {
-            lines.with_ansi(true).with_target(false).boxed()
-        }
         LogFormat::Text => lines
-            .event_format(TextFormat)
-            .fmt_fields(TextFields)
-            .with_ansi(false)
+            .with_ansi(stderr().is_terminal())
+            .with_target(false)
             .boxed(),
     }
 }

@@ -18,6 +18,7 @@ mod remote;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command};
 use crate::commands::{doctor, healthcheck, keys, secrets, users};
-use crate::compose::{EnvVariables, Telemetry};
+use crate::compose::EnvVariables;
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
@@ -37,6 +38,9 @@ use crate::logging::LogLevelHandle;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Exit codes.
+const SUCCESS: u8 = 0;
+const FAILURE: u8 = 1;
 /// `EX_USAGE` of sysexits.h: the configuration is invalid, and a restart will not help.
 const BAD_CONFIGURATION: u8 = 64;
 
@@ -57,29 +61,32 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let command = match cli.command {
+    let result = match cli.command {
         Some(CliCommand::Remote(command)) => {
-            return finish(remote::run(command, cli.config.as_deref(), &variables));
+            remote::run(command, cli.config.as_deref(), &variables).map(|()| SUCCESS)
         }
-        Some(CliCommand::Local(Command::Openapi)) => return finish(print_openapi()),
-        Some(CliCommand::Local(command)) => command,
-        None => Command::Serve,
+        Some(CliCommand::Local(Command::Openapi)) => print_openapi().map(|()| SUCCESS),
+        Some(CliCommand::Local(command)) => run_local(command, cli.config.as_deref(), variables),
+        None => run_local(Command::Serve, cli.config.as_deref(), variables),
     };
+    finish(result).into()
+}
+
+/// Runs a command with the configuration of this machine.
+fn run_local(
+    command: Command,
+    file: Option<&Path>,
+    mut variables: Vec<(OsString, OsString)>,
+) -> anyhow::Result<u8> {
     hardening::make_files_private();
-    let variables = match command {
-        Command::Serve => match hardening::close_process(variables) {
-            Ok(variables) => variables,
-            Err(error) => return finish(Err(error)),
-        },
-        _ => variables,
-    };
-    let config = match Config::load(cli.config.as_deref(), &variables) {
-        Ok(config) => config,
-        Err(error) => return finish(Err(error.into())),
-    };
-    let telemetry = match open_telemetry(&command, &config) {
-        Ok(telemetry) => telemetry,
-        Err(error) => return finish(Err(error)),
+    if let Command::Serve = command {
+        variables = hardening::close_process(variables)?;
+    }
+    let config = Config::load(compose::BACKENDS, file, &variables)?;
+    // Only the service exports traces.
+    let telemetry = match command {
+        Command::Serve => compose::open_telemetry(&config)?,
+        _ => None,
     };
     let level = logging::start(&config.log, telemetry.as_ref());
     let flush = logging::FlushOnDrop;
@@ -98,41 +105,26 @@ fn main() -> ExitCode {
 
 /// Ends the process without the exit handlers of libraries. A thread of a connection pool may still connect to Postgres,
 /// and crashes when OpenSSL's handler frees what it uses.
-fn end(code: ExitCode) -> ! {
-    let status = if code == ExitCode::SUCCESS {
-        0
-    } else if code == ExitCode::from(BAD_CONFIGURATION) {
-        i32::from(BAD_CONFIGURATION)
-    } else {
-        1
-    };
+fn end(code: u8) -> ! {
     let _ = std::io::stdout().flush();
-    signal_hook::low_level::exit(status)
+    signal_hook::low_level::exit(code.into())
 }
 
-/// Only `serve` exports traces.
-fn open_telemetry(command: &Command, config: &Config) -> anyhow::Result<Option<Telemetry>> {
-    match command {
-        Command::Serve => compose::open_telemetry(config),
-        _ => Ok(None),
-    }
-}
-
-fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+/// The exit code. Prints an error.
+fn finish(result: anyhow::Result<u8>) -> u8 {
     result.unwrap_or_else(|error| {
         to_stderr(&format!("agent-workspace: {error:#}"));
         if error.is::<ConfigError>() {
-            return BAD_CONFIGURATION.into();
+            return BAD_CONFIGURATION;
         }
-        ExitCode::FAILURE
+        FAILURE
     })
 }
 
 /// Prints the document without reading the configuration.
-fn print_openapi() -> anyhow::Result<ExitCode> {
+fn print_openapi() -> anyhow::Result<()> {
     let document = http_api::openapi_document();
-    to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
-    Ok(ExitCode::SUCCESS)
+    to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))
 }
 
 fn run(
@@ -140,7 +132,7 @@ fn run(
     config: &Config,
     variables: &EnvVariables,
     level: &LogLevelHandle,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -152,15 +144,14 @@ fn run(
         match command {
             Command::Serve => serve::serve(config, variables, level).await?,
             Command::Migrate => {
-                DataDir::open(&config.data_dir)?;
-                compose::open_store(config).await?;
+                commands::open(config).await?;
                 to_stdout("the database is up to date\n")?;
             }
             Command::Doctor(options) => {
                 let report = doctor::examine(config, variables).await;
                 to_stdout(&report.render(options.json))?;
                 if !report.is_healthy() {
-                    return Ok(ExitCode::FAILURE);
+                    return Ok(FAILURE);
                 }
             }
             Command::Healthcheck => healthcheck::check(&config.http).await?,
@@ -174,62 +165,23 @@ fn run(
                 let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
                 to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
             }
-            Command::Keys(command) => to_stdout(&manage_keys(command, config).await?)?,
-            Command::Users(command) => {
-                DataDir::open(&config.data_dir)?;
-                let store = compose::open_store(config).await?;
-                let (local, ids) = (compose::local_user(config), compose::ids());
-                let clock = compose::clock();
-                let output = users::run(
-                    command,
-                    local.as_ref(),
-                    &store,
-                    ids.as_ref(),
-                    clock.as_ref(),
-                );
-                to_stdout(&output.await?)?;
+            Command::Keys(command) => to_stdout(&keys::run(command, config).await?)?,
+            Command::Users(command) => to_stdout(&users::run(command, config).await?)?,
+            Command::Secrets(command) => {
+                let (text, is_complete) = secrets::run(command, config).await?;
+                to_stdout(&text)?;
+                if !is_complete {
+                    return Ok(FAILURE);
+                }
             }
-            Command::Secrets(command) => return rotate(command, config).await,
-            Command::Openapi => return print_openapi(),
+            Command::Openapi => print_openapi()?,
             Command::Config => to_stdout(config.as_toml())?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(SUCCESS)
     });
     // Blocking work cannot be cancelled; a hanging disk must not keep the process alive.
     runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     result
-}
-
-async fn manage_keys(command: cli::Keys, config: &Config) -> anyhow::Result<String> {
-    let data_dir = DataDir::open(&config.data_dir)?;
-    let single_user = has_single_user(config, &data_dir)?;
-    let store = compose::open_store(config).await?;
-    let (ids, clock) = (compose::ids(), compose::clock());
-    keys::run(command, single_user, &store, ids.as_ref(), clock.as_ref()).await
-}
-
-/// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
-/// configured; `serve` refuses in that case.
-fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
-    let name = match config.sandbox.backend {
-        Some(name) => Some(name.to_owned()),
-        None => data_dir.backend()?,
-    };
-    let backend = name.and_then(|name| config.backend(&name));
-    Ok(backend.is_some_and(|backend| !backend.features().allows_multiple_users))
-}
-
-/// The exit code reports whether all secrets could be opened.
-async fn rotate(command: cli::Secrets, config: &Config) -> anyhow::Result<ExitCode> {
-    let data_dir = DataDir::open(&config.data_dir)?;
-    let store = compose::open_store(config).await?;
-    let (text, is_complete) = secrets::run(command, config, &data_dir, &store).await?;
-    to_stdout(&text)?;
-    Ok(if is_complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
 }
 
 /// Prints the output of a command.

@@ -18,7 +18,12 @@ impl ConfigFingerprints {
     pub fn of(layers: &SettingLayers) -> Self {
         let leaves = layers.leaves.iter();
         let mut fingerprints: BTreeMap<_, _> = leaves
-            .map(|(key, leaf)| (key.clone(), FINGERPRINT_HASHER.hash_one(&leaf.value)))
+            .map(|(key, leaf)| {
+                (
+                    key.clone(),
+                    FINGERPRINT_HASHER.hash_one(leaf.value.to_string()),
+                )
+            })
             .collect();
         // The templates of a section count as one key.
         for section in layers
@@ -29,7 +34,7 @@ impl ConfigFingerprints {
             let templates = layers.templates_of(section.section).map(|template| {
                 let leaves = template.leaves.iter();
                 leaves
-                    .map(|(key, leaf)| (key, &leaf.value))
+                    .map(|(key, leaf)| (key, leaf.value.to_string()))
                     .collect::<Vec<_>>()
             });
             let templates: Vec<_> = templates.collect();

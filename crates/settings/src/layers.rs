@@ -5,9 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use toml::Value;
+
 use crate::show::Redaction;
 use crate::templates::{self, TemplateKeys, TemplateLayer};
-use crate::values::SettingValue;
+use crate::values::{is_empty, kind, parse_like, read_typed};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
@@ -58,15 +60,24 @@ impl fmt::Display for SettingOrigin {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Setting {
-    pub(crate) value: SettingValue,
+    pub(crate) value: Value,
     pub(crate) origin: SettingOrigin,
+}
+
+impl Setting {
+    fn default(value: &Value) -> Self {
+        Self {
+            value: value.clone(),
+            origin: SettingOrigin::Default,
+        }
+    }
 }
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
 pub struct SettingLayers {
     pub(crate) sections: Vec<SettingSection>,
     pub(crate) leaves: BTreeMap<String, Setting>,
-    pub(crate) defaults: BTreeMap<String, SettingValue>,
+    pub(crate) defaults: BTreeMap<String, Value>,
     /// Additional templates of all sections, in the order of the file.
     pub(crate) templates: Vec<TemplateLayer>,
     pub(crate) problems: Vec<String>,
@@ -82,26 +93,15 @@ impl SettingLayers {
         let mut defaults = BTreeMap::new();
         for text in default_texts(&sections) {
             let table: toml::Table = text.parse().expect("the embedded defaults are valid TOML");
-            defaults.extend(flatten(&table).into_iter().map(|(key, value)| {
-                let value = SettingValue::read(value).expect("a default has a known type");
-                (key, value)
-            }));
+            let values = flatten(&table).into_iter();
+            defaults.extend(values.map(|(key, value)| (key, value.clone())));
         }
-        let leaves = defaults
-            .iter()
-            .map(|(key, value)| {
-                (
-                    key.clone(),
-                    Setting {
-                        value: value.clone(),
-                        origin: SettingOrigin::Default,
-                    },
-                )
-            })
-            .collect();
+        let leaves = defaults.iter();
+        let leaves =
+            leaves.map(|(key, value): (&String, _)| (key.clone(), Setting::default(value)));
         let mut layers = Self {
             sections,
-            leaves,
+            leaves: leaves.collect(),
             defaults,
             templates: Vec::new(),
             problems: Vec::new(),
@@ -134,26 +134,42 @@ impl SettingLayers {
             self.templates.extend(templates);
         }
         let origin = SettingOrigin::File(path.to_owned());
+        let keys: Vec<String> = self.defaults.keys().cloned().collect();
+        let keys = keys
+            .iter()
+            .map(|key| (key.as_str(), key.as_str()))
+            .collect();
+        let layer = self.read_table(&flatten(&table), &keys, &origin);
+        self.add(layer);
+    }
+
+    /// Reads values by their names. `keys` maps each known name to its key.
+    pub(crate) fn read_table(
+        &mut self,
+        values: &[(String, &Value)],
+        keys: &BTreeMap<&str, &str>,
+        origin: &SettingOrigin,
+    ) -> BTreeMap<String, Setting> {
         let mut layer = BTreeMap::new();
-        for (key, value) in flatten(&table) {
-            let Some(default) = self.defaults.get(&key) else {
-                let nearest = nearest(&key, self.defaults.keys().map(String::as_str));
+        for (name, value) in values {
+            let Some(key) = keys.get(name.as_str()) else {
+                let nearest = nearest(name, keys.keys().copied());
                 self.problems.push(format!(
-                    "{origin}: unknown key `{key}`; did you mean `{nearest}`?"
+                    "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
                 ));
                 continue;
             };
-            match read_typed(value, default) {
+            match read_typed(value, &self.defaults[*key]) {
                 Ok(value) => {
                     let origin = origin.clone();
-                    layer.insert(key, Setting { value, origin });
+                    layer.insert((*key).to_owned(), Setting { value, origin });
                 }
                 Err(kind) => self
                     .problems
-                    .push(format!("{origin}: `{key}` must be {kind}")),
+                    .push(format!("{origin}: `{name}` must be {kind}")),
             }
         }
-        self.add(layer);
+        layer
     }
 
     fn add_variables(&mut self, variables: &EnvVariables) {
@@ -178,25 +194,19 @@ impl SettingLayers {
                 continue;
             };
             let default = &self.defaults[key];
-            match text
-                .to_str()
-                .map(|text| (text.is_empty(), default.read_like(text)))
-            {
-                Some((true, _)) => {}
-                Some((false, Some(value))) => {
-                    layer.insert(
-                        key.clone(),
-                        Setting {
-                            value,
-                            origin: SettingOrigin::Variable(name.to_owned()),
-                        },
-                    );
-                }
-                Some((false, None)) => {
-                    self.problems
-                        .push(format!("{name} must be {}", default.kind()));
-                }
-                None => self.problems.push(format!("{name} must be valid UTF-8")),
+            let Some(text) = text.to_str() else {
+                self.problems.push(format!("{name} must be valid UTF-8"));
+                continue;
+            };
+            if text.is_empty() {
+                continue;
+            }
+            if let Some(value) = parse_like(default, text) {
+                let origin = SettingOrigin::Variable(name.to_owned());
+                layer.insert(key.clone(), Setting { value, origin });
+            } else {
+                self.problems
+                    .push(format!("{name} must be {}", kind(default)));
             }
         }
         self.add(layer);
@@ -232,7 +242,7 @@ impl SettingLayers {
     fn add(&mut self, layer: BTreeMap<String, Setting>) {
         let present: BTreeSet<&str> = layer
             .iter()
-            .filter(|(_, leaf)| !leaf.value.is_empty())
+            .filter(|(_, leaf)| !is_empty(&leaf.value))
             .map(|(key, _)| key.as_str())
             .collect();
         let keys = self.defaults.keys().filter_map(|key| {
@@ -259,10 +269,7 @@ impl SettingLayers {
 
     fn reset(&mut self, key: &str) {
         if let (Some(leaf), Some(default)) = (self.leaves.get_mut(key), self.defaults.get(key)) {
-            *leaf = Setting {
-                value: default.clone(),
-                origin: SettingOrigin::Default,
-            };
+            *leaf = Setting::default(default);
         }
     }
 }
@@ -296,11 +303,11 @@ pub(crate) fn variable_of(key: &str) -> String {
 }
 
 /// Dotted names of all values in nested tables.
-fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
+fn flatten(table: &toml::Table) -> Vec<(String, &Value)> {
     let mut leaves = Vec::new();
     for (name, value) in table {
         match value {
-            toml::Value::Table(inner) => leaves.extend(
+            Value::Table(inner) => leaves.extend(
                 flatten(inner)
                     .into_iter()
                     .map(|(key, value)| (format!("{name}.{key}"), value)),
@@ -311,24 +318,7 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
     leaves
 }
 
-/// A file's value for a key with this default, or a description of the expected type.
-pub(crate) fn read_typed(
-    value: &toml::Value,
-    default: &SettingValue,
-) -> Result<SettingValue, &'static str> {
-    let value = match (SettingValue::read(value), default) {
-        // A number, or the word for the automatic choice.
-        (Some(SettingValue::Number(number)), SettingValue::Text(word)) if word == "auto" => {
-            Some(SettingValue::Text(number.to_string()))
-        }
-        (value, _) => value,
-    };
-    value
-        .filter(|value| value.is_same_kind(default))
-        .ok_or(default.kind())
-}
-
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
     candidates
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()

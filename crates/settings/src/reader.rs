@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::layers::{EnvVariables, Setting, SettingLayers, SettingOrigin, display_key, variable};
-use crate::values::{SettingValue, assignment, parse_duration};
+use crate::values::{assignment, parse_duration};
 
 /// Reads typed values. An invalid value is recorded as a problem, and the default is returned.
 pub struct SettingReader<'a> {
@@ -101,30 +101,41 @@ impl<'a> SettingReader<'a> {
 
     /// A text; `None` when empty.
     pub fn optional(&self, key: &str) -> Option<String> {
-        match &self.leaf(key).value {
-            SettingValue::Text(text) if !text.is_empty() => Some(text.clone()),
-            _ => None,
-        }
+        let text = self.leaf(key).value.as_str();
+        text.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     /// A truth value.
     pub fn switch(&self, key: &str) -> bool {
-        self.leaf(key).value == SettingValue::Switch(true)
+        self.leaf(key).value.as_bool() == Some(true)
     }
 
     /// A list of texts.
     pub fn list(&self, key: &str) -> Vec<String> {
-        match &self.leaf(key).value {
-            SettingValue::List(items) => items.clone(),
-            _ => Vec::new(),
-        }
+        let items = self.leaf(key).value.as_array().into_iter().flatten();
+        items
+            .filter_map(|item| item.as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// The parsed items of a list. If one is invalid, records a problem and returns nothing.
+    pub fn parsed_list<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Vec<T> {
+        let parsed: Option<Vec<T>> = self.list(key).iter().map(|item| parse(item)).collect();
+        parsed.unwrap_or_else(|| {
+            self.problem(key, &format!("must hold {expected}"));
+            Vec::new()
+        })
     }
 
     /// A number in a range. Otherwise records a problem and returns the nearest number.
     pub fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
-        let SettingValue::Number(number) = self.leaf(key).value else {
-            unreachable!("the layers checked the type of {key}")
-        };
+        let number = self.leaf(key).value.as_integer();
+        let number = number.unwrap_or_else(|| unreachable!("the layers checked the type of {key}"));
         let (first, last) = (*range.start(), *range.end());
         if !range.contains(&number) {
             self.problem(key, &format!("must be from {first} to {last}"));
@@ -139,10 +150,8 @@ impl<'a> SettingReader<'a> {
             return value;
         }
         self.problem(key, &format!("must be {expected}"));
-        match &self.layers.defaults[key] {
-            SettingValue::Text(default) => parse(default).expect("a default parses"),
-            _ => unreachable!("{key} is a text"),
-        }
+        let default = self.layers.defaults[key].as_str();
+        default.and_then(parse).expect("a default parses")
     }
 
     /// One of several names.
@@ -233,24 +242,31 @@ impl<'a> SettingReader<'a> {
             return Some(text.into());
         }
         let path = path?;
-        match keyring::private_file::read(&path) {
-            Ok(text) if text.expose_secret().is_empty() => {
-                self.problem(
-                    &file_key,
-                    &format!("names an empty file: {}", path.display()),
-                );
-                None
-            }
-            Ok(text) => Some(text),
+        let problem = match keyring::private_file::read(&path) {
+            Ok(text) if !text.expose_secret().is_empty() => return Some(text),
+            Ok(_) => format!("names an empty file: {}", path.display()),
             Err(error) => {
-                let problem = format!(
-                    "names a file that cannot be read: {}: {error}",
-                    path.display()
-                );
-                self.problem(&file_key, &problem);
-                None
+                let path = path.display();
+                format!("names a file that cannot be read: {path}: {error}")
             }
+        };
+        self.problem(&file_key, &problem);
+        None
+    }
+
+    /// A secret that clients send as a header value. The service rejects longer ones without a look-up.
+    pub fn key_text(&self, key: &str) -> Option<SecretString> {
+        let secret = self.secret(key);
+        let is_usable = |text: &str| {
+            (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if secret
+            .as_ref()
+            .is_some_and(|secret| !is_usable(secret.expose_secret()))
+        {
+            self.problem(key, "must be 8 to 256 visible ASCII characters");
         }
+        secret
     }
 
     /// Secrets of a list, or the lines of the file of its `_file` variant.
@@ -280,25 +296,11 @@ impl<'a> SettingReader<'a> {
         })
     }
 
-    /// Entries of a list that a function parses. `None` if one is invalid.
-    pub fn entries<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let parsed: Option<Vec<T>> = self.list(key).iter().map(|text| parse(text)).collect();
-        if parsed.is_none() {
-            self.problem(key, &format!("must hold {expected}"));
-        }
-        parsed
-    }
-
     /// Variables of a list with entries `NAME=VALUE`.
     pub fn assignments(&self, key: &str) -> BTreeMap<String, String> {
-        let entries = self.entries(key, "entries NAME=VALUE", |text| {
+        let entries = self.parsed_list(key, "entries NAME=VALUE", |text| {
             assignment(text).map(|(name, value)| (name.to_owned(), value.to_owned()))
         });
-        entries.unwrap_or_default().into_iter().collect()
+        entries.into_iter().collect()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use toml::Value;
 use url::Url;
 
 use crate::layers::{Setting, SettingLayers, SettingOrigin, default_texts};
 use crate::templates::short;
-use crate::values::SettingValue;
+use crate::values::is_empty;
 
 /// How much of a secret setting is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +55,9 @@ pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
             let leaf = &layers.leaves[&key];
             let derived = derived
                 .iter()
-                .find(|(of, _)| *of == key && leaf.value.is_empty());
+                .find(|(of, _)| *of == key && is_empty(&leaf.value));
             let value = match derived {
-                Some((_, value)) => SettingValue::Text(value.clone()),
+                Some((_, value)) => Value::from(value.as_str()),
                 None => redacted(layers, &key, &leaf.value),
             };
             text.push_str(&line_of(name, &value, &leaf.origin));
@@ -71,32 +72,30 @@ pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     text
 }
 
-fn line_of(name: &str, value: &SettingValue, origin: &SettingOrigin) -> String {
-    let value = toml_text(value);
+fn line_of(name: &str, value: &Value, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("{name} = {value}\n"),
         origin => format!("{name} = {value}  # {origin}\n"),
     }
 }
 
-fn redacted(layers: &SettingLayers, key: &str, value: &SettingValue) -> SettingValue {
+fn redacted(layers: &SettingLayers, key: &str, value: &Value) -> Value {
     let sections = layers.sections.iter().flat_map(|section| section.redacted);
     let mut redacted = REDACTED_KEYS.iter().chain(sections);
     let redaction = redacted.find(|(name, _)| *name == key);
-    let Some((_, redaction)) = redaction.filter(|_| !value.is_empty()) else {
+    let Some((_, redaction)) = redaction.filter(|_| !is_empty(value)) else {
         return value.clone();
     };
-    let hide = |text: &String| match redaction {
-        Redaction::Value => REDACTED.to_owned(),
-        Redaction::Assignments => without_value(text),
-        Redaction::Url => without_password(text),
+    let hide = |value: &Value| {
+        Value::from(match (redaction, value.as_str()) {
+            (Redaction::Assignments, Some(text)) => without_value(text),
+            (Redaction::Url, Some(text)) => without_password(text),
+            (Redaction::Value, _) | (_, None) => REDACTED.to_owned(),
+        })
     };
-    match value {
-        SettingValue::Text(text) => SettingValue::Text(hide(text)),
-        SettingValue::List(items) => SettingValue::List(items.iter().map(hide).collect()),
-        SettingValue::Number(_) | SettingValue::Switch(_) => {
-            SettingValue::Text(REDACTED.to_owned())
-        }
+    match value.as_array() {
+        Some(items) => Value::Array(items.iter().map(hide).collect()),
+        None => hide(value),
     }
 }
 
@@ -125,15 +124,4 @@ pub fn without_password(text: &str) -> String {
         url.set_query(Some("***"));
     }
     url.to_string()
-}
-
-fn toml_text(value: &SettingValue) -> String {
-    match value {
-        SettingValue::Text(text) => toml::Value::String(text.clone()).to_string(),
-        SettingValue::Number(number) => number.to_string(),
-        SettingValue::Switch(on) => on.to_string(),
-        SettingValue::List(items) => {
-            toml::Value::Array(items.iter().cloned().map(toml::Value::String).collect()).to_string()
-        }
-    }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::layers::{Setting, SettingLayers, SettingOrigin, nearest, read_typed};
+use crate::layers::{Setting, SettingLayers, SettingOrigin};
+use crate::values::is_empty;
 
 /// The keys of a section's templates.
 #[derive(Debug, Clone, Copy)]
@@ -72,28 +73,15 @@ fn read(
     origin: &SettingOrigin,
     layers: &mut SettingLayers,
 ) -> TemplateLayer {
-    let all = || keys.required.iter().chain(keys.inherited).copied();
-    let mut leaves = BTreeMap::new();
-    for (name, value) in table {
-        let Some(key) = all().find(|key| short(key) == name) else {
-            let nearest = nearest(name, all().map(short));
-            layers.problems.push(format!(
-                "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
-            ));
-            continue;
-        };
-        match read_typed(value, &layers.defaults[key]) {
-            Ok(value) => {
-                let origin = origin.clone();
-                leaves.insert(key.to_owned(), Setting { value, origin });
-            }
-            Err(kind) => layers
-                .problems
-                .push(format!("{origin}: `{name}` must be {kind}")),
-        }
-    }
+    let names = keys.required.iter().chain(keys.inherited);
+    let names = names.map(|key| (short(key), *key)).collect();
+    let values: Vec<_> = table
+        .iter()
+        .map(|(name, value)| (name.clone(), value))
+        .collect();
+    let leaves = layers.read_table(&values, &names, origin);
     for &key in keys.required {
-        if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
+        if leaves.get(key).is_none_or(|leaf| is_empty(&leaf.value)) {
             layers
                 .problems
                 .push(format!("{origin}: `{}` is required", short(key)));

@@ -2,72 +2,57 @@
 
 use std::time::Duration;
 
-/// A value of one of the types that settings have.
-#[derive(Debug, Clone, PartialEq, Hash)]
-pub(crate) enum SettingValue {
-    Text(String),
-    Number(i64),
-    Switch(bool),
-    List(Vec<String>),
+use toml::Value;
+
+/// A file's value for a key with this default, or a description of the expected type.
+pub(crate) fn read_typed(value: &Value, default: &Value) -> Result<Value, &'static str> {
+    let value = match (value, default) {
+        // A number, or the word for the automatic choice.
+        (Value::Integer(number), Value::String(word)) if word == "auto" => {
+            Value::String(number.to_string())
+        }
+        (value, _) => value.clone(),
+    };
+    let has_texts = |items: &Vec<Value>| items.iter().all(Value::is_str);
+    if value.same_type(default) && value.as_array().is_none_or(has_texts) {
+        Ok(value)
+    } else {
+        Err(kind(default))
+    }
 }
 
-impl SettingValue {
-    pub(crate) fn read(value: &toml::Value) -> Option<Self> {
-        Some(match value {
-            toml::Value::String(text) => Self::Text(text.clone()),
-            toml::Value::Integer(number) => Self::Number(*number),
-            toml::Value::Boolean(on) => Self::Switch(*on),
-            toml::Value::Array(items) => Self::List(
-                items
-                    .iter()
-                    .map(|item| item.as_str().map(str::to_owned))
-                    .collect::<Option<_>>()?,
-            ),
+/// Parses a variable's text as the type of this default.
+pub(crate) fn parse_like(default: &Value, text: &str) -> Option<Value> {
+    let text = text.trim();
+    Some(match default {
+        Value::Integer(_) => Value::Integer(text.parse().ok()?),
+        Value::Boolean(_) => Value::Boolean(match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => true,
+            "false" | "0" | "no" | "off" => false,
             _ => return None,
-        })
-    }
-
-    /// Parses a variable's text as this value's type.
-    pub(crate) fn read_like(&self, text: &str) -> Option<Self> {
-        let text = text.trim();
-        Some(match self {
-            Self::Text(_) => Self::Text(text.to_owned()),
-            Self::Number(_) => Self::Number(text.parse().ok()?),
-            Self::Switch(_) => Self::Switch(match text.to_ascii_lowercase().as_str() {
-                "true" | "1" | "yes" | "on" => true,
-                "false" | "0" | "no" | "off" => false,
-                _ => return None,
-            }),
-            Self::List(_) => Self::List(
-                text.split(',')
-                    .map(str::trim)
-                    .filter(|item| !item.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
-            ),
-        })
-    }
-
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string in quotes",
-            Self::Number(_) => "a whole number",
-            Self::Switch(_) => "true or false",
-            Self::List(_) => "a list of strings",
+        }),
+        Value::Array(_) => {
+            let items = text.split(',').map(str::trim);
+            let items = items.filter(|item| !item.is_empty()).map(Value::from);
+            Value::Array(items.collect())
         }
-    }
+        _ => Value::from(text),
+    })
+}
 
-    pub(crate) fn is_same_kind(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
+/// The type of a default, for messages.
+pub(crate) fn kind(default: &Value) -> &'static str {
+    match default {
+        Value::Integer(_) => "a whole number",
+        Value::Boolean(_) => "true or false",
+        Value::Array(_) => "a list of strings",
+        _ => "a string in quotes",
     }
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Text(text) => text.is_empty(),
-            Self::List(items) => items.is_empty(),
-            Self::Number(_) | Self::Switch(_) => false,
-        }
-    }
+/// Whether a text or a list is empty.
+pub(crate) fn is_empty(value: &Value) -> bool {
+    value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// `90d`, `30s`, `250ms`, …; at most ten years.

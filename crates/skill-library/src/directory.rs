@@ -1,7 +1,7 @@
 //! Skills in a local directory. Blocking, so callers use a blocking thread.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -110,7 +110,7 @@ fn read(path: &Path) -> Result<Option<FrontMatter>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let read = file.take(max).read_to_end(&mut beginning);
     read.map_err(|error| error.to_string())?;
-    front_matter::parse(&beginning).map_err(|error| error.to_string())
+    front_matter::parse(&beginning)
 }
 
 /// Finds the files that may be skills.
@@ -156,42 +156,31 @@ impl DirectoryWalk {
             } else {
                 format!("{path}/{name}")
             };
-            match self.kind(&file) {
-                Some(EntryKind::Directory) if depth < MAX_DEPTH => {
-                    self.visit(&file, &below, depth + 1);
-                }
-                Some(EntryKind::File) if is_markdown(&name) && self.files.len() <= MAX_SKILLS => {
-                    self.files.push((below, file));
-                }
-                _ => {}
+            let Some(metadata) = self.metadata(&file) else {
+                continue;
+            };
+            if metadata.is_dir() && depth < MAX_DEPTH {
+                self.visit(&file, &below, depth + 1);
+            } else if metadata.is_file() && is_markdown(&name) && self.files.len() <= MAX_SKILLS {
+                self.files.push((below, file));
             }
         }
     }
 
-    /// The kind of an entry. Follows symbolic links within the root, because files of Kubernetes volumes are such links.
-    fn kind(&self, path: &Path) -> Option<EntryKind> {
-        let mut metadata = fs::symlink_metadata(path).ok()?;
-        if metadata.is_symlink() {
-            let target = path.canonicalize().ok()?;
-            if !target.starts_with(&self.inside) {
-                let path = path.display();
-                tracing::warn!(%path, "the link {path} is ignored: it leads out of the directory of skills");
-                return None;
-            }
-            metadata = fs::metadata(&target).ok()?;
+    /// The metadata of an entry. Follows symbolic links within the root, because files of Kubernetes volumes are such links.
+    fn metadata(&self, path: &Path) -> Option<Metadata> {
+        let metadata = fs::symlink_metadata(path).ok()?;
+        if !metadata.is_symlink() {
+            return Some(metadata);
         }
-        if metadata.is_dir() {
-            Some(EntryKind::Directory)
-        } else {
-            metadata.is_file().then_some(EntryKind::File)
+        let target = path.canonicalize().ok()?;
+        if !target.starts_with(&self.inside) {
+            let path = path.display();
+            tracing::warn!(%path, "the link {path} is ignored: it leads out of the directory of skills");
+            return None;
         }
+        fs::metadata(&target).ok()
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EntryKind {
-    Directory,
-    File,
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The front matter of a skill: YAML between two lines `---` at the beginning of its file.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
@@ -21,50 +20,27 @@ pub(crate) struct FrontMatter {
     pub(crate) triggers: Option<Vec<String>>,
 }
 
-/// The reason why front matter is invalid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FrontMatterError(Cow<'static, str>);
-
-impl fmt::Display for FrontMatterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn front_matter_error<T>(why: &'static str) -> Result<T, FrontMatterError> {
-    Err(FrontMatterError(Cow::Borrowed(why)))
-}
-
-/// Parses the beginning of a file; `None` if it has no front matter.
-pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, FrontMatterError> {
+/// Parses the beginning of a file; `None` if it has no front matter. The error completes the sentence "the skill is omitted: …".
+pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, String> {
     let beginning = &beginning[..beginning.len().min(MAX_FRONT_MATTER_BYTES)];
-    let mut lines = beginning.split(|byte| *byte == b'\n');
     let is_fence = |line: &[u8]| line.trim_ascii_end() == b"---";
+    let mut lines = beginning.split_inclusive(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
-    let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
-    if !is_fence(first) {
+    if !is_fence(first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first)) {
         return Ok(None);
     }
-    let rest = &beginning[beginning.len().min(first_line_end(beginning))..];
-    let mut end = 0;
-    for line in rest.split(|byte| *byte == b'\n') {
+    let mut end = first.len();
+    for line in lines {
         if is_fence(line) {
-            let Ok(yaml) = std::str::from_utf8(&rest[..end]) else {
-                return front_matter_error("its front matter is not UTF-8");
-            };
-            return read(yaml).map(Some);
+            let yaml = std::str::from_utf8(&beginning[first.len()..end]);
+            return read(yaml.map_err(|_| "its front matter is not UTF-8")?).map(Some);
         }
-        end += line.len() + 1;
+        end += line.len();
     }
-    front_matter_error("its front matter has no end in its first 16 KiB")
+    Err("its front matter has no end in its first 16 KiB".to_owned())
 }
 
-fn first_line_end(text: &[u8]) -> usize {
-    let end = text.iter().position(|byte| *byte == b'\n');
-    end.map_or(text.len(), |end| end + 1)
-}
-
-fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
+fn read(yaml: &str) -> Result<FrontMatter, String> {
     let mut events = Events(Parser::new_from_str(yaml));
     let mut front_matter = FrontMatter::default();
     loop {
@@ -74,7 +50,7 @@ fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
             Event::Scalar(text, ..) if text.is_empty() => return Ok(front_matter),
             Event::StreamEnd | Event::DocumentEnd => return Ok(front_matter),
             Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-            _ => return front_matter_error("its front matter is not a list of names and values"),
+            _ => return Err("its front matter is not a list of names and values".into()),
         }
     }
     loop {
@@ -101,7 +77,7 @@ fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
         match events.next()? {
             Event::StreamEnd => return Ok(front_matter),
             Event::DocumentStart(_) => {
-                return front_matter_error("its front matter has several documents");
+                return Err("its front matter has several documents".into());
             }
             _ => {}
         }
@@ -111,26 +87,24 @@ fn read(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
 struct Events<'a>(Parser<'a, saphyr_parser::StrInput<'a>>);
 
 impl<'a> Events<'a> {
-    fn next(&mut self) -> Result<Event<'a>, FrontMatterError> {
+    fn next(&mut self) -> Result<Event<'a>, String> {
         match self.0.next_event() {
             Some(Ok((event, _))) => Ok(event),
             Some(Err(error)) => {
                 let line = error.marker().line();
-                Err(FrontMatterError(Cow::Owned(format!(
-                    "its front matter is not YAML (line {line} of it)"
-                ))))
+                Err(format!("its front matter is not YAML (line {line} of it)"))
             }
             None => Ok(Event::StreamEnd),
         }
     }
 
     /// Skips the rest of a value that begins with this event.
-    fn skip(&mut self, first: &Event<'_>) -> Result<(), FrontMatterError> {
+    fn skip(&mut self, first: &Event<'_>) -> Result<(), String> {
         let mut depth = i64::from(opens(first));
         while depth > 0 {
             let event = self.next()?;
             if event == Event::StreamEnd {
-                return front_matter_error("its front matter ends too early");
+                return Err("its front matter ends too early".into());
             }
             depth += i64::from(opens(&event)) - i64::from(closes(&event));
         }
@@ -138,17 +112,15 @@ impl<'a> Events<'a> {
     }
 
     /// Reads a text; `None` if it is null or blank.
-    fn text(&mut self, key: &str) -> Result<Option<String>, FrontMatterError> {
+    fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.next()? {
             Event::Scalar(text, style, ..) => bounded(&text, style),
-            _ => Err(FrontMatterError(Cow::Owned(format!(
-                "`{key}` in its front matter is not a text"
-            )))),
+            _ => Err(format!("`{key}` in its front matter is not a text")),
         }
     }
 
     /// Reads a text or a list of texts, without null and blank ones.
-    fn texts(&mut self) -> Result<Option<Vec<String>>, FrontMatterError> {
+    fn texts(&mut self) -> Result<Option<Vec<String>>, String> {
         let mut texts = Vec::new();
         match self.next()? {
             Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
@@ -157,19 +129,15 @@ impl<'a> Events<'a> {
                     Event::SequenceEnd => break,
                     Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
                     _ => {
-                        return front_matter_error(
-                            "`triggers` in its front matter is not a list of texts",
-                        );
+                        return Err("`triggers` in its front matter is not a list of texts".into());
                     }
                 }
                 if texts.len() > MAX_TRIGGERS {
-                    return front_matter_error(
-                        "`triggers` in its front matter has more than 256 entries",
-                    );
+                    return Err("`triggers` in its front matter has more than 256 entries".into());
                 }
             },
             _ => {
-                return front_matter_error("`triggers` in its front matter is not a list of texts");
+                return Err("`triggers` in its front matter is not a list of texts".into());
             }
         }
         Ok((!texts.is_empty()).then_some(texts))
@@ -185,7 +153,7 @@ fn closes(event: &Event<'_>) -> bool {
 }
 
 /// Checks a text; `None` if it is null or blank.
-fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, FrontMatterError> {
+fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, String> {
     let is_null =
         style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL");
     let text = text.trim();
@@ -193,10 +161,10 @@ fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, FrontMatter
         return Ok(None);
     }
     if text.chars().count() > MAX_FIELD_CHARS {
-        return front_matter_error("a text in its front matter has more than 256 characters");
+        return Err("a text in its front matter has more than 256 characters".into());
     }
     if text.contains(char::is_control) {
-        return front_matter_error("a text in its front matter has control characters");
+        return Err("a text in its front matter has control characters".into());
     }
     Ok(Some(text.to_owned()))
 }
@@ -268,7 +236,7 @@ mod tests {
             (long.as_str(), "256 characters"),
             (many.as_str(), "256 entries"),
         ] {
-            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            let error = parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{error} / {why}");
         }
         assert!(parse(b"---\nname: \xff\n---\n").is_err());

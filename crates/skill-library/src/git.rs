@@ -1,7 +1,6 @@
 //! Runs `git` on untrusted repositories: without credentials, prompts, other protocols and other hosts, and without a
 //! working tree (so without hooks, filters and links). Limits time, output, memory and disk.
 
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,31 +22,20 @@ const MAX_STDERR_BYTES: u64 = 4 * 1024;
 /// The first release with `http.curloptResolve`, which pins the addresses of a name.
 const MIN_GIT_VERSION: (u32, u32) = (2, 37);
 
-/// Error of a git command.
-#[derive(Debug)]
+/// Error of a git command. The text is for the log.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum GitFailure {
     /// A reason that clients may read, for example that git is not installed.
+    #[error("{0}")]
     Unusable(String),
-    /// The timeout expired.
+    #[error("git did not end within its timeout")]
     TooLong,
-    /// The output exceeds its limit.
+    #[error("the output of git exceeds its limit")]
     TooMuch,
     /// Git failed with this message, which must not reach clients.
+    #[error("{0}")]
     Refused(String),
 }
-
-impl fmt::Display for GitFailure {
-    /// For the log.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unusable(reason) | Self::Refused(reason) => f.write_str(reason),
-            Self::TooLong => f.write_str("git did not end within its timeout"),
-            Self::TooMuch => f.write_str("the output of git exceeds its limit"),
-        }
-    }
-}
-
-impl std::error::Error for GitFailure {}
 
 impl From<io::Error> for GitFailure {
     fn from(error: io::Error) -> Self {

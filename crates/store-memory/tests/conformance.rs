@@ -24,7 +24,7 @@ mod backend {
     reason = "the signature that the macro calls"
 )]
 fn say(backend: &Arc<FakeSandboxBackend>, id: SandboxId, line: String) -> std::future::Ready<()> {
-    backend.say(&id, &line);
+    backend.append_log_line(&id, &line);
     std::future::ready(())
 }
 

@@ -42,17 +42,6 @@ impl TransactionError {
         }
     }
 
-    /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
-    pub(crate) fn corrupt_if_undecodable(entity: &'static str) -> impl Fn(DriverError) -> Self {
-        move |error| match error {
-            DriverError::DeserializationError(cause) => Self::Store(StoreError::Corrupt {
-                entity,
-                what: cause.to_string(),
-            }),
-            other => Self::Driver(other),
-        }
-    }
-
     /// Whether a retry of the transaction may succeed (Postgres: serialization failure or deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {
@@ -124,6 +113,24 @@ impl TransactionError {
             Self::Driver(error) => translate(error),
             Self::Untranslated(error) => unavailable("database", error),
         }
+    }
+}
+
+/// Names the entity that a query reads.
+pub(crate) trait QueryResultExt<T> {
+    /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
+    fn reading(self, entity: &'static str) -> Result<T, TransactionError>;
+}
+
+impl<T> QueryResultExt<T> for diesel::QueryResult<T> {
+    fn reading(self, entity: &'static str) -> Result<T, TransactionError> {
+        self.map_err(|error| match error {
+            DriverError::DeserializationError(cause) => {
+                let what = cause.to_string();
+                StoreError::Corrupt { entity, what }.into()
+            }
+            other => other.into(),
+        })
     }
 }
 

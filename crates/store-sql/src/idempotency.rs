@@ -10,12 +10,19 @@ use domain::coordination::idempotency::{
 use domain::error::StoreError;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
+
+const OLD_RESPONSES: OutdatedRows = OutdatedRows {
+    table: "idempotency_keys",
+    key: "owner, key",
+    time: "given_at",
+};
 
 /// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.
@@ -77,45 +84,33 @@ pub(crate) fn store_response(
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
-        let calls = self.db.for_user(&request.owner);
+        let jobs = self.db.for_user(&request.owner);
         let request = request.clone();
-        calls.read(move |conn| check(conn, &request)).await
+        jobs.run(JobMode::Read, move |conn| check(conn, &request))
+            .await
     }
 
     async fn store_response(
         &self,
         answer: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let calls = self.db.for_user(&answer.request.owner);
+        let jobs = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
-        calls
-            .write(move |conn| {
-                let checked = check(conn, &answer.request)?;
-                if checked == IdempotencyCheck::New {
-                    check_not_deleted(conn, answer.request.owner.as_str())?;
-                    store_response(conn, &answer)?;
-                }
-                Ok(checked)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let checked = check(conn, &answer.request)?;
+            if checked == IdempotencyCheck::New {
+                check_not_deleted(conn, answer.request.owner.as_str())?;
+                store_response(conn, &answer)?;
+            }
+            Ok(checked)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .write(Workload::Background, move |conn| {
-                let old: Vec<(String, String)> = table
-                    .filter(keys::given_at.lt(TimestampCol(before)))
-                    .select((keys::owner, keys::key))
-                    .order(keys::given_at)
-                    .limit(limit)
-                    .load(conn)?;
-                let mut count = 0;
-                for (owner, key) in &old {
-                    count += diesel::delete(table.find((owner, key))).execute(conn)?;
-                }
-                Ok(count as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OLD_RESPONSES.delete(conn, before, limit)
+        })
+        .await
     }
 }

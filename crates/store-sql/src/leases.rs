@@ -6,11 +6,18 @@ use domain::clock::Timestamp;
 use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
 
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
 use crate::store::SqlStore;
+
+const ENDED_LEASES: OutdatedRows = OutdatedRows {
+    table: "leases",
+    key: "name",
+    time: "ends_at",
+};
 
 #[async_trait]
 impl LeaseRepository for SqlStore {
@@ -23,8 +30,7 @@ impl LeaseRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         let acquired = self
-            .db
-            .write(Workload::Background, move |conn| {
+            .run(Workload::Background, JobMode::Write, move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
                     .or(leases::ends_at.le(TimestampCol(now)));
@@ -53,30 +59,18 @@ impl LeaseRepository for SqlStore {
 
     async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        self.db
-            .write(Workload::Background, move |conn| {
-                let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
-                diesel::delete(held).execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
+            diesel::delete(held).execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .write(Workload::Background, move |conn| {
-                let ended: Vec<String> = leases::table
-                    .filter(leases::ends_at.lt(TimestampCol(before)))
-                    .order(leases::ends_at.asc())
-                    .limit(limit)
-                    .select(leases::name)
-                    .load(conn)?;
-                for name in &ended {
-                    diesel::delete(leases::table.find(name)).execute(conn)?;
-                }
-                Ok(ended.len() as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            ENDED_LEASES.delete(conn, before, limit)
+        })
+        .await
     }
 }

@@ -17,7 +17,7 @@ use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{ConnectionManager, InvalidStorageUrl, Target};
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Db;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::unavailable;
 
 /// Timeout of [`SqlStore::ping`].
@@ -107,7 +107,7 @@ impl SqlStore {
                 "a call has been running for longer than its deadline",
             ));
         }
-        let query = self.db.query(Workload::Requests, |conn| {
+        let query = self.run(Workload::Requests, JobMode::Query, |conn| {
             // Reads from the file, unlike `SELECT 1`.
             users.select(id).first::<String>(conn).optional()?;
             Ok(())
@@ -129,15 +129,14 @@ impl SqlStore {
         let Some(wal_path) = self.wal_path.clone() else {
             return Ok(());
         };
-        self.db
-            .query(Workload::Background, move |conn| {
-                let is_short = std::fs::metadata(&wal_path).is_ok_and(|wal| wal.len() <= max_bytes);
-                if !is_short {
-                    conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")?;
-                }
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Query, move |conn| {
+            let is_short = std::fs::metadata(&wal_path).is_ok_and(|wal| wal.len() <= max_bytes);
+            if !is_short {
+                conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Longest time from the start of a write call to its commit.

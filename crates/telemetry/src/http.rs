@@ -1,18 +1,11 @@
 //! Requests to the collector.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::Request;
-use hyper::body::Bytes;
+use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
-use secrecy::ExposeSecret as _;
+use outbound_http::{CaCertificates, ClientOptions, HttpClient, read_body};
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::{Config, Error};
@@ -28,7 +21,7 @@ const AGENT_NAME: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
 /// Sends batches to the collector.
 #[derive(Debug)]
 pub(crate) struct CollectorClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: HttpClient,
     url: Url,
     /// Values are marked sensitive, which hides them from `Debug`.
     headers: HeaderMap,
@@ -43,22 +36,27 @@ impl CollectorClient {
             })?
             .pop_if_empty()
             .extend(["v1", "traces"]);
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(url.scheme() == "https")?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        // Connections are not reused, because no task drives them between two batches.
-        let client = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .build(connector);
+        let authorities = CaCertificates::for_url(&url);
+        if url.scheme() == "https" && authorities.is_empty() {
+            return Err(Error::Endpoint(
+                "this machine has no certificate authorities, so https cannot be verified: install them (on Debian, the \
+                 package ca-certificates)"
+                    .to_owned(),
+            ));
+        }
+        let client = HttpClient::new(ClientOptions {
+            authorities,
+            guard: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            idle_timeout: CONNECT_TIMEOUT,
+            // Connections are not reused, because no task drives them between two batches.
+            max_idle_per_host: 0,
+        });
+        let client = client.map_err(|error| Error::Endpoint(error.to_string()))?;
         Ok(Self {
             client,
             url,
-            headers: headers(config)?,
+            headers: headers(config),
         })
     }
 
@@ -74,17 +72,12 @@ impl CollectorClient {
     }
 
     async fn exchange(&self, body: Vec<u8>) -> Result<(), String> {
-        let mut request = Request::post(self.url.as_str())
-            .body(Full::from(body))
-            .map_err(|error| error.to_string())?;
-        request.headers_mut().clone_from(&self.headers);
-        let response = self.client.request(request).await;
-        let response = response.map_err(|error| chain(&error))?;
+        let headers = self.headers.clone();
+        let response = self.client.send(Method::POST, &self.url, headers, body);
+        let response = response.await.map_err(|error| chain(&error))?;
         let status = response.status();
         // Read the body to its end and ignore it.
-        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
-            .collect()
-            .await;
+        let body = read_body(response.into_body(), MAX_RESPONSE_BYTES).await;
         if !status.is_success() {
             return Err(format!("the collector responded with {status}"));
         }
@@ -93,21 +86,27 @@ impl CollectorClient {
     }
 }
 
-fn headers(config: &Config) -> Result<HeaderMap, Error> {
+/// A header `NAME=VALUE` of every request. Its value does not show in `Debug`. `None` if it is no valid HTTP header.
+#[must_use]
+pub fn parse_header(text: &SecretString) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = text.expose_secret().split_once('=')?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+    let mut value = HeaderValue::from_str(value.trim()).ok()?;
+    value.set_sensitive(true);
+    Some((name, value))
+}
+
+fn headers(config: &Config) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT_NAME));
-    for (number, (name, value)) in config.headers.iter().enumerate() {
-        let invalid = || Error::Header(number + 1);
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
-        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| invalid())?;
-        value.set_sensitive(true);
-        headers.append(name, value);
+    for (name, value) in &config.headers {
+        headers.append(name, value.clone());
     }
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/x-protobuf"),
     );
-    Ok(headers)
+    headers
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -117,23 +116,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-fn tls(is_secure: bool) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    if is_secure {
-        let certificates = rustls_native_certs::load_native_certs().certs;
-        if roots.add_parsable_certificates(certificates).0 == 0 {
-            return Err(Error::Endpoint(
-                "this machine has no certificate authorities, so https cannot be verified: install them (on Debian, the \
-                 package ca-certificates)"
-                    .to_owned(),
-            ));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Endpoint(error.to_string()))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }

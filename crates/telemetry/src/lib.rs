@@ -19,7 +19,6 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanLimits,
 };
-use secrecy::SecretString;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -29,6 +28,8 @@ use url::Url;
 
 pub use context::{adopt, current};
 use export::Exporter;
+pub use http::parse_header;
+pub use hyper::header::{HeaderName, HeaderValue};
 
 /// Capacity of the queue of spans.
 pub const MAX_QUEUED_SPANS: usize = 2048;
@@ -46,7 +47,7 @@ pub struct Config {
     /// The collector, without `/v1/traces` (as `OTEL_EXPORTER_OTLP_ENDPOINT` names it).
     pub endpoint: Url,
     /// Headers of every request to it, for example with a token.
-    pub headers: Vec<(String, SecretString)>,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// `service.name` of all spans.
     pub service_name: String,
     /// `service.version` of all spans.
@@ -60,9 +61,6 @@ pub struct Config {
 /// Error of starting the export.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An invalid HTTP header. The error names its position, because the text may be secret.
-    #[error("header {0} of telemetry.headers is not a valid HTTP header; write it as NAME=VALUE")]
-    Header(usize),
     /// An invalid endpoint.
     #[error("telemetry.otlp_endpoint is not usable: {0}")]
     Endpoint(String),

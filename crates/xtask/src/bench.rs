@@ -100,13 +100,13 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         engine::prepare()?;
         images::stub(&programs()?.stub)?;
     }
-    say("release builds of the service and of the benchmark");
-    run(cargo().args(["build", "--release", "-p", "server"]))?;
+    say("the service and the benchmark, as packages have it");
+    run(cargo().args(["build", "--profile", "dist", "-p", "server"]))?;
     let stub = ["-p", "acceptance", "--bin", "stub-agent-server"];
-    run(cargo().args(["build", "--release"]).args(stub))?;
+    run(cargo().args(["build", "--profile", "dist"]).args(stub))?;
     say(name);
     let mut command = bench_cargo();
-    command.args(["run", "--release", "--quiet", "--bin", name, "--"]);
+    command.args(["run", "--profile", "dist", "--quiet", "--bin", name, "--"]);
     if args.short {
         command.arg("--short");
     }

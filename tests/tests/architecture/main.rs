@@ -38,8 +38,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "sandbox-example",
         &["domain", "endpoint-guard", "sandbox-provider", "settings"],
     ),
-    ("agent-client", &["domain", "endpoint-guard"]),
-    ("git-hosting", &["domain"]),
+    (
+        "agent-client",
+        &["domain", "endpoint-guard", "outbound-http"],
+    ),
+    ("git-hosting", &["domain", "outbound-http"]),
+    // Requests to other machines, without knowledge of their APIs.
+    ("outbound-http", &[]),
     ("keyring", &["domain"]),
     // Forwards HTTP without knowledge of its meaning.
     ("gateway", &["endpoint-guard"]),
@@ -47,8 +52,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Files for browsers, without a server.
     ("web-console", &[]),
     // Knows the service only by HTTP.
-    ("client", &[]),
-    ("telemetry", &[]),
+    ("client", &["outbound-http"]),
+    ("telemetry", &["outbound-http"]),
     // It knows the syntax of Rust.
     ("http-api-derive", &[]),
     (
@@ -74,7 +79,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "sandbox-provider",
             "settings",
             "agent-client",
-            "endpoint-guard",
             "git-hosting",
             "keyring",
             "skill-library",
@@ -108,8 +112,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("pq-sys", &["store-sql"]),
     ("r2d2", &["store-sql"]),
     ("bollard", &["sandbox-docker"]),
-    ("reqwest", &["agent-client", "acceptance"]),
-    // reqwest's TLS is one feature for the whole workspace, so crates that need TLS to external servers use hyper.
+    ("reqwest", &["acceptance"]),
     (
         "hyper",
         &[
@@ -118,24 +121,24 @@ const OWNED: &[(&str, &[&str])] = &[
             "endpoint-guard",
             "gateway",
             "git-hosting",
+            "outbound-http",
             "telemetry",
         ],
     ),
-    ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
+    ("hyper-rustls", &["outbound-http"]),
     (
         "hyper-util",
         &[
             "agent-client",
-            "client",
             "endpoint-guard",
             "gateway",
-            "git-hosting",
+            "outbound-http",
             // The tests connect as the service does.
             "sandbox-process",
-            "telemetry",
         ],
     ),
-    ("rustls", &["git-hosting", "client", "telemetry"]),
+    ("rustls", &["outbound-http"]),
+    ("rustls-native-certs", &["outbound-http"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),
     // The test of exported traces decodes them as a collector does.
@@ -149,15 +152,15 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
-    ("validator", &["http-api"]),
     ("flate2", &["http-api"]),
-    ("crc32fast", &["http-api"]),
+    ("rawzip", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),
     ("hmac", &["keyring"]),
     ("rand", &["keyring"]),
     ("zeroize", &["keyring"]),
     ("saphyr-parser", &["skill-library"]),
+    ("serde_with", &["client"]),
     ("clap", &["server", "xtask"]),
     ("toml", &["server", "settings", "acceptance"]),
     // The tests of the Docker backend search the log for secrets; those of all backends look at spans.
@@ -195,7 +198,7 @@ const VOCABULARY: &[&str] = &[
 /// External crates, in addition to `VOCABULARY`, that crates without a technology may depend on.
 const PURE: &[(&str, &[&str])] = &[
     ("domain", &["sha2", "smol_str"]),
-    ("application", &["tokio", "tokio-util", "tracing"]),
+    ("application", &["moka", "tokio", "tokio-util", "tracing"]),
     ("port-conformance", &["tokio"]),
 ];
 

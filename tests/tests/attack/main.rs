@@ -149,10 +149,12 @@ impl Run {
             recoveries,
         };
         print_line(&format!(
-            "{}: {} answers, {:?}",
+            "{}: {} answers, {:?}; 99th percentiles in ms: alone {}; beside {}",
             row.title,
             row.beside.count(),
-            row.broken()
+            row.broken(),
+            row.alone.slowest(),
+            row.beside.slowest()
         ));
         self.rows.push(row);
     }

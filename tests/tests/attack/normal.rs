@@ -118,6 +118,7 @@ impl NormalUser {
     /// One request whose answer must be a success that passes `check`. `None`: it is wrong, or the service was killed.
     async fn ask(
         &self,
+        name: &'static str,
         method: Method,
         path: &str,
         body: Option<&Value>,
@@ -132,7 +133,7 @@ impl NormalUser {
         };
         let Some(wrong) = wrong else {
             if self.shared.clock.up_since(stamp) {
-                self.shared.recorder.answered(took);
+                self.shared.recorder.answered(name, took);
             }
             return answer.ok().map(|answer| answer.body);
         };
@@ -158,19 +159,27 @@ impl NormalUser {
     async fn list_conversations(&self) {
         let has_own = |_: &Value, answer: &str| answer.contains(&self.home.mark);
         let path = "/api/v1/app-conversations/search?limit=20";
-        self.ask(Method::GET, path, None, &has_own).await;
+        self.ask("list conversations", Method::GET, path, None, &has_own)
+            .await;
     }
 
     async fn list_sandboxes(&self) {
         let has_own = |_: &Value, answer: &str| answer.contains(&self.home.sandbox);
         let path = "/api/v1/sandboxes/search";
-        self.ask(Method::GET, path, None, &has_own).await;
+        self.ask("list sandboxes", Method::GET, path, None, &has_own)
+            .await;
     }
 
     async fn read_settings(&self) {
         let has_model = |_: &Value, answer: &str| answer.contains("openai/stub");
-        self.ask(Method::GET, "/api/v1/settings", None, &has_model)
-            .await;
+        self.ask(
+            "read settings",
+            Method::GET,
+            "/api/v1/settings",
+            None,
+            &has_model,
+        )
+        .await;
     }
 
     async fn read_events(&self) {
@@ -179,7 +188,8 @@ impl NormalUser {
             "/api/v1/conversation/{}/events/search?limit=100",
             self.home.conversation
         );
-        self.ask(Method::GET, &path, None, &has_events).await;
+        self.ask("read events", Method::GET, &path, None, &has_events)
+            .await;
     }
 
     async fn count_events(&self) {
@@ -188,7 +198,8 @@ impl NormalUser {
             "/api/v1/conversation/{}/events/count",
             self.home.conversation
         );
-        self.ask(Method::GET, &path, None, &is_positive).await;
+        self.ask("count events", Method::GET, &path, None, &is_positive)
+            .await;
     }
 
     /// Opens a web socket to the agent server, as front ends do, and closes it.
@@ -213,7 +224,9 @@ impl NormalUser {
         }
         match answer {
             Ok(Ok(answer)) if answer.status == 101 => {
-                self.shared.recorder.answered(began.elapsed());
+                self.shared
+                    .recorder
+                    .answered("open a web socket", began.elapsed());
             }
             other => self
                 .shared
@@ -237,7 +250,7 @@ impl NormalUser {
         );
         let is_sent = |body: &Value, _: &str| body["success"] == true;
         if self
-            .ask(Method::POST, &path, Some(&body), &is_sent)
+            .ask("send a message", Method::POST, &path, Some(&body), &is_sent)
             .await
             .is_some()
         {
@@ -252,7 +265,16 @@ impl NormalUser {
         let has_id = |body: &Value, _: &str| body["id"].is_string();
         let stamp = self.shared.clock.stamp();
         let path = "/api/v1/app-conversations";
-        let Some(task) = self.ask(Method::POST, path, Some(&request), &has_id).await else {
+        let Some(task) = self
+            .ask(
+                "start a conversation",
+                Method::POST,
+                path,
+                Some(&request),
+                &has_id,
+            )
+            .await
+        else {
             return;
         };
         let path = format!(
@@ -262,7 +284,9 @@ impl NormalUser {
         let is_task = |body: &Value, _: &str| body[0]["status"].is_string();
         let began = Instant::now();
         let conversation = loop {
-            let found = self.ask(Method::GET, &path, None, &is_task).await;
+            let found = self
+                .ask("read a start", Method::GET, &path, None, &is_task)
+                .await;
             let found = found.map(|mut list| list[0].take()).unwrap_or_default();
             if found["status"] == "READY" {
                 break found["app_conversation_id"]
@@ -283,7 +307,14 @@ impl NormalUser {
             tokio::time::sleep(THINK_TIME).await;
         };
         let path = format!("/api/v1/app-conversations/{conversation}");
-        self.ask(Method::DELETE, &path, None, &|_, _| true).await;
+        self.ask(
+            "delete a conversation",
+            Method::DELETE,
+            &path,
+            None,
+            &|_, _| true,
+        )
+        .await;
     }
 
     /// Follows the events of the conversation, and comes back after the end of a stream, until it is dropped.
@@ -327,10 +358,11 @@ impl NormalUser {
                 Ok(Ok(None)) => return "it is over".to_owned(),
                 Ok(Ok(Some(piece))) => unread.extend_from_slice(&piece),
             }
-            let Some(end) = unread.iter().rposition(|byte| *byte == b'\n') else {
+            // An event counts when its blank line is there: a cut may come between its number and its data.
+            let Some(end) = unread.windows(2).rposition(|pair| pair == b"\n\n") else {
                 continue;
             };
-            let lines: Vec<u8> = unread.drain(..=end).collect();
+            let lines: Vec<u8> = unread.drain(..end + 2).collect();
             let lines = String::from_utf8_lossy(&lines);
             if let Some(mark) = self.shared.foreign(&self.home.mark, &lines) {
                 return format!("{FOREIGN} {mark}");

@@ -162,7 +162,7 @@ mod tests {
 
     fn samples(ms: u64) -> Samples {
         let recorder = Recorder::default();
-        recorder.answered(Duration::from_millis(ms));
+        recorder.answered("a list", Duration::from_millis(ms));
         recorder.take()
     }
 

@@ -1,6 +1,6 @@
 //! What the normal users measured, and what the service used meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// The answers of one phase.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    latencies_us: Vec<u32>,
+    /// With the name of what was asked.
+    latencies_us: Vec<(&'static str, u32)>,
     /// How many answers were wrong or missing.
     pub(crate) error_count: usize,
     /// The first of them.
@@ -36,11 +37,31 @@ impl Samples {
 
     /// In milliseconds; 0 without answers.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        let mut sorted = self.latencies_us.clone();
+        self.percentile_of(percent, |_| true)
+    }
+
+    fn percentile_of(&self, percent: usize, is_meant: impl Fn(&'static str) -> bool) -> f64 {
+        let meant = self.latencies_us.iter().filter(|(name, _)| is_meant(name));
+        let mut sorted: Vec<_> = meant.map(|(_, took)| *took).collect();
         sorted.sort_unstable();
         let last = sorted.len().saturating_sub(1);
         let at = (sorted.len() * percent / 100).min(last);
         f64::from(sorted.get(at).copied().unwrap_or_default()) / 1_000.0
+    }
+
+    /// The 99th percentile of each request, in milliseconds, the slowest first.
+    pub(crate) fn slowest(&self) -> String {
+        let names: BTreeSet<_> = self.latencies_us.iter().map(|(name, _)| *name).collect();
+        let mut slowest: Vec<_> = names
+            .into_iter()
+            .map(|name| (self.percentile_of(99, |it| it == name), name))
+            .collect();
+        slowest.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let texts: Vec<_> = slowest
+            .iter()
+            .map(|(tail, name)| format!("{name} {tail:.1}"))
+            .collect();
+        texts.join(", ")
     }
 }
 
@@ -53,9 +74,9 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn answered(&self, took: Duration) {
+    pub(crate) fn answered(&self, name: &'static str, took: Duration) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
-        self.lock().latencies_us.push(took);
+        self.lock().latencies_us.push((name, took));
     }
 
     pub(crate) fn failed(&self, error: String) {
@@ -157,11 +178,15 @@ fn percentiles_are_samples() {
     let recorder = Recorder::default();
     assert!(recorder.take().percentile(99) < f64::EPSILON);
     for ms in (1..=200).rev() {
-        recorder.answered(Duration::from_millis(ms));
+        recorder.answered(
+            if ms > 100 { "slow" } else { "quick" },
+            Duration::from_millis(ms),
+        );
     }
     let samples = recorder.take();
     let near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-9;
     assert!(near(samples.percentile(50), 101.0), "{samples:?}");
     assert!(near(samples.percentile(99), 199.0), "{samples:?}");
+    assert_eq!(samples.slowest(), "slow 199.0, quick 100.0");
     assert_eq!((samples.count(), recorder.take().count()), (200, 0));
 }

@@ -5,21 +5,20 @@
 //! and from a timer, because hints may be lost. So a stream neither loses nor repeats an event, and a client that
 //! reconnects with its last number continues there, here or at another replica.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::{Classify, ErrorClass, chain};
-use domain::event::SequencedEvent;
+use domain::event::{EventStore, SequencedEvent};
 use domain::id::{ConversationId, UserId};
 use domain::user::scope::Scope;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-use crate::conversations::stream_registry::StreamSlot;
-use crate::{AppError, Inner};
+use crate::AppError;
+use crate::conversations::stream_registry::{StreamRegistry, StreamSlot};
 
-/// Maximum number of events of one read.
 const MAX_READ_EVENTS: usize = 200;
 /// Interval of reads without a wake-up.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -28,14 +27,14 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
 /// After this time without an event the stream sends [`StreamItem::Idle`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Opens event streams.
 #[derive(Clone)]
-pub struct EventStreams(Arc<Inner>);
+pub struct EventStreams {
+    pub(crate) events: Arc<dyn EventStore>,
+    pub(crate) streams: StreamRegistry,
+}
 
-/// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPosition {
-    /// At the first event.
     First,
     /// After the event that is the last one now.
     Now,
@@ -43,21 +42,17 @@ pub enum StreamPosition {
     After(u64),
 }
 
-/// An item of a stream.
 #[derive(Debug)]
 pub enum StreamItem {
     /// New events in their order; at least one.
     Events(Vec<SequencedEvent>),
     /// No event for [`KEEP_ALIVE_INTERVAL`].
     Idle,
-    /// The stream has ended.
     End(StreamEndReason),
 }
 
-/// Why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEndReason {
-    /// The conversation was deleted.
     Deleted,
     /// This process stops. The client may reconnect to it or to another replica.
     Shutdown,
@@ -75,14 +70,11 @@ pub struct EventStream {
     last_sent: Instant,
     last_read: Option<Instant>,
     _slot: StreamSlot,
-    inner: Arc<Inner>,
+    events: Arc<dyn EventStore>,
+    shutdown: CancellationToken,
 }
 
 impl EventStreams {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Opens a stream, with events of `kind` only if one is given. A conversation of another user is not found; a
     /// number beyond the last event is [`ErrorClass::Unprocessable`]; too many streams are
     /// [`ErrorClass::RateLimited`].
@@ -93,10 +85,9 @@ impl EventStreams {
         begin: StreamPosition,
         kind: Option<String>,
     ) -> Result<EventStream, AppError> {
-        let (slot, woken) = self.0.streams.register(user, conversation)?;
+        let (slot, woken) = self.streams.register(user, conversation)?;
         let scope = Scope::User(user.clone());
-        let last = self.0.ports.events.last_sequence(&scope, conversation);
-        let last = last.await?;
+        let last = self.events.last_sequence(&scope, conversation).await?;
         let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
         let last_sequence = match begin {
             StreamPosition::First => 0,
@@ -116,18 +107,14 @@ impl EventStreams {
             last_sent: Instant::now(),
             last_read: None,
             _slot: slot,
-            inner: Arc::clone(&self.0),
+            events: Arc::clone(&self.events),
+            shutdown: self.streams.shutdown().clone(),
         })
     }
 
     /// Ends all streams, and those that open later: open streams would delay a shutdown.
     pub fn end_all(&self) {
-        self.0.streams.shutdown().cancel();
-    }
-
-    /// Runs the sender of a stream in the background until it ends or the service stops.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.0.tasks.spawn(work);
+        self.streams.shutdown().cancel();
     }
 }
 
@@ -139,7 +126,7 @@ impl EventStream {
 
     /// Waits for the next item. Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> StreamItem {
-        let ending = self.inner.streams.shutdown().clone();
+        let ending = self.shutdown.clone();
         tokio::select! {
             biased;
             () = ending.cancelled() => StreamItem::End(StreamEndReason::Shutdown),
@@ -160,8 +147,7 @@ impl EventStream {
             }
             // A wake-up from here on may be about events that this read does not see.
             self.woken.mark_unchanged();
-            let events = &self.inner.ports.events;
-            let arrived = events.list_after(
+            let arrived = self.events.list_after(
                 &self.scope,
                 self.conversation,
                 self.last_sequence,

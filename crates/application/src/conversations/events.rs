@@ -2,66 +2,45 @@
 
 use std::sync::Arc;
 
-use domain::event::{Event, EventFilter, EventOrder};
+use domain::event::{Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId};
 use domain::page::{Page, PageRequest};
 use domain::user::scope::Scope;
 
-use crate::{AppError, Inner};
+use crate::AppError;
 
-/// Events of conversations.
 #[derive(Clone)]
-pub struct EventService(Arc<Inner>);
+pub struct EventService(pub(crate) Arc<dyn EventStore>);
 
 impl EventService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// A page of events. An unknown conversation has no events.
     pub async fn search(
         &self,
         scope: &Scope,
-        conversation: ConversationId,
+        id: ConversationId,
         filter: &EventFilter,
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, AppError> {
-        Ok(self
-            .0
-            .ports
-            .events
-            .search(scope, conversation, filter, order, page)
-            .await?)
+        Ok(self.0.search(scope, id, filter, order, page).await?)
     }
 
-    /// Counts matching events.
     pub async fn count(
         &self,
         scope: &Scope,
-        conversation: ConversationId,
+        id: ConversationId,
         filter: &EventFilter,
     ) -> Result<u64, AppError> {
-        Ok(self
-            .0
-            .ports
-            .events
-            .count(scope, conversation, filter)
-            .await?)
+        Ok(self.0.count(scope, id, filter).await?)
     }
 
     /// By id, `None` for unknown ones.
     pub async fn find_many(
         &self,
         scope: &Scope,
-        conversation: ConversationId,
+        id: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, AppError> {
-        Ok(self
-            .0
-            .ports
-            .events
-            .find_many(scope, conversation, ids)
-            .await?)
+        Ok(self.0.find_many(scope, id, ids).await?)
     }
 }

@@ -8,16 +8,17 @@ pub(crate) mod stream_registry;
 pub mod sync;
 pub mod webhooks;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::agent::{AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationReport, ConversationView, ExecutionStatus,
-    MessageInput,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport, ConversationView,
+    ExecutionStatus, MessageInput, Metrics,
 };
-use domain::error::{ErrorClass, StoreError, chain};
-use domain::id::{ConversationId, SandboxId};
+use domain::error::{ErrorClass, StoreError};
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
@@ -28,22 +29,15 @@ use crate::{AppError, Inner, Ports};
 
 /// Conversations as their owner sees them. Reads only query the store.
 #[derive(Clone)]
-pub struct ConversationService(Arc<Inner>);
+pub struct ConversationService(pub(crate) Arc<Inner>);
 
-/// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
-    /// Status of the conversation's sandbox.
     pub sandbox_status: SandboxStatus,
-    /// A note for the sender.
     pub note: Option<String>,
 }
 
 impl ConversationService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// A page, newest first.
     pub async fn search(
         &self,
@@ -51,12 +45,8 @@ impl ConversationService {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, AppError> {
-        Ok(self
-            .0
-            .ports
-            .conversations
-            .search(scope, filter, page)
-            .await?)
+        let conversations = &self.0.ports.conversations;
+        Ok(conversations.search(scope, filter, page).await?)
     }
 
     /// How many `search` would find in all.
@@ -81,45 +71,33 @@ impl ConversationService {
         change: &ConversationChange,
     ) -> Result<ConversationView, AppError> {
         check_change(change).map_err(AppError::invalid)?;
-        let now = self.0.ports.clock.now();
-        let updated = self
-            .0
-            .ports
-            .conversations
-            .update(scope, id, change, now)
-            .await?;
+        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let updated = conversations.update(scope, id, change, now).await?;
         updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
     }
 
     /// Deletes the conversation and its sub-conversations. Its sandbox is removed too, unless another conversation
     /// uses it.
     pub async fn delete(&self, scope: &Scope, id: ConversationId) -> Result<(), AppError> {
-        let found = self.0.ports.conversations.find(scope, id).await?;
-        let view = found.ok_or_else(|| AppError::not_found("Conversation not found"))?;
-        if !self
-            .0
-            .ports
-            .conversations
-            .delete(scope, id, self.0.ports.clock.now())
-            .await?
-        {
-            return Err(AppError::not_found("Conversation not found"));
+        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let missing = || AppError::not_found("Conversation not found");
+        let view = conversations.find(scope, id).await?.ok_or_else(missing)?;
+        if !conversations.delete(scope, id, now).await? {
+            return Err(missing());
         }
         // The intent is committed. After a crash here the next relist does the rest.
         let inner = Arc::clone(&self.0);
         let sandbox = view.conversation.sandbox_id;
         self.0.tasks.spawn(async move {
             let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
-            match row {
-                Ok(Some(row))
-                    if row.desired == DesiredState::Deleted && row.host == inner.policy.host =>
-                {
-                    inner.reconciler.cancel_start(&sandbox);
-                    if let Err(error) = inner.reconciler.converge(&sandbox).await {
-                        tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "cannot remove the sandbox yet; the reconciler tries again");
-                    }
-                }
-                _ => inner.syncer.request_agent_deletion(),
+            let must_go = |row: &Sandbox| {
+                row.desired == DesiredState::Deleted && row.host == inner.policy.host
+            };
+            if row.ok().flatten().is_some_and(|row| must_go(&row)) {
+                inner.reconciler.cancel_start(&sandbox);
+                inner.reconciler.converge_soon(&sandbox);
+            } else {
+                inner.syncer.request_agent_deletion();
             }
         });
         Ok(())
@@ -132,7 +110,8 @@ impl ConversationService {
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<SentMessage, AppError> {
-        let found = self.0.ports.conversations.find(scope, id).await?;
+        let ports = &self.0.ports;
+        let found = ports.conversations.find(scope, id).await?;
         let view = found.ok_or_else(|| {
             AppError::not_found(format!("Conversation {} not found", id.dashed()))
         })?;
@@ -144,18 +123,16 @@ impl ConversationService {
         })?;
         check_accepts_messages(&sandbox)?;
         let url = sandbox.agent_url.as_ref().ok_or_else(|| {
-            AppError::refused(
-                ErrorClass::Unavailable,
-                "No agent server URL found for sandbox.",
-            )
+            let detail = "No agent server URL found for sandbox.";
+            AppError::refused(ErrorClass::Unavailable, detail)
         })?;
-        let at = endpoint(&self.0.ports, &sandbox, url)?;
+        let at = endpoint(ports, &sandbox, url)?;
         // Taken before the call: the run's own reports are later and take precedence.
-        let now = self.0.ports.clock.now();
-        let sent = self.0.ports.agents.send(&at, id, message).await;
+        let now = ports.clock.now();
+        let sent = ports.agents.send(&at, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
-            mark_running(&self.0.ports, &sandbox.id, id, now).await?;
+            mark_running(ports, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
@@ -163,6 +140,36 @@ impl ConversationService {
             sandbox_status: sandbox.status,
             note,
         })
+    }
+}
+
+/// A row that shows nothing yet.
+pub(crate) fn new_conversation_row(
+    id: ConversationId,
+    owner: &UserId,
+    sandbox: &SandboxId,
+    now: Timestamp,
+) -> Conversation {
+    Conversation {
+        id,
+        owner: owner.clone(),
+        sandbox_id: sandbox.clone(),
+        title: None,
+        auto_title: true,
+        selected_repository: None,
+        selected_branch: None,
+        git_provider: None,
+        trigger: None,
+        pr_numbers: Vec::new(),
+        llm_model: None,
+        agent_kind: "openhands".to_owned(),
+        metrics: Metrics::default(),
+        parent: None,
+        public: None,
+        tags: BTreeMap::new(),
+        execution_status: None,
+        created_at: now,
+        updated_at: now,
     }
 }
 

@@ -27,18 +27,18 @@ use domain::user::scope::Scope;
 use domain::user::usage::Quota;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::message_match::{is_event_of, is_permanent_refusal};
 use crate::conversations::mark_running;
 use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
+use crate::runtime::ticker;
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
 /// Maximum number of conversations with a delivery at the same time.
 const MAX_PARALLEL_DELIVERIES: usize = 8;
-/// Maximum number of conversations of one query.
 const MAX_DUE_CONVERSATIONS: usize = 256;
 /// Longest call of an agent server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,24 +53,17 @@ const MAX_LOG_PAGES: usize = 20;
 const MIN_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
-/// A stored pending message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// Its id.
     pub id: Uuid,
     /// Number of waiting messages of the conversation, this one included.
     pub position: usize,
 }
 
-/// Stores pending messages.
 #[derive(Clone)]
-pub struct PendingMessageService(Arc<Inner>);
+pub struct PendingMessageService(pub(crate) Arc<Inner>);
 
 impl PendingMessageService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Stores a message after the waiting ones. It is delivered as soon as the conversation can take it.
     pub async fn enqueue(
         &self,
@@ -78,71 +71,48 @@ impl PendingMessageService {
         target: MessageTarget,
         message: MessageInput,
     ) -> Result<QueuedMessage, AppError> {
-        let new = self.new_message(owner, target, message);
-        self.check_quota(&new).await?;
-        match self.add(&new).await? {
-            IdempotentResult::New(placed) => Ok(placed),
-            // A request without an idempotency key is never a repetition.
-            IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
-        }
+        let queued = self.enqueue_once(owner, target, message, None).await?;
+        queued.into_new()
     }
 
-    /// The same with an idempotency key.
+    /// The same; a repetition of an idempotent request stores nothing.
     pub async fn enqueue_once(
         &self,
         owner: &UserId,
         target: MessageTarget,
         message: MessageInput,
-        repeatable: &IdempotentCall<'_, QueuedMessage>,
+        repeatable: Option<&IdempotentCall<'_, QueuedMessage>>,
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        let mut new = self.new_message(owner, target, message);
-        if let Err(refusal) = self.check_quota(&new).await {
-            let earlier = repeatable.find_earlier(&self.0.ports, owner).await?;
+        let (ports, id) = (&self.0.ports, self.0.ports.ids.uuid());
+        let cost = [
+            (Quota::PendingMessages, 1),
+            (Quota::RequestBytes, serialized_bytes(&message)),
+        ];
+        if let Err(refusal) = self.0.quotas.check(owner, &cost).await {
+            let earlier = match repeatable {
+                Some(repeatable) => repeatable.find_earlier(ports, owner).await?,
+                None => None,
+            };
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
         }
-        let answer = |position| {
-            let placed = QueuedMessage {
-                id: new.id,
-                position,
-            };
-            repeatable.response(&self.0.ports, owner, &placed)
-        };
-        new.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
-        self.add(&new).await
-    }
-
-    fn new_message(
-        &self,
-        owner: &UserId,
-        target: MessageTarget,
-        message: MessageInput,
-    ) -> NewPendingMessage {
-        NewPendingMessage {
-            id: self.0.ports.ids.uuid(),
+        let answers = repeatable.into_iter().flat_map(|repeatable| {
+            let queued = |position| QueuedMessage { id, position };
+            let positions = 1..=MAX_PENDING_MESSAGES;
+            positions.map(move |position| repeatable.response(ports, owner, &queued(position)))
+        });
+        let new = NewPendingMessage {
+            id,
             owner: owner.clone(),
             target,
             message,
-            created_at: self.0.ports.clock.now(),
-            answers: Vec::new(),
-        }
-    }
-
-    async fn check_quota(&self, new: &NewPendingMessage) -> Result<(), AppError> {
-        self.0.quotas.check(&new.owner, &cost(new)).await
-    }
-
-    async fn add(
-        &self,
-        new: &NewPendingMessage,
-    ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        match self.0.ports.pending.enqueue(new).await? {
+            created_at: ports.clock.now(),
+            answers: answers.collect(),
+        };
+        match ports.pending.enqueue(&new).await? {
             EnqueueOutcome::Queued(position) => {
-                self.0.quotas.add(&new.owner, &cost(new));
+                self.0.quotas.add(owner, &cost);
                 self.0.syncer.notify_news();
-                Ok(IdempotentResult::New(QueuedMessage {
-                    id: new.id,
-                    position,
-                }))
+                Ok(IdempotentResult::New(QueuedMessage { id, position }))
             }
             EnqueueOutcome::KeyUsed(known) => {
                 let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
@@ -163,25 +133,14 @@ impl PendingMessageService {
     }
 }
 
-/// What a message uses of its owner's quotas.
-fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
-    [
-        (Quota::PendingMessages, 1),
-        (Quota::RequestBytes, serialized_bytes(&new.message)),
-    ]
-}
-
-/// Delivers pending messages to the agent servers of this host.
 pub(crate) struct PendingDelivery {
     inner: Arc<Inner>,
     backoffs: Mutex<HashMap<ConversationId, DeliveryBackoff>>,
 }
 
-/// Pause and last attempt of a conversation.
 #[derive(Debug, Clone, Copy)]
 struct DeliveryBackoff {
     until: Instant,
-    /// Consecutive failures.
     failures: u32,
     /// Start of this process' last attempt, which is over.
     tried: Option<Timestamp>,
@@ -189,7 +148,6 @@ struct DeliveryBackoff {
     unanswered: Option<Instant>,
 }
 
-/// Why a delivery stopped.
 enum DeliveryStop {
     /// The call failed, or there was no agent server to call.
     Failed(AppError),
@@ -213,8 +171,7 @@ impl PendingDelivery {
 
     /// Runs until the service stops: after each notification and periodically.
     pub(crate) async fn run(self) {
-        let mut tick = tokio::time::interval(self.inner.policy.sync_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = ticker(self.inner.policy.sync_interval);
         let mut busy = BTreeSet::new();
         let mut passes = FuturesUnordered::new();
         loop {
@@ -238,11 +195,8 @@ impl PendingDelivery {
     /// Conversations with messages to deliver now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = match ports
-            .pending
-            .list_deliverable(host, MAX_DUE_CONVERSATIONS)
-            .await
-        {
+        let found = ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS);
+        let found = match found.await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "cannot list deliverable messages; trying again later");
@@ -303,7 +257,6 @@ impl PendingDelivery {
         self.backoffs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers the waiting messages of a conversation, one after the other.
     async fn deliver_all(&self, id: ConversationId) -> Result<(), DeliveryStop> {
         let ports = &self.inner.ports;
         // Query each time: another process may have delivered the first message.
@@ -322,7 +275,6 @@ impl PendingDelivery {
         Ok(())
     }
 
-    /// Sandbox and agent server of the conversation.
     async fn locate(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
         let ports = &self.inner.ports;
         let found = ports.conversations.find(&Scope::System, id).await?;

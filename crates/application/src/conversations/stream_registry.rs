@@ -9,37 +9,37 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::AppError;
+use crate::runtime::user_slots::{NoSlot, UserSlot, UserSlots};
 
-/// Open streams of one user in this process.
-pub(crate) const MAX_STREAMS_PER_USER: usize = 100;
+const MAX_STREAMS_PER_USER: usize = 100;
 /// Open streams of all users. Each may hold a part of a log in memory and queries the store now and then.
 const MAX_STREAMS: usize = 1_000;
 
+/// The slot of an open stream; dropping it frees the slot.
+pub(crate) type StreamSlot = UserSlot<ConversationId>;
+
 /// The open streams. A wake-up is a hint that there are new events; several wake-ups may merge into one.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct StreamRegistry {
-    open: Arc<Mutex<OpenStreams>>,
+    slots: UserSlots<ConversationId>,
+    /// Senders without a receiver are removed when the next stream opens.
+    wakers: Arc<Mutex<HashMap<ConversationId, watch::Sender<()>>>>,
     shutdown: CancellationToken,
 }
 
-#[derive(Debug, Default)]
-struct OpenStreams {
-    conversations: HashMap<ConversationId, (watch::Sender<()>, usize)>,
-    users: HashMap<UserId, usize>,
-    all: usize,
-}
-
-/// The slot of an open stream; dropping it frees the slot.
-#[derive(Debug)]
-pub(crate) struct StreamSlot {
-    registry: StreamRegistry,
-    user: UserId,
-    conversation: ConversationId,
+impl Default for StreamRegistry {
+    fn default() -> Self {
+        Self {
+            slots: UserSlots::new(MAX_STREAMS_PER_USER, MAX_STREAMS),
+            wakers: Arc::default(),
+            shutdown: CancellationToken::new(),
+        }
+    }
 }
 
 impl StreamRegistry {
-    fn lock(&self) -> MutexGuard<'_, OpenStreams> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wakers(&self) -> MutexGuard<'_, HashMap<ConversationId, watch::Sender<()>>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a stream; returns its slot and its wake-ups. Refused above the limits.
@@ -48,76 +48,44 @@ impl StreamRegistry {
         user: &UserId,
         conversation: ConversationId,
     ) -> Result<(StreamSlot, watch::Receiver<()>), AppError> {
-        let mut open = self.lock();
-        if open
-            .users
-            .get(user)
-            .is_some_and(|count| *count >= MAX_STREAMS_PER_USER)
-        {
-            let detail =
-                format!("At most {MAX_STREAMS_PER_USER} event streams at a time: close one");
-            return Err(AppError::refused(ErrorClass::RateLimited, detail));
-        }
-        if open.all >= MAX_STREAMS {
-            let detail = "Too many event streams are open: try again later";
-            return Err(AppError::refused(ErrorClass::Unavailable, detail));
-        }
-        open.all += 1;
-        *open.users.entry(user.clone()).or_default() += 1;
-        let entry = open.conversations.entry(conversation);
-        let (wake, count) = entry.or_insert_with(|| (watch::channel(()).0, 0));
-        *count += 1;
-        let woken = wake.subscribe();
-        drop(open);
-        let slot = StreamSlot {
-            registry: self.clone(),
-            user: user.clone(),
-            conversation,
-        };
-        Ok((slot, woken))
+        let slot = self.slots.acquire(user, conversation);
+        let slot = slot.map_err(|refusal| match refusal {
+            NoSlot::Overall => AppError::refused(
+                ErrorClass::Unavailable,
+                "Too many event streams are open: try again later",
+            ),
+            NoSlot::PerUser | NoSlot::Held => AppError::refused(
+                ErrorClass::RateLimited,
+                format!("At most {MAX_STREAMS_PER_USER} event streams at a time: close one"),
+            ),
+        })?;
+        let mut wakers = self.wakers();
+        wakers.retain(|_, waker| waker.receiver_count() > 0);
+        Ok((slot, wakers.entry(conversation).or_default().subscribe()))
     }
 
     /// The number of open streams.
     pub(crate) fn count(&self) -> usize {
-        self.lock().all
+        self.slots.count()
     }
 
     /// Wakes the streams of a conversation: it may have new events or be deleted.
     pub(crate) fn wake(&self, conversation: ConversationId) {
-        if let Some((wake, _)) = self.lock().conversations.get(&conversation) {
-            wake.send_replace(());
+        if let Some(waker) = self.wakers().get(&conversation) {
+            waker.send_replace(());
         }
     }
 
     /// Wakes all streams, after a gap in the change feed.
     pub(crate) fn wake_all(&self) {
-        for (wake, _) in self.lock().conversations.values() {
-            wake.send_replace(());
+        for waker in self.wakers().values() {
+            waker.send_replace(());
         }
     }
 
     /// Cancelled when all streams must end.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        let mut open = self.registry.lock();
-        open.all = open.all.saturating_sub(1);
-        if let Some(count) = open.users.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                open.users.remove(&self.user);
-            }
-        }
-        if let Some((_, count)) = open.conversations.get_mut(&self.conversation) {
-            *count -= 1;
-            if *count == 0 {
-                open.conversations.remove(&self.conversation);
-            }
-        }
     }
 }
 
@@ -144,8 +112,6 @@ mod tests {
             .collect();
         let refused = enter("ada").unwrap_err();
         assert_eq!(refused.class(), ErrorClass::RateLimited);
-        open.pop();
-        open.push(enter("ada").unwrap());
         for n in 1..MAX_STREAMS / MAX_STREAMS_PER_USER {
             let name = format!("user{n}");
             open.extend((0..MAX_STREAMS_PER_USER).map(|_| enter(&name).unwrap()));
@@ -154,8 +120,8 @@ mod tests {
         assert_eq!(refused.class(), ErrorClass::Unavailable);
         assert!(refused.retry_after().is_some());
         drop(open);
-        let left = registry.lock();
-        assert!(left.conversations.is_empty() && left.users.is_empty() && left.all == 0);
+        let _other = registry.register(&user("ada"), conversation(2)).unwrap();
+        assert_eq!((registry.count(), registry.wakers().len()), (1, 1));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 mod changes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
@@ -21,18 +21,18 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Interval, MissedTickBehavior};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::Notify;
 
 use self::changes::{changes_row, may_change};
 use crate::AppError;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::ports::{Policy, Ports};
 use crate::quotas::{Quotas, event_bytes};
-use crate::sandboxes::endpoint;
+use crate::runtime::ticker;
+use crate::sandboxes::{endpoint, list_on_host};
 
-/// Maximum number of requests in the queue. The periodic pass makes up for a dropped request.
-const MAX_QUEUED_REQUESTS: usize = 1024;
 /// Conversations of one call. Agent servers take fewer than 100 ids.
 const MAX_SNAPSHOT_CONVERSATIONS: usize = 99;
 const MAX_CONVERSATIONS_PER_SANDBOX: usize = 990;
@@ -42,7 +42,6 @@ const MAX_UNSETTLED_CONVERSATIONS: usize = 5_000;
 const MAX_LOG_PAGES: usize = 50;
 /// Every so many ticks the pass covers all running sandboxes, not only those that may have news.
 const FULL_PASS_PERIOD_TICKS: u32 = 6;
-/// Sandboxes compared at the same time.
 const MAX_PARALLEL_PASSES: usize = 8;
 /// Longest pass over one sandbox; the next pass continues.
 const PASS_TIMEOUT: Duration = Duration::from_secs(120);
@@ -50,8 +49,8 @@ const PASS_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_AGENT_DELETIONS: usize = 1_000;
 /// After this time the syncer does not wait for an automatic title any more.
 const TITLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Watermarks in memory. Above this number all are dropped, and logs are read from their start again.
-const MAX_WATERMARKS: usize = 10_000;
+/// Watermarks in memory. The log of a conversation without one is read from its start again.
+const MAX_WATERMARKS: u64 = 10_000;
 
 /// Picks the next sandbox in the order of ids, starting over after the last, so that each gets its turn.
 fn next_sandbox(
@@ -73,14 +72,14 @@ struct SyncerShared {
     policy: Policy,
     streams: StreamRegistry,
     quotas: Quotas,
-    requests: mpsc::Sender<SandboxId>,
-    inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
+    /// Sandboxes to compare. A request during a pass leads to another pass after it.
+    wanted: Mutex<BTreeSet<SandboxId>>,
+    requested: Notify,
     /// Notified when an agent server must delete a conversation.
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
     news: Notify,
-    /// Watermark of each conversation's log.
-    watermark: Mutex<HashMap<ConversationId, LogWatermark>>,
+    watermarks: Cache<ConversationId, LogWatermark>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -109,27 +108,30 @@ impl ConversationSyncer {
         policy: Policy,
         (streams, quotas): (StreamRegistry, Quotas),
     ) -> Self {
-        let (requests, inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
-        let inbox = Mutex::new(Some(inbox));
+        let watermarks = Cache::builder().max_capacity(MAX_WATERMARKS);
+        let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
             ports,
             policy,
             streams,
             quotas,
-            requests,
-            inbox,
+            wanted: Mutex::default(),
+            requested: Notify::new(),
             deleted: Notify::new(),
             news: Notify::new(),
-            watermark: Mutex::default(),
+            watermarks: watermarks.build(),
         }))
     }
 
     /// Requests a comparison of this sandbox. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
         self.notify_news();
-        if self.0.requests.try_send(sandbox.clone()).is_err() {
-            tracing::debug!(sandbox.id = %sandbox, "sync queue is full; the periodic pass will do it");
-        }
+        self.wanted().insert(sandbox.clone());
+        self.0.requested.notify_one();
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
+        self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the delivery of messages: a sandbox came up, a start is ready, or a message is new.
@@ -150,47 +152,42 @@ impl ConversationSyncer {
     /// Each sandbox has a pass of its own. A sandbox that hangs delays no other; it only occupies one of
     /// [`MAX_PARALLEL_PASSES`] slots for at most [`PASS_TIMEOUT`].
     async fn run_sync(&self) {
-        let inbox = self
-            .0
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some(mut inbox) = inbox else { return };
-        let mut tick = self.tick();
+        let mut tick = ticker(self.0.policy.sync_interval);
         let mut ticks = 0;
-        let mut wanted = BTreeSet::new();
         let mut busy = BTreeSet::new();
         let mut last = None;
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some(id) = inbox.recv() => {
-                    wanted.insert(id);
-                }
+                () = self.0.requested.notified() => {}
                 _ = tick.tick() => {
                     // The full pass covers clients that use an agent server directly, whose reports may get lost.
                     ticks = (ticks + 1) % FULL_PASS_PERIOD_TICKS;
-                    if ticks == 0 {
-                        wanted.extend(self.list_running().await);
+                    let due = if ticks == 0 {
+                        self.list_running().await
                     } else {
-                        wanted.extend(self.list_unsettled().await);
-                    }
+                        self.list_unsettled().await
+                    };
+                    self.wanted().extend(due);
                 }
                 Some(id) = passes.next() => {
                     busy.remove(&id);
                 }
             }
-            // A request during a pass leads to another pass after it.
             while busy.len() < MAX_PARALLEL_PASSES
-                && let Some(id) = next_sandbox(&wanted, &busy, last.as_ref())
+                && let Some(id) = self.take_next(&busy, last.as_ref())
             {
-                wanted.remove(&id);
                 busy.insert(id.clone());
                 last = Some(id.clone());
                 passes.push(self.run_pass(id));
             }
         }
+    }
+
+    fn take_next(&self, busy: &BTreeSet<SandboxId>, last: Option<&SandboxId>) -> Option<SandboxId> {
+        let mut wanted = self.wanted();
+        let id = next_sandbox(&wanted, busy, last)?;
+        wanted.take(&id)
     }
 
     async fn run_pass(&self, id: SandboxId) -> SandboxId {
@@ -204,12 +201,6 @@ impl ConversationSyncer {
         id
     }
 
-    fn tick(&self) -> Interval {
-        let mut tick = tokio::time::interval(self.0.policy.sync_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick
-    }
-
     /// Requests all running sandboxes of this host: after a restart of this process.
     pub(crate) async fn request_all(&self) {
         for id in self.list_running().await {
@@ -217,72 +208,64 @@ impl ConversationSyncer {
         }
     }
 
-    /// Lists the running sandboxes of this host.
-    async fn list_running(&self) -> Vec<SandboxId> {
-        let mut running = Vec::new();
-        let mut after: Option<SandboxId> = None;
-        loop {
-            let page = self
-                .0
-                .ports
-                .sandboxes
-                .list_on_host(&self.0.policy.host, after.as_ref(), 500)
-                .await;
-            let page = match page {
-                Ok(page) if !page.is_empty() => page,
-                Ok(_) => return running,
-                Err(error) => {
-                    tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
-                    return running;
-                }
-            };
-            after = page.last().map(|row| row.id.clone());
-            running.extend(page.into_iter().filter(is_up).map(|row| row.id));
-        }
+    async fn list_running(&self) -> BTreeSet<SandboxId> {
+        let rows = list_on_host(&self.0.ports, &self.0.policy.host).await;
+        let rows = rows.unwrap_or_else(|error| {
+            tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
+            Vec::new()
+        });
+        rows.into_iter().filter(is_up).map(|row| row.id).collect()
+    }
+
+    /// The agent server of a running sandbox.
+    async fn find_agent(
+        &self,
+        id: &SandboxId,
+    ) -> Result<Option<(Sandbox, AgentEndpoint)>, AppError> {
+        let ports = &self.0.ports;
+        let row = ports.sandboxes.find(&Scope::System, id).await?;
+        let Some(row) = row.filter(is_up) else {
+            return Ok(None);
+        };
+        let Some(url) = row.agent_url.clone() else {
+            return Ok(None);
+        };
+        let at = endpoint(ports, &row, &url)?;
+        Ok(Some((row, at)))
     }
 
     /// Lists the running sandboxes with a conversation that may have news: one query for all sandboxes.
     async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
-        let found =
-            ports
-                .conversations
-                .list_unsettled(host, untitled_since, MAX_UNSETTLED_CONVERSATIONS);
-        match found.await {
-            Ok(found) if found.len() < MAX_UNSETTLED_CONVERSATIONS => found
-                .into_iter()
-                .filter(may_change)
-                .map(|it| it.sandbox_id)
-                .collect(),
+        let (conversations, max) = (&ports.conversations, MAX_UNSETTLED_CONVERSATIONS);
+        match conversations
+            .list_unsettled(host, untitled_since, max)
+            .await
+        {
+            Ok(found) if found.len() < max => {
+                let found = found.into_iter().filter(may_change);
+                return found.map(|it| it.sandbox_id).collect();
+            }
             // The query was cut off, so other sandboxes may have news too.
-            Ok(_) => self.list_running().await.into_iter().collect(),
+            Ok(_) => {}
+            // One unreadable row must not stop the comparison of the others.
             Err(error) => {
-                // One unreadable row must not stop the comparison of the others.
                 tracing::debug!(error = %chain(&error), "cannot list unsettled conversations; syncing all sandboxes");
-                self.list_running().await.into_iter().collect()
             }
         }
+        self.list_running().await
     }
 
     /// Compares one sandbox's conversations with its agent server.
     pub(crate) async fn sync_sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
         let ports = &self.0.ports;
-        let row = ports
-            .sandboxes
-            .find(&Scope::System, id)
-            .await?
-            .filter(is_up);
-        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
-        else {
+        let Some((row, at)) = self.find_agent(id).await? else {
             return Ok(());
         };
-        let at = endpoint(ports, &row, &url)?;
-        let conversations = ports
-            .conversations
-            .list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX)
-            .await?;
-        for batch in conversations.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
+        let conversations = &ports.conversations;
+        let known = conversations.list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX);
+        for batch in known.await?.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
             let infos = ports.agents.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
@@ -331,10 +314,9 @@ impl ConversationSyncer {
         }
         let observation = info.report(now);
         if changes_row(conversation, &observation) {
-            ports
-                .conversations
-                .apply_report(&row.id, id, &observation, now)
-                .await?;
+            let conversations = &ports.conversations;
+            let applied = conversations.apply_report(&row.id, id, &observation, now);
+            applied.await?;
         }
         Ok(())
     }
@@ -359,17 +341,9 @@ impl ConversationSyncer {
             let last = page.items.last().map(|event| event.id.clone());
             let bytes = event_bytes(&page.items);
             let admitted = quotas.admit(&row.owner, page.items, bytes).await;
-            let appended = ports
-                .events
-                .append(
-                    &row.id,
-                    id,
-                    &admitted.events,
-                    &observation,
-                    ports.clock.now(),
-                )
-                .await?;
-            match appended {
+            let (events, now) = (&admitted.events, ports.clock.now());
+            let appended = ports.events.append(&row.id, id, events, &observation, now);
+            match appended.await? {
                 AppendOutcome::Stored { new } if new > 0 => {
                     let bytes = quotas.count_stored(&row.owner, &admitted, new);
                     quotas.count_report(&row.id, bytes);
@@ -399,24 +373,18 @@ impl ConversationSyncer {
 
     /// Deletes conversations in agent servers, sandbox by sandbox, until the service stops.
     async fn run_deletions(&self) {
-        let mut tick = self.tick();
+        let mut tick = ticker(self.0.policy.sync_interval);
         loop {
             tokio::select! {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let forgotten = self
-                .0
-                .ports
-                .conversations
-                .list_pending_agent_deletions(MAX_AGENT_DELETIONS)
-                .await;
+            let conversations = &self.0.ports.conversations;
+            let deleted = conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
-            for entry in forgotten.unwrap_or_default() {
-                by_sandbox
-                    .entry(entry.sandbox_id)
-                    .or_default()
-                    .push(entry.id);
+            for entry in deleted.await.unwrap_or_default() {
+                let ids = by_sandbox.entry(entry.sandbox_id).or_default();
+                ids.push(entry.id);
             }
             futures::stream::iter(by_sandbox)
                 .for_each_concurrent(MAX_PARALLEL_PASSES, |(sandbox, ids)| async move {
@@ -435,48 +403,25 @@ impl ConversationSyncer {
         ids: &[ConversationId],
     ) -> Result<(), AppError> {
         let ports = &self.0.ports;
-        let row = ports
-            .sandboxes
-            .find(&Scope::System, sandbox)
-            .await?
-            .filter(is_up);
-        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
-        else {
+        let Some((_, at)) = self.find_agent(sandbox).await? else {
             return Ok(());
         };
-        let at = endpoint(ports, &row, &url)?;
         for id in ids {
             ports.agents.delete_conversation(&at, *id).await?;
             ports.conversations.complete_agent_deletion(*id).await?;
-            self.0
-                .watermark
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(id);
+            self.0.watermarks.invalidate(id);
         }
         Ok(())
     }
 
     fn watermark(&self, id: ConversationId) -> LogWatermark {
-        self.0
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned()
-            .unwrap_or_default()
+        self.0.watermarks.get(&id).unwrap_or_default()
     }
 
     fn update_watermark(&self, id: ConversationId, change: impl FnOnce(&mut LogWatermark)) {
-        let mut watermark = self
-            .0
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if watermark.len() >= MAX_WATERMARKS && !watermark.contains_key(&id) {
-            watermark.clear();
-        }
-        change(watermark.entry(id).or_default());
+        let mut watermark = self.watermark(id);
+        change(&mut watermark);
+        self.0.watermarks.insert(id, watermark);
     }
 }
 

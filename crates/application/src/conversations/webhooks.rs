@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ConversationReport, ExecutionStatus, Metrics};
+use domain::conversation::{Conversation, ConversationReport, ExecutionStatus};
 use domain::error::{Classify as _, ErrorClass};
 use domain::event::{AppendOutcome, Event};
 use domain::id::ConversationId;
@@ -16,6 +16,7 @@ use domain::user::scope::Scope;
 use domain::user::usage::Quota;
 use serde_json::Value;
 
+use super::new_conversation_row;
 use crate::{AppError, Inner};
 
 /// Longest lag that is recorded: an event has the clock of its sandbox, which may be wrong by decades.
@@ -23,13 +24,9 @@ const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 
 /// Intake of reports. Returns after the commit.
 #[derive(Clone)]
-pub struct WebhookService(Arc<Inner>);
+pub struct WebhookService(pub(crate) Arc<Inner>);
 
 impl WebhookService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Stores a batch of events of one conversation. Unknown kinds and fields are kept; events without a usable id are
     /// dropped. A conversation that the agent server made by itself is adopted; a deleted one stays deleted. A report
     /// about another sandbox's conversation changes nothing and gets the response of a stored one.
@@ -65,17 +62,12 @@ impl WebhookService {
         let observation = ConversationReport::from_events(&events);
         let admitted = quotas.admit(&from.owner, events, bytes).await;
         let events = &admitted.events;
-        let append = || {
-            self.0
-                .ports
-                .events
-                .append(&from.id, conversation, events, &observation, now)
-        };
+        let store = &self.0.ports.events;
+        let append = || store.append(&from.id, conversation, events, &observation, now);
         let mut appended = append().await?;
         if is_foreign_or_unknown(&appended) {
-            let adopted = self
-                .adopt(from, &adopted_conversation(from, conversation, now))
-                .await?;
+            let adopted = adopted_conversation(from, conversation, now);
+            let adopted = self.adopt(from, &adopted).await?;
             appended = resolve_outcome(from, conversation, &adopted, append().await?)?;
         }
         if let AppendOutcome::Stored { new } = appended
@@ -90,10 +82,8 @@ impl WebhookService {
         }
         tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");
         // The tail of a run may be lost with its process, so the end of a run triggers a sync.
-        if observation
-            .execution_status
-            .is_some_and(|(status, _)| status.is_terminal())
-        {
+        let status = observation.execution_status;
+        if status.is_some_and(|(status, _)| status.is_terminal()) {
             self.0.syncer.request(&from.id);
         }
         Ok(())
@@ -109,13 +99,8 @@ impl WebhookService {
             return Ok(());
         }
         let now = self.0.ports.clock.now();
-        let observe = || async {
-            self.0
-                .ports
-                .conversations
-                .apply_report(&from.id, info.id, &info.report(now), now)
-                .await
-        };
+        let (conversations, report) = (&self.0.ports.conversations, info.report(now));
+        let observe = || conversations.apply_report(&from.id, info.id, &report, now);
         if is_foreign_or_unknown(&observe().await?) {
             let mut adopted_conversation = adopted_conversation(from, info.id, now);
             adopted_conversation.agent_kind.clone_from(&info.agent_kind);
@@ -157,35 +142,16 @@ impl WebhookService {
     }
 
     async fn may_still_report(&self, from: &Sandbox) -> Result<bool, AppError> {
-        let adopted_conversation = self.0.ports.sandboxes.find(&Scope::System, &from.id);
-        Ok(adopted_conversation
-            .await?
-            .is_some_and(|it| self.0.may_report(&it)))
+        let found = self.0.ports.sandboxes.find(&Scope::System, &from.id);
+        Ok(found.await?.is_some_and(|it| self.0.may_report(&it)))
     }
 }
 
 /// The row of a conversation that was created inside the sandbox.
 fn adopted_conversation(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
     Conversation {
-        id,
-        owner: from.owner.clone(),
-        sandbox_id: from.id.clone(),
         title: Some(format!("Conversation {id}")),
-        auto_title: true,
-        selected_repository: None,
-        selected_branch: None,
-        git_provider: None,
-        trigger: None,
-        pr_numbers: Vec::new(),
-        llm_model: None,
-        agent_kind: "openhands".to_owned(),
-        metrics: Metrics::default(),
-        parent: None,
-        public: None,
-        tags: std::collections::BTreeMap::new(),
-        execution_status: None,
-        created_at: now,
-        updated_at: now,
+        ..new_conversation_row(id, &from.owner, &from.id, now)
     }
 }
 

@@ -25,19 +25,15 @@ use crate::Inner;
 use crate::error::AppError;
 use crate::settings::{Settings, SettingsService};
 
-/// Why a git operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitServiceError {
     /// The user has no token of this provider, or of any.
     #[error("no git token is stored")]
     NotConnected(Option<GitProvider>),
-    /// Every provider rejects its stored token.
     #[error("no git provider accepts its token")]
     AllTokensRejected,
-    /// The provider failed.
     #[error(transparent)]
     Provider(#[from] GitError),
-    /// The service failed.
     #[error(transparent)]
     App(#[from] AppError),
 }
@@ -106,7 +102,6 @@ impl GitService {
         &self.inner.ports
     }
 
-    /// The port to git providers.
     pub(crate) fn hosting(&self) -> &dyn GitHosting {
         self.inner.ports.git.as_ref()
     }

@@ -10,7 +10,6 @@ use futures::future::join_all;
 
 use super::{GitService, GitServiceError};
 
-/// The last page that can be requested.
 pub const MAX_PAGE_NUMBER: u32 = 20;
 
 /// A page number; the first is 1.
@@ -25,9 +24,7 @@ pub struct PageNumber {
 /// A page, and whether another one follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumberedPage<T> {
-    /// Its items.
     pub items: Vec<T>,
-    /// Whether another one follows.
     pub has_next: bool,
 }
 

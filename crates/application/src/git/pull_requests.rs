@@ -22,14 +22,12 @@ const SERVER_NAME: &str = "default";
 /// Query parameter of the MCP server's URL that names the conversation.
 pub const CONVERSATION_PARAMETER: &str = "conversation_id";
 
-/// The caller that opens a pull request.
 #[derive(Debug, Clone)]
 pub struct PullRequestCaller {
     /// The user whose token is used.
     pub user: UserId,
     /// The calling sandbox, which acts only for its own conversations; `None` if the user calls.
     pub sandbox: Option<SandboxId>,
-    /// The conversation.
     pub conversation: Option<ConversationId>,
 }
 

@@ -12,32 +12,29 @@ use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
-use domain::error::{ErrorClass, StoreError};
+use domain::error::StoreError;
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::page::{Page, PageRequest, PageToken};
 use domain::user::identity::{
-    ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID,
-    CALLER_ENTITY, DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
+    AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER,
+    PurgeCounts, Role, User,
 };
 use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
 
+use super::users;
 use crate::{AppError, Inner};
 
-/// Prefix of page tokens for users.
 const PAGE_TOKEN_PREFIX: &str = "users|";
 
 /// The caller of an operation, as the audit entry records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The actor.
     pub actor: AuditActor,
-    /// The API key that the request used.
     pub key: Option<ApiKeyId>,
     /// Method and route, or the command.
     pub action: String,
-    /// Address of the client.
     pub source: Option<String>,
-    /// Id of the request.
     pub request_id: Option<String>,
     /// Status of the response if the operation succeeds.
     pub status: Option<u16>,
@@ -49,7 +46,6 @@ impl Origin {
         Self::of(AuditActor::Cli, format!("cli {words}"))
     }
 
-    /// An action of the service itself.
     pub fn service(action: &str) -> Self {
         Self::of(AuditActor::Service, action.to_owned())
     }
@@ -65,27 +61,35 @@ impl Origin {
         }
     }
 
-    /// The audit entry for a change.
     pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &AdminChange) -> AuditEntry {
         let (object, detail) = describe_change(change);
         AuditEntry {
-            id: ids.uuid(),
-            at,
-            actor: self.actor.clone(),
-            key: self.key,
             action: sanitize_text(&self.action),
             object: Some(sanitize_text(&object)),
             detail: detail.map(|detail| sanitize_text(&detail)),
-            source: self.source.clone(),
-            outcome: AuditOutcome::Ok,
+            ..self.clone().into_entry(ids.uuid(), at, AuditOutcome::Ok)
+        }
+    }
+
+    /// An entry without an object.
+    pub(super) fn into_entry(self, id: Uuid, at: Timestamp, outcome: AuditOutcome) -> AuditEntry {
+        AuditEntry {
+            id,
+            at,
+            actor: self.actor,
+            key: self.key,
+            action: self.action,
+            object: None,
+            detail: None,
+            source: self.source,
+            outcome,
             status: self.status,
-            request_id: self.request_id.clone(),
+            request_id: self.request_id,
             count: 1,
         }
     }
 }
 
-/// Object and detail of the audit entry.
 fn describe_change(change: &AdminChange) -> (String, Option<String>) {
     match change {
         AdminChange::CreateUser { user, role } | AdminChange::SetRole { user, role } => (
@@ -105,7 +109,6 @@ fn describe_change(change: &AdminChange) -> (String, Option<String>) {
     }
 }
 
-/// Options of a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyOptions {
     /// Name, for the owner.
@@ -117,9 +120,7 @@ pub struct KeyOptions {
 /// A new key and its text. The service stores only the hash and cannot show the text again.
 #[derive(Debug)]
 pub struct IssuedKey {
-    /// The stored record.
     pub key: ApiKey,
-    /// The text of the key.
     pub text: SecretString,
 }
 
@@ -165,7 +166,6 @@ pub fn successor_key(
     new_key(ids, now, &old.user, &options, made_by)
 }
 
-/// Changes users and keys.
 #[derive(Clone)]
 pub struct AdministrationService(Arc<Inner>);
 
@@ -197,7 +197,6 @@ impl AdministrationService {
         found.ok_or_else(|| user_not_found(user))
     }
 
-    /// Creates a user without a key.
     pub async fn create_user(
         &self,
         origin: &Origin,
@@ -233,7 +232,7 @@ impl AdministrationService {
         self.user(user).await
     }
 
-    /// Deletes a user and all their data; see [`crate::users::UserService::delete`]. Users cannot delete themselves.
+    /// Deletes a user and all their data; see [`users::purge`]. Users cannot delete themselves.
     pub async fn delete_user(
         &self,
         origin: &Origin,
@@ -250,9 +249,20 @@ impl AdministrationService {
         self.0.reconciler.reporters().clear();
         self.0.look_again.notify_one();
         let mut purged = begun?;
-        let users = crate::users::UserService::new(Arc::clone(&self.0));
-        purged += users.delete(user).await?.unwrap_or_default();
+        purged += self.purge_user(user).await?.unwrap_or_default();
         Ok(purged)
+    }
+
+    /// Deletes all data of a user. The reconciler removes their sandboxes: at once on this host, soon on others.
+    /// Returns `None` if the user does not exist.
+    pub async fn purge_user(&self, user: &UserId) -> Result<Option<PurgeCounts>, AppError> {
+        let ports = &self.0.ports;
+        let purged = users::purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
+        // After a failure too: the first step removes the keys.
+        self.0.api_keys.clear();
+        self.0.reconciler.reporters().clear();
+        self.0.look_again.notify_one();
+        purged
     }
 
     /// A user's keys, oldest first.
@@ -357,36 +367,17 @@ pub async fn administer(
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
-        (StoreError::NotFound { entity: CALLER_ENTITY }, _) => AppError::refused(
-            ErrorClass::Unauthenticated,
-            "The API key has been revoked or has expired",
-        ),
-        (
-            StoreError::NotFound {
-                entity: ADMINISTRATOR_ENTITY,
-            },
-            _,
-        ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
-        (StoreError::NotFound { entity: "user" }, AdminChange::CreateKey { key, .. }) => {
+        (StoreError::NotFound { .. }, AdminChange::CreateKey { key, .. }) => {
             user_not_found(&key.user)
         }
         (
-            StoreError::NotFound { entity: "user" },
+            StoreError::NotFound { .. },
             AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
         ) => user_not_found(user),
-        (StoreError::NotFound { entity: "API key" }, _) => key_not_found(),
-        (StoreError::Conflict { entity: "user" }, AdminChange::CreateUser { user, .. }) => {
+        (StoreError::NotFound { .. }, _) => key_not_found(),
+        (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
             AppError::conflict(format!("There is a user {user} already"))
         }
-        (
-            StoreError::Conflict {
-                entity: DELETED_USER_ENTITY,
-            },
-            _,
-        ) => AppError::conflict(
-            "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
-             minutes have passed",
-        ),
         (error, _) => error.into(),
     })
 }

@@ -45,11 +45,9 @@ pub const UNTRACKED_ENTRIES_ACTION: &str = "audit more-refusals";
 /// Action of the entry that counts entries which went to the service's log.
 pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
-/// Writes and reads the audit log.
 #[derive(Clone)]
 pub struct AuditService(Arc<Inner>);
 
-/// Entries that are not stored yet.
 #[derive(Default)]
 pub(crate) struct AuditBuffer {
     waiting: Mutex<AuditQueue>,
@@ -64,7 +62,6 @@ struct AuditQueue {
     /// Entries that did not fit into the queue.
     lost: u32,
     repeats: HashMap<RepeatKey, RepeatCount>,
-    /// Number of repeat keys by actor.
     keys_per_actor: HashMap<AuditActor, usize>,
     untracked: u32,
 }
@@ -186,20 +183,8 @@ fn summary_entry(
     id: Uuid,
     at: Timestamp,
 ) -> AuditEntry {
-    AuditEntry {
-        id,
-        at,
-        actor: AuditActor::Service,
-        key: None,
-        action: action.to_owned(),
-        object: None,
-        detail: None,
-        source: None,
-        outcome,
-        status: None,
-        request_id: None,
-        count,
-    }
+    let entry = Origin::service(action).into_entry(id, at, outcome);
+    AuditEntry { count, ..entry }
 }
 
 impl AuditService {
@@ -207,45 +192,17 @@ impl AuditService {
         Self(inner)
     }
 
-    /// Records an action that ended with the status in `origin`. Does not wait for the store. The texts must come from
-    /// [`domain::audit::sanitize_text`].
+    /// Records an action that ended with the status in `origin`, without waiting for the store. Without a status the
+    /// action failed: the client disconnected or the handler failed, and the action may have taken effect. The texts
+    /// must come from [`domain::audit::sanitize_text`].
     pub fn record(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
-        self.enqueue(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
-    }
-
-    /// Records an action without a response: the client disconnected or the handler failed. The action may have taken
-    /// effect.
-    pub fn record_unanswered(
-        &self,
-        origin: Origin,
-        object: Option<String>,
-        detail: Option<String>,
-    ) {
-        self.enqueue(AuditOutcome::Failed, origin, object, detail);
-    }
-
-    fn enqueue(
-        &self,
-        outcome: AuditOutcome,
-        origin: Origin,
-        object: Option<String>,
-        detail: Option<String>,
-    ) {
+        let outcome = outcome.unwrap_or(AuditOutcome::Failed);
         let (trail, ports) = (&self.0.trail, &self.0.ports);
         let entry = AuditEntry {
-            id: ports.ids.uuid(),
-            at: ports.clock.now(),
-            actor: origin.actor,
-            key: origin.key,
-            action: origin.action,
             object,
             detail,
-            source: origin.source,
-            outcome,
-            status: origin.status,
-            request_id: origin.request_id,
-            count: 1,
+            ..origin.into_entry(ports.ids.uuid(), ports.clock.now(), outcome)
         };
         trail.lock().record(entry);
         trail.wake.notify_one();

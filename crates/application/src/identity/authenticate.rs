@@ -16,12 +16,9 @@ const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
 
-/// An authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedUser {
-    /// The user.
     pub user: UserId,
-    /// The user's role.
     pub role: Role,
     /// The API key of the request; `None` in open mode.
     pub key: Option<ApiKeyId>,

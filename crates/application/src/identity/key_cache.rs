@@ -13,53 +13,24 @@ use std::time::Duration;
 
 use domain::error::StoreError;
 use domain::user::identity::KeyHash;
-use tokio::sync::watch;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// Lifetime of an entry.
 pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(1);
 /// Entries and running look-ups. Beyond this number requests query the store.
 const MAX_ENTRIES: usize = 1_000;
 
-/// A running look-up or its result. The sender of a look-up without a hit is dropped without sending.
-struct KeyCacheEntry<T> {
-    started_at: Instant,
-    found: ResultReceiver<T>,
-}
+/// Empty while its look-up runs; then the result, which may be none.
+type KeyLookUp<T> = Arc<OnceCell<Option<Arc<T>>>>;
 
-/// Receives the result, if there is one.
-type ResultReceiver<T> = watch::Receiver<Option<Arc<T>>>;
-/// Sends the result to the waiting requests.
-type ResultSender<T> = watch::Sender<Option<Arc<T>>>;
+/// Look-ups by key hash, with the times when they began.
+pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, (Instant, KeyLookUp<T>)>>);
 
-/// State of a key in the cache.
-enum KeyCacheState<T> {
-    /// A fresh entry.
-    Hit(Arc<T>),
-    /// Another request runs the look-up.
-    Pending(ResultReceiver<T>),
-    /// No entry: the caller runs the look-up and sends the result.
-    Miss(ResultSender<T>),
-}
-
-/// Cached look-ups by key hash.
-pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, KeyCacheEntry<T>>>);
-
-/// The result of a look-up.
 pub(crate) struct CachedResult<T> {
     /// The owner of the key; never `None` if `is_cached`.
     pub(crate) found: Option<Arc<T>>,
     /// Whether another request ran the query.
     pub(crate) is_cached: bool,
-}
-
-impl<T> CachedResult<T> {
-    fn cached(found: Arc<T>) -> Self {
-        Self {
-            found: Some(found),
-            is_cached: true,
-        }
-    }
 }
 
 impl<T> Default for KeyCache<T> {
@@ -73,28 +44,30 @@ impl<T> KeyCache<T> {
     pub(crate) async fn find<F>(
         &self,
         hash: &KeyHash,
-        query: impl FnOnce() -> F,
+        query: impl Fn() -> F,
     ) -> Result<CachedResult<T>, StoreError>
     where
         F: Future<Output = Result<Option<T>, StoreError>>,
     {
-        let sender = match self.get_or_begin(hash) {
-            KeyCacheState::Hit(found) => return Ok(CachedResult::cached(found)),
-            KeyCacheState::Pending(mut known) => {
-                // A result that was sent stays readable after its sender is dropped.
-                if let Ok(found) = known.wait_for(Option::is_some).await
-                    && let Some(found) = &*found
-                {
-                    return Ok(CachedResult::cached(Arc::clone(found)));
-                }
-                None
+        let mut own = None;
+        let look_up = self.get_or_begin(hash);
+        let shared = look_up.get_or_init(|| async {
+            let found = query().await.map(|found| found.map(Arc::new));
+            let shared = found.as_ref().ok().cloned().flatten();
+            own = Some(found);
+            shared
+        });
+        let shared = shared.await.clone();
+        let found = match own {
+            Some(own) => own?,
+            None if shared.is_some() => {
+                return Ok(CachedResult {
+                    found: shared,
+                    is_cached: true,
+                });
             }
-            KeyCacheState::Miss(sender) => Some(sender),
+            None => query().await?.map(Arc::new),
         };
-        let found = query().await?.map(Arc::new);
-        if let (Some(sender), Some(_)) = (sender, &found) {
-            sender.send_replace(found.clone());
-        }
         Ok(CachedResult {
             found,
             is_cached: false,
@@ -104,8 +77,8 @@ impl<T> KeyCache<T> {
     /// The cached owner of the key, without a query and without waiting for one.
     pub(crate) fn get_cached(&self, hash: &KeyHash) -> Option<Arc<T>> {
         let cache = self.lock();
-        let entry = cache.get(hash).filter(|entry| entry.is_usable())?;
-        entry.found.borrow().clone()
+        let entry = cache.get(hash).filter(|entry| is_usable(entry))?;
+        entry.1.get()?.clone()
     }
 
     /// Removes all entries, running look-ups included. Called after changes that may affect an entry.
@@ -113,38 +86,30 @@ impl<T> KeyCache<T> {
         self.lock().clear();
     }
 
-    /// Returns a usable entry, or makes room for the caller's own look-up.
-    fn get_or_begin(&self, hash: &KeyHash) -> KeyCacheState<T> {
+    /// A usable look-up, or a new one that the caller runs.
+    fn get_or_begin(&self, hash: &KeyHash) -> KeyLookUp<T> {
         let mut cache = self.lock();
-        if let Some(known) = cache.get(hash).filter(|entry| entry.is_usable()) {
-            let found = known.found.borrow().clone();
-            return found.map_or_else(
-                || KeyCacheState::Pending(known.found.clone()),
-                KeyCacheState::Hit,
-            );
+        if let Some((_, look_up)) = cache.get(hash).filter(|entry| is_usable(entry)) {
+            return Arc::clone(look_up);
         }
         if cache.len() >= MAX_ENTRIES {
-            cache.retain(|_, entry| entry.is_usable());
+            cache.retain(|_, entry| is_usable(entry));
         }
-        let (sender, found) = watch::channel(None);
+        let look_up = KeyLookUp::default();
         if cache.len() < MAX_ENTRIES {
-            let started_at = Instant::now();
-            cache.insert(*hash, KeyCacheEntry { started_at, found });
+            cache.insert(*hash, (Instant::now(), Arc::clone(&look_up)));
         }
-        KeyCacheState::Miss(sender)
+        look_up
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, KeyCacheEntry<T>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, (Instant, KeyLookUp<T>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> KeyCacheEntry<T> {
-    /// Whether the entry is young enough and its look-up did not end without a hit.
-    fn is_usable(&self) -> bool {
-        let is_over = self.found.has_changed().is_err();
-        self.started_at.elapsed() < ENTRY_TTL && (!is_over || self.found.borrow().is_some())
-    }
+/// Whether the entry is young enough and its look-up did not end without a hit.
+fn is_usable<T>((began, look_up): &(Instant, KeyLookUp<T>)) -> bool {
+    began.elapsed() < ENTRY_TTL && look_up.get().is_none_or(Option::is_some)
 }
 
 #[cfg(test)]

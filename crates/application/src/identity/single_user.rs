@@ -8,14 +8,9 @@ use domain::user::identity::UserRepository;
 use crate::ports::AuthMode;
 use crate::{AppError, Inner};
 
-/// Advice for the operator.
 const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each \
      other's files and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).";
 
-/// Refuses to create a second user.
-///
-/// # Errors
-/// A conflict with advice for the operator, if another user exists.
 pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
     match users.find_oldest().await? {
         Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(

@@ -68,34 +68,27 @@ struct QuotasShared {
 #[derive(Debug)]
 pub(crate) struct AdmittedEvents {
     pub(crate) events: Vec<Event>,
-    /// Bytes of their documents.
     bytes: u64,
 }
 
-/// Bytes of the documents of events.
 pub(crate) fn event_bytes(events: &[Event]) -> u64 {
     events.iter().map(|it| text_bytes(&it.body) as u64).sum()
 }
 
-/// Usage and limits of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageReport {
-    /// What is stored.
     pub usage: Usage,
-    /// The limits.
     pub limits: QuotaLimits,
 }
 
 /// Metrics of quotas since the start of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaCounts {
-    /// Refused requests by quota.
     pub refusals: [(&'static str, u64); Quota::ALL.len()],
     /// Reports that were refused by the report rate.
     pub slowed_reports: u64,
     /// Events that were shortened, before or after they were stored.
     pub shortened_events: u64,
-    /// Events that were dropped.
     pub discarded_events: u64,
     /// Recently active users above four fifths of a quota, and above a quota.
     pub users: [(&'static str, u64); 2],
@@ -120,7 +113,6 @@ impl Quotas {
         }))
     }
 
-    /// The current usage and limits of a user.
     pub async fn usage(&self, user: &UserId) -> Result<UsageReport, AppError> {
         let usage = self.read(&Scope::User(user.clone()), user).await?;
         Ok(UsageReport {
@@ -262,7 +254,6 @@ impl Quotas {
         }
     }
 
-    /// The metrics.
     pub(crate) fn counts(&self) -> QuotaCounts {
         let limits = self.limits();
         let (mut near, mut exceeded) = (0, 0);

@@ -3,15 +3,16 @@
 //! A report is admitted before its body is read, so its size is unknown. It is admitted while the bucket is not empty,
 //! and may overdraw it: a batch of any size passes, and the next one waits.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::id::SandboxId;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 use tokio::time::Instant;
 
-/// Maximum number of buckets in memory. Above this number full ones are removed, and if there are none, all.
-const MAX_BUCKETS: usize = 10_000;
+/// Maximum number of buckets in memory. Above this number those of the longest silent sandboxes are removed.
+const MAX_BUCKETS: u64 = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -37,44 +38,35 @@ impl ByteBucket {
 }
 
 /// Buckets of recently reporting sandboxes.
-#[derive(Debug, Default)]
-pub(super) struct ReportRate(Mutex<HashMap<SandboxId, ByteBucket>>);
+pub(super) struct ReportRate(Cache<SandboxId, Arc<Mutex<ByteBucket>>>);
+
+impl Default for ReportRate {
+    fn default() -> Self {
+        let buckets = Cache::builder().max_capacity(MAX_BUCKETS);
+        Self(buckets.eviction_policy(EvictionPolicy::lru()).build())
+    }
+}
 
 impl ReportRate {
     /// Time that the sandbox must wait before its next report; `None` if it need not wait.
     pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
-        let buckets = self.lock();
-        let bucket = buckets.get(sandbox)?;
+        let bucket = self.0.get(sandbox)?;
+        let bucket = *bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = 1 - bucket.refilled(bytes_per_minute, Instant::now()).left;
         let owed = u128::try_from(owed).ok().filter(|owed| *owed > 0)?;
         let millis = owed.saturating_mul(MINUTE.as_millis()) / u128::from(bytes_per_minute.max(1));
-        Some(
-            Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
-                + Duration::from_secs(1),
-        )
+        let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        Some(wait + Duration::from_secs(1))
     }
 
     /// Takes the bytes of a report from the bucket.
     pub(super) fn withdraw(&self, sandbox: &SandboxId, bytes: u64, bytes_per_minute: u64) {
-        let (mut buckets, now) = (self.lock(), Instant::now());
-        if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(sandbox) {
-            let capacity = i128::from(bytes_per_minute);
-            buckets.retain(|_, it| it.refilled(bytes_per_minute, now).left < capacity);
-            if buckets.len() >= MAX_BUCKETS {
-                buckets.clear();
-            }
-        }
-        let full = ByteBucket {
-            left: i128::from(bytes_per_minute),
-            at: now,
-        };
-        let bucket = buckets.entry(sandbox.clone()).or_insert(full);
+        let (now, left) = (Instant::now(), i128::from(bytes_per_minute));
+        let full = || Arc::new(Mutex::new(ByteBucket { left, at: now }));
+        let bucket = self.0.get_with_by_ref(sandbox, full);
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         *bucket = bucket.refilled(bytes_per_minute, now);
         bucket.left -= i128::from(bytes);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, ByteBucket>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +74,7 @@ impl ReportRate {
 mod tests {
     use super::*;
 
-    fn sandbox(n: usize) -> SandboxId {
+    fn sandbox(n: u64) -> SandboxId {
         SandboxId::parse(format!("s{n}")).unwrap()
     }
 
@@ -117,7 +109,8 @@ mod tests {
         for n in 0..=MAX_BUCKETS {
             rate.withdraw(&sandbox(n), 1_000, 600);
         }
-        assert!(rate.lock().len() <= MAX_BUCKETS);
+        rate.0.run_pending_tasks();
+        assert!(rate.0.entry_count() <= MAX_BUCKETS);
         assert!(rate.wait(&sandbox(MAX_BUCKETS), 600).is_some());
     }
 }

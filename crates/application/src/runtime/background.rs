@@ -10,40 +10,35 @@ use futures::StreamExt;
 
 use crate::pending::PendingDelivery;
 use crate::runtime::housekeeping::Housekeeping;
+use crate::runtime::ticker;
+use crate::sandboxes::log_failure;
 use crate::start::StartService;
 use crate::{App, Inner};
 
 /// Interval of polls for start tasks of other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of counts of unfinished starts.
 const QUEUE_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the loops: start worker, sandbox reconciler (facts and relist), warm pool, syncer, delivery of pending
 /// messages, housekeeping. Call once, after the store is open. The loops continue work that an earlier process left
 /// unfinished.
 pub fn spawn(app: &App) {
-    let inner = &app.inner;
-    inner.tasks.spawn(watch_facts(Arc::clone(inner)));
-    inner.tasks.spawn(follow_contact(Arc::clone(inner)));
-    inner.tasks.spawn(relist_periodically(Arc::clone(inner)));
-    inner.tasks.spawn(retire_periodically(Arc::clone(inner)));
-    inner
-        .tasks
-        .spawn(count_queue_periodically(Arc::clone(inner)));
-    inner.tasks.spawn(inner.warm.clone().run());
-    inner
-        .tasks
-        .spawn(follow_changes(Arc::clone(inner), app.starts.clone()));
-    inner.tasks.spawn(inner.syncer.clone().run());
-    inner
-        .tasks
-        .spawn(PendingDelivery::new(Arc::clone(inner)).run());
+    let (inner, tasks) = (&app.inner, &app.inner.tasks);
+    let shared = || Arc::clone(inner);
+    tasks.spawn(watch_facts(shared()));
+    tasks.spawn(follow_contact(shared()));
+    tasks.spawn(relist_periodically(shared()));
+    tasks.spawn(retire_periodically(shared()));
+    tasks.spawn(count_queue_periodically(shared()));
+    tasks.spawn(inner.warm.clone().run());
+    tasks.spawn(follow_changes(shared(), app.starts.clone()));
+    tasks.spawn(inner.syncer.clone().run());
+    tasks.spawn(PendingDelivery::new(shared()).run());
     let work = app.starts.clone().run_worker();
-    inner.tasks.spawn(inner.starting.track_future(work));
-    inner.tasks.spawn(app.audit.clone().run());
-    let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
-    inner.tasks.spawn(housekeeping.run());
+    tasks.spawn(inner.starting.track_future(work));
+    tasks.spawn(app.audit.clone().run());
+    tasks.spawn(Housekeeping::new(inner.ports.clone(), inner.policy.clone()).run());
 }
 
 /// Prepares the backend (downloads on first use) for the first start. A failure is not fatal: the start that needs the
@@ -78,11 +73,9 @@ async fn watch_facts(inner: Arc<Inner>) {
         .await;
 }
 
-/// Follows changes that other processes commit.
 async fn follow_changes(inner: Arc<Inner>, starts: StartService) {
     let mut changes = inner.ports.changes.changes();
-    let mut tick = tokio::time::interval(POLL_INTERVAL);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = ticker(POLL_INTERVAL);
     loop {
         tokio::select! {
             Some(change) = changes.next() => apply_change(&inner, &starts, change).await,
@@ -102,11 +95,9 @@ async fn apply_change(inner: &Arc<Inner>, starts: &StartService, change: StoreCh
             // Another process stored a message for the sandbox, or started it.
             inner.syncer.notify_news();
             let reconciler = inner.reconciler.clone();
-            inner.tasks.spawn(async move {
-                if let Err(error) = reconciler.follow(&id).await {
-                    tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
-                }
-            });
+            inner
+                .tasks
+                .spawn(async move { log_failure(&id, reconciler.follow(&id).await) });
         }
         StoreChange::Events(ids) => ids.iter().for_each(|id| inner.streams.wake(*id)),
         StoreChange::Gap => {
@@ -139,22 +130,19 @@ async fn follow_contact(inner: Arc<Inner>) {
 }
 
 async fn retire_periodically(inner: Arc<Inner>) {
-    let interval = inner.policy.retire_interval;
+    let mut tick = ticker(inner.policy.retire_interval);
     // Not at once: first the relist records what happened while the service was down.
-    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tick.tick().await;
     loop {
         tick.tick().await;
-        if let Err(error) = inner.reconciler.retire(&inner.tasks).await {
+        if let Err(error) = inner.reconciler.retire().await {
             tracing::warn!(error = %chain(&error), "cannot list idle and expired sandboxes; trying again");
         }
     }
 }
 
-/// Counts unfinished starts for the metrics.
 async fn count_queue_periodically(inner: Arc<Inner>) {
-    let mut tick = tokio::time::interval(QUEUE_COUNT_INTERVAL);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = ticker(QUEUE_COUNT_INTERVAL);
     let (tasks, host) = (&inner.ports.start_tasks, &inner.policy.host);
     loop {
         tick.tick().await;
@@ -166,8 +154,7 @@ async fn count_queue_periodically(inner: Arc<Inner>) {
 }
 
 async fn relist_periodically(inner: Arc<Inner>) {
-    let mut tick = tokio::time::interval(inner.policy.relist_interval);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = ticker(inner.policy.relist_interval);
     // A restart of this process is a gap: sync every running sandbox.
     inner.syncer.request_all().await;
     loop {
@@ -181,7 +168,7 @@ async fn relist_periodically(inner: Arc<Inner>) {
         if inner.reconciler.is_out_of_contact() {
             continue;
         }
-        if let Err(error) = inner.reconciler.relist(&inner.tasks).await {
+        if let Err(error) = inner.reconciler.relist().await {
             tracing::warn!(error = %chain(&error), "cannot compare sandboxes with their rows; trying again");
         }
     }

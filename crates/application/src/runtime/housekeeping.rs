@@ -5,14 +5,16 @@
 
 use std::time::Duration;
 
+use domain::clock::Timestamp;
 use domain::error::{StoreError, chain};
 use domain::user::identity::USER_NAME_REUSE_GRACE;
+use futures::future::BoxFuture;
 
 use crate::idempotency::RESPONSE_TTL;
-use crate::ports::{Policy, Ports};
+use crate::ports::{Policy, Ports, Retention};
+use crate::runtime::ticker;
 use crate::{AppError, users};
 
-/// Maximum number of rows that one transaction deletes.
 const MAX_BATCH_ROWS: usize = 500;
 
 /// Delay of the first pass, because a process has enough to do when it starts.
@@ -27,39 +29,46 @@ const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const LEASE_NAME: &str = "housekeeping";
 
-/// A kind of data that expires.
-#[derive(Debug, Clone, Copy)]
-enum PruneKind {
-    StartTasks,
-    DeletedConversations,
-    PendingMessages,
-    Answers,
-    Leases,
-    DeletedUsers,
-    KeyHolders,
-    ExpiredKeys,
-    Audit,
+/// Deletes one batch of what is older; returns its number of rows.
+type Prune = for<'a> fn(&'a Ports, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
+
+/// What expires: its name in the log, the age at which it is deleted (`None`: never), and its deletion.
+fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9] {
+    const N: usize = MAX_BATCH_ROWS;
+    [
+        ("StartTasks", kept.start_tasks, |p, at| {
+            p.start_tasks.prune(at, N)
+        }),
+        (
+            "DeletedConversations",
+            kept.deleted_conversations,
+            |p, at| p.conversations.prune_deleted(at, N),
+        ),
+        ("PendingMessages", kept.pending_messages, |p, at| {
+            p.pending.prune(at, N)
+        }),
+        ("Answers", Some(RESPONSE_TTL), |p, at| {
+            p.answers.prune(at, N)
+        }),
+        ("Leases", Some(ENDED_LEASE_TTL), |p, at| {
+            p.leases.prune(at, N)
+        }),
+        ("DeletedUsers", Some(USER_NAME_REUSE_GRACE), |p, at| {
+            p.users.prune(at, N)
+        }),
+        ("KeyHolders", Some(ENDED_LEASE_TTL), |p, at| {
+            p.vault.prune_holders(at, N)
+        }),
+        ("ExpiredKeys", Some(EXPIRED_KEY_TTL), |p, at| {
+            p.api_keys.prune(at, N)
+        }),
+        ("Audit", kept.audit, |p, at| p.audit.prune(at, N)),
+    ]
 }
 
-impl PruneKind {
-    const ALL: [Self; 9] = [
-        Self::StartTasks,
-        Self::DeletedConversations,
-        Self::PendingMessages,
-        Self::Answers,
-        Self::Leases,
-        Self::DeletedUsers,
-        Self::KeyHolders,
-        Self::ExpiredKeys,
-        Self::Audit,
-    ];
-}
-
-/// Runs the passes.
 pub(crate) struct Housekeeping {
     ports: Ports,
     policy: Policy,
-    /// This process as holder of the lease.
     holder: String,
 }
 
@@ -76,8 +85,7 @@ impl Housekeeping {
     /// Runs until the service stops.
     pub(crate) async fn run(self) {
         tokio::time::sleep(START_DELAY.min(self.policy.housekeeping_interval)).await;
-        let mut tick = tokio::time::interval(self.policy.housekeeping_interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tick = ticker(self.policy.housekeeping_interval);
         loop {
             tick.tick().await;
             if !self.take_lease().await {
@@ -86,9 +94,11 @@ impl Housekeeping {
             if let Err(error) = self.finish_deletions().await {
                 tracing::warn!(error = %chain(&error), "cannot complete the deletion of users; trying again later");
             }
-            for kind in PruneKind::ALL {
-                if let Err(error) = self.prune_all(kind).await {
-                    tracing::warn!(?kind, error = %chain(&error), "cannot delete expired data; trying again later");
+            for (kind, age, prune) in expiring_data(self.policy.retention.get()) {
+                if let Some(age) = age
+                    && let Err(error) = self.prune_all(kind, age, prune).await
+                {
+                    tracing::warn!(kind, error = %chain(&error), "cannot delete expired data; trying again later");
                 }
             }
         }
@@ -103,10 +113,10 @@ impl Housekeeping {
         Ok(())
     }
 
-    async fn prune_all(&self, kind: PruneKind) -> Result<(), StoreError> {
+    async fn prune_all(&self, kind: &str, age: Duration, prune: Prune) -> Result<(), StoreError> {
         let mut total = 0;
         while self.take_lease().await {
-            let count = self.prune(kind).await?;
+            let count = prune(&self.ports, self.ports.clock.now().minus(age)).await?;
             total += count;
             if count < MAX_BATCH_ROWS as u64 {
                 break;
@@ -115,7 +125,7 @@ impl Housekeeping {
             tokio::task::yield_now().await;
         }
         if total > 0 {
-            tracing::info!(?kind, total, "expired data deleted");
+            tracing::info!(kind, total, "expired data deleted");
         }
         Ok(())
     }
@@ -132,63 +142,5 @@ impl Housekeeping {
             tracing::warn!(error = %chain(&error), "cannot take the housekeeping lease; trying again later");
             false
         })
-    }
-
-    /// Deletes one batch; returns its number of rows.
-    async fn prune(&self, kind: PruneKind) -> Result<u64, StoreError> {
-        let (ports, retention) = (&self.ports, self.policy.retention.get());
-        let before = |age: Duration| ports.clock.now().minus(age);
-        let kept = |age: Option<Duration>| age.map(before);
-        match kind {
-            PruneKind::StartTasks => match kept(retention.start_tasks) {
-                Some(before) => ports.start_tasks.prune(before, MAX_BATCH_ROWS).await,
-                None => Ok(0),
-            },
-            PruneKind::DeletedConversations => match kept(retention.deleted_conversations) {
-                Some(before) => {
-                    ports
-                        .conversations
-                        .prune_deleted(before, MAX_BATCH_ROWS)
-                        .await
-                }
-                None => Ok(0),
-            },
-            PruneKind::PendingMessages => match kept(retention.pending_messages) {
-                Some(before) => ports.pending.prune(before, MAX_BATCH_ROWS).await,
-                None => Ok(0),
-            },
-            PruneKind::Answers => {
-                ports
-                    .answers
-                    .prune(before(RESPONSE_TTL), MAX_BATCH_ROWS)
-                    .await
-            }
-            PruneKind::Leases => {
-                ports
-                    .leases
-                    .prune(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS)
-                    .await
-            }
-            PruneKind::DeletedUsers => {
-                ports
-                    .users
-                    .prune(before(USER_NAME_REUSE_GRACE), MAX_BATCH_ROWS)
-                    .await
-            }
-            PruneKind::KeyHolders => {
-                ports
-                    .vault
-                    .prune_holders(before(ENDED_LEASE_TTL), MAX_BATCH_ROWS)
-                    .await
-            }
-            PruneKind::ExpiredKeys => {
-                let before = before(EXPIRED_KEY_TTL);
-                ports.api_keys.prune(before, MAX_BATCH_ROWS).await
-            }
-            PruneKind::Audit => match kept(retention.audit) {
-                Some(before) => ports.audit.prune(before, MAX_BATCH_ROWS).await,
-                None => Ok(0),
-            },
-        }
     }
 }

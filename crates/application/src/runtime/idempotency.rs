@@ -14,9 +14,7 @@ pub(crate) const RESPONSE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An idempotent request: its key, its input and how its response is rendered.
 pub struct IdempotentCall<'a, T> {
-    /// The idempotency key.
     pub key: String,
-    /// The operation.
     pub operation: &'static str,
     /// The input as it was sent. It may contain secrets; only a keyed hash is stored.
     pub input: &'a [u8],
@@ -24,13 +22,22 @@ pub struct IdempotentCall<'a, T> {
     pub render: &'a (dyn Fn(&T) -> String + Send + Sync),
 }
 
-/// The outcome of an idempotent request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IdempotentResult<T> {
     /// The request was carried out now.
     New(T),
     /// The request was carried out before: the body of its response then.
     Repeated(String),
+}
+
+impl<T> IdempotentResult<T> {
+    /// What a request without an idempotency key created: it is never a repetition.
+    pub(crate) fn into_new(self) -> Result<T, AppError> {
+        match self {
+            Self::New(made) => Ok(made),
+            Self::Repeated(_) => Err(AppError::IdempotencyKeyReused),
+        }
+    }
 }
 
 impl<T> IdempotentCall<'_, T> {

@@ -13,7 +13,6 @@ pub struct KeyedSemaphore<K> {
     semaphores: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
-/// A permit, until it is dropped.
 pub type KeyedPermit = OwnedSemaphorePermit;
 
 impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {

@@ -14,22 +14,18 @@ impl<T> Clone for LiveSetting<T> {
 }
 
 impl<T: Copy> LiveSetting<T> {
-    /// Starts with this value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(RwLock::new(value)))
     }
 
-    /// The current value.
     pub fn get(&self) -> T {
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the value.
     pub fn set(&self, value: T) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// Changes a part of the value.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }

@@ -9,7 +9,6 @@ use domain::start_task::{StartQueueCounts, StartStatus};
 use crate::quotas::QuotaCounts;
 use crate::{App, AppError};
 
-/// Counters of the use-cases.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsRecorder {
     /// Time that starts spent in each status.
@@ -24,7 +23,6 @@ pub(crate) struct MetricsRecorder {
     queue: [Gauge; 2],
 }
 
-/// How a start ended in this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StartOutcome {
     Ready,
@@ -34,7 +32,6 @@ pub(crate) enum StartOutcome {
 }
 
 impl MetricsRecorder {
-    /// Records the time that a start spent in a status.
     pub(crate) fn record_step(&self, status: StartStatus, took: Duration) {
         self.steps[status as usize].record(took);
     }
@@ -58,13 +55,11 @@ impl MetricsRecorder {
         self.lag.record(took);
     }
 
-    /// Sets the numbers of unfinished starts of this host.
     pub(crate) fn set_queue(&self, now: StartQueueCounts) {
         self.queue[0].set(now.waiting);
         self.queue[1].set(now.leased);
     }
 
-    /// Counts a report and its events.
     pub(crate) fn count_report(&self, events: usize, outcome: &Result<(), AppError>) {
         self.batches[usize::from(outcome.is_err())].add(1);
         if outcome.is_ok() {
@@ -78,9 +73,7 @@ impl MetricsRecorder {
 pub struct ApplicationMetrics {
     /// Time that starts spent in each status they have left.
     pub steps: Vec<(&'static str, HistogramSnapshot)>,
-    /// Running starts.
     pub starts_running: u64,
-    /// Ended starts by outcome.
     pub starts_ended: [(&'static str, u64); 3],
     /// Unfinished starts of this host, waiting and leased, as of the last count.
     pub start_queue: [(&'static str, u64); 2],
@@ -92,11 +85,8 @@ pub struct ApplicationMetrics {
     pub reports: [(&'static str, u64); 2],
     /// Events of accepted reports, known ones included.
     pub events: u64,
-    /// Open event streams.
     pub event_streams: u64,
-    /// Sandbox logs that are being read.
     pub log_readers: u64,
-    /// Effects of quotas.
     pub quotas: QuotaCounts,
 }
 

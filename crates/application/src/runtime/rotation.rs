@@ -52,12 +52,9 @@ pub async fn retry_while_unavailable<T>(
     }
 }
 
-/// Counts of sealed records of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedRecordCount {
-    /// The kind.
     pub kind: SealedKind,
-    /// All records.
     pub total: u64,
     /// Records that were sealed with a former key.
     pub outdated: u64,
@@ -65,21 +62,16 @@ pub struct SealedRecordCount {
     pub broken: u64,
 }
 
-/// The ports of a rotation.
 #[derive(Clone, Copy)]
 pub struct MasterKeyRotation<'a> {
-    /// Key holders.
     pub vault: &'a dyn VaultRepository,
-    /// Sealed records.
     pub records: &'a dyn SealedRecordRepository,
     /// Seals with the new key; opens with it and former ones.
     pub cipher: &'a dyn Cipher,
-    /// The clock.
     pub clock: &'a dyn Clock,
 }
 
 impl MasterKeyRotation<'_> {
-    /// Counts sealed records, without changes.
     pub async fn count(&self) -> Result<Vec<SealedRecordCount>, StoreError> {
         let mut counts = Vec::new();
         for kind in SealedKind::ALL {

@@ -17,7 +17,6 @@ pub struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// Tasks of this runtime.
     pub fn new(handle: Handle) -> Self {
         Self {
             handle,

@@ -13,7 +13,6 @@ pub type TraceHeaders = Vec<(&'static str, String)>;
 pub struct TracePropagation {
     /// Makes a new span a part of the trace in these headers.
     pub adopt: fn(&Span, &[(&'static str, String)]),
-    /// The headers of the current span's trace.
     pub current: fn() -> TraceHeaders,
 }
 

@@ -21,7 +21,6 @@ pub(crate) fn to_sandbox_path(asked: &str, root: &str) -> String {
     asked.to_owned()
 }
 
-/// The error for a path outside the workspace.
 pub(crate) fn outside_workspace() -> AppError {
     AppError::refused(
         ErrorClass::NotFound,
@@ -29,7 +28,6 @@ pub(crate) fn outside_workspace() -> AppError {
     )
 }
 
-/// Maps a failure to resolve a path.
 pub(crate) fn map_resolve_error(error: SandboxError) -> AppError {
     match error {
         SandboxError::NotFound => outside_workspace(),

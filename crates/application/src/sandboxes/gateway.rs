@@ -24,26 +24,19 @@ const USER_KEY_PREFIX: &str = "aw_";
 
 /// Finds agent servers for forwarded requests.
 #[derive(Clone)]
-pub struct GatewayResolver(Arc<Inner>);
+pub struct GatewayResolver(pub(crate) Arc<Inner>);
 
-/// The agent server that a request is forwarded to.
 #[derive(Debug, Clone)]
 pub struct AgentRoute {
-    /// The sandbox of the agent server.
     pub sandbox: SandboxId,
     /// The owner of the sandbox; parallel requests are limited per owner.
     pub owner: UserId,
     /// URL and session key of the agent server.
     pub at: AgentEndpoint,
-    /// The workspace of the sandbox.
     workspace: Option<String>,
 }
 
 impl GatewayResolver {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// Resolves a session key; `None` if no sandbox has it. An API key is recognised by its prefix and costs no query.
     ///
     /// # Errors

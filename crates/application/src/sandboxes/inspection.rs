@@ -12,7 +12,7 @@ use domain::agent::workspace::ProjectSkill;
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, ConversationReport};
 use domain::error::{ErrorClass, chain};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, UserId};
 use domain::sandbox::{DesiredState, SandboxStatus, is_below};
 use domain::user::scope::Scope;
 use serde_json::Value;
@@ -28,10 +28,8 @@ use crate::{AppError, Inner};
 
 /// Longest file list: as many as front ends show.
 const MAX_LISTED_FILES: usize = 2_000;
-/// Longest file that is returned.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Inspects sandboxes through their agent servers.
 #[derive(Clone)]
 pub struct SandboxInspector {
     inner: Arc<Inner>,
@@ -51,7 +49,6 @@ enum InspectionKind {
     Model,
 }
 
-/// Why the agent server is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnreachableReason {
     NoConversation,
@@ -65,10 +62,7 @@ enum UnreachableReason {
 struct ReachableAgent {
     at: AgentEndpoint,
     conversation: Conversation,
-    sandbox: SandboxId,
-    /// The sandbox's workspace.
     root: String,
-    /// The working directory of the agent.
     project: String,
     _permit: InspectionPermit,
 }
@@ -192,9 +186,8 @@ impl SandboxInspector {
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
-        let agent = self
-            .require_agent(scope, id, InspectionKind::Profile)
-            .await?;
+        let kind = InspectionKind::Profile;
+        let agent = self.require_agent(scope, id, kind).await?;
         if agent.conversation.agent_kind == "acp" {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
@@ -206,7 +199,6 @@ impl SandboxInspector {
         self.record_model(&agent, profile.llm.model).await
     }
 
-    /// Switches an ACP agent to another of its own models.
     pub async fn switch_acp_model(
         &self,
         scope: &Scope,
@@ -228,17 +220,15 @@ impl SandboxInspector {
             ..ConversationReport::default()
         };
         let (id, now) = (agent.conversation.id, ports.clock.now());
-        let _ = ports
-            .conversations
-            .apply_report(&agent.sandbox, id, &seen, now)
-            .await?;
+        let (conversations, sandbox) = (&ports.conversations, &agent.at.sandbox);
+        let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
         Ok(())
     }
 
     /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
     async fn path(&self, agent: &ReachableAgent, asked: &str) -> Result<String, AppError> {
         let path = resolve_client_path(asked, &agent.root, &agent.project);
-        let resolved = self.inner.ports.backend.resolve(&agent.sandbox, &path);
+        let resolved = self.inner.ports.backend.resolve(&agent.at.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         if is_below(&resolved, &agent.root) {
             Ok(resolved)
@@ -296,7 +286,6 @@ impl SandboxInspector {
             project: project_of(&view.conversation, root),
             conversation: view.conversation,
             _permit: self.limiter.acquire(&sandbox.owner, &sandbox.id).await?,
-            sandbox: sandbox.id,
         }))
     }
 }
@@ -314,7 +303,6 @@ fn resolve_client_path(asked: &str, root: &str, project: &str) -> String {
     format!("{project}/{relative}")
 }
 
-/// Why a sandbox in this state is unreachable, if it is.
 fn unreachable_reason(desired: DesiredState, status: SandboxStatus) -> Option<UnreachableReason> {
     match (desired, status) {
         (DesiredState::Running, SandboxStatus::Running) => None,

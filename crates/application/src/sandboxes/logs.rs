@@ -1,7 +1,5 @@
 //! Logs of sandboxes, for their owners.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::error::{ErrorClass, chain};
@@ -15,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{SandboxService, conversation_credential};
 use crate::AppError;
+use crate::runtime::user_slots::{NoSlot, UserSlot, UserSlots};
 
 /// Maximum number of logs that one user reads at the same time in this process.
 const MAX_READERS_PER_USER: usize = 10;
@@ -23,69 +22,32 @@ const MAX_READERS: usize = 64;
 /// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Limits the readers of logs in this process.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct LogReaderLimiter(Arc<Mutex<HashMap<UserId, usize>>>);
+pub(crate) type LogReaders = UserSlots<()>;
 
-/// The slot of a reader; dropping it frees the slot.
-#[derive(Debug)]
-struct LogReaderSlot {
-    readers: LogReaderLimiter,
-    user: UserId,
+pub(crate) fn log_readers() -> LogReaders {
+    UserSlots::new(MAX_READERS_PER_USER, MAX_READERS)
 }
 
-impl LogReaderLimiter {
-    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The number of readers.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().values().sum()
-    }
-
-    fn acquire(&self, user: &UserId) -> Result<LogReaderSlot, AppError> {
-        let mut users = self.lock();
-        if users
-            .get(user)
-            .is_some_and(|count| *count >= MAX_READERS_PER_USER)
-        {
-            let detail = format!("At most {MAX_READERS_PER_USER} logs at a time: close one");
-            return Err(AppError::refused(ErrorClass::RateLimited, detail));
-        }
-        if users.values().sum::<usize>() >= MAX_READERS {
-            let detail = "Too many logs are being read: try again later";
-            return Err(AppError::refused(ErrorClass::Unavailable, detail));
-        }
-        *users.entry(user.clone()).or_default() += 1;
-        drop(users);
-        Ok(LogReaderSlot {
-            readers: self.clone(),
-            user: user.clone(),
-        })
-    }
+fn acquire_reader(readers: &LogReaders, user: &UserId) -> Result<UserSlot<()>, AppError> {
+    readers.acquire(user, ()).map_err(|refusal| match refusal {
+        NoSlot::Overall => AppError::refused(
+            ErrorClass::Unavailable,
+            "Too many logs are being read: try again later",
+        ),
+        NoSlot::PerUser | NoSlot::Held => AppError::refused(
+            ErrorClass::RateLimited,
+            format!("At most {MAX_READERS_PER_USER} logs at a time: close one"),
+        ),
+    })
 }
 
-impl Drop for LogReaderSlot {
-    fn drop(&mut self) {
-        let mut users = self.readers.lock();
-        if let Some(count) = users.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                users.remove(&self.user);
-            }
-        }
-    }
-}
-
-/// An open log.
 pub struct SandboxLogReader {
     logs: LogStream,
     id: SandboxId,
     shutdown: CancellationToken,
     /// Time of the last output: a reader may poll in short intervals.
     last_output: Instant,
-    _slot: LogReaderSlot,
+    _slot: UserSlot<()>,
 }
 
 impl SandboxLogReader {
@@ -116,7 +78,7 @@ impl SandboxService {
         id: &SandboxId,
         tail: LogTail,
     ) -> Result<SandboxLogReader, AppError> {
-        let slot = self.0.log_readers.acquire(user)?;
+        let slot = acquire_reader(&self.0.log_readers, user)?;
         let ports = &self.0.ports;
         let scope = Scope::User(user.clone());
         let row = ports.sandboxes.find(&scope, id).await?;
@@ -155,8 +117,8 @@ mod tests {
 
     #[test]
     fn log_readers_are_limited_per_user_and_in_total() {
-        let readers = LogReaderLimiter::default();
-        let acquire = |name: &str| readers.acquire(&UserId::parse(name).unwrap());
+        let readers = log_readers();
+        let acquire = |name: &str| acquire_reader(&readers, &UserId::parse(name).unwrap());
         let mut open: Vec<_> = (0..MAX_READERS_PER_USER)
             .map(|_| acquire("ada").unwrap())
             .collect();
@@ -168,6 +130,6 @@ mod tests {
         }
         assert_eq!(acquire("bob").unwrap_err().class(), ErrorClass::Unavailable);
         drop(open);
-        assert!(readers.lock().is_empty() && readers.count() == 0);
+        assert_eq!(readers.count(), 0);
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
-use domain::encryption::cipher::CipherError;
-use domain::error::{ErrorClass, chain};
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::encryption::cipher::{CipherError, Sealed};
+use domain::error::{ErrorClass, StoreError, chain};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey,
@@ -24,55 +24,100 @@ use domain::user::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
-pub(crate) use logs::LogReaderLimiter;
 pub use logs::SandboxLogReader;
+pub(crate) use logs::{LogReaders, log_readers};
 pub use reconcile::SandboxReconciler;
-pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known};
+pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known, log_failure};
 pub(crate) use session_key_cache::SessionKeyCache;
 
 use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
 use crate::ports::{Policy, Ports};
-use crate::settings::SettingsService;
+use crate::settings::{Settings, SettingsService};
 use crate::warm::WarmClaim;
 use crate::{AppError, Inner};
 
 /// How long a request waits for a pause or a deletion. The work continues without it.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Rows of one query of [`list_on_host`].
+const MAX_PAGE_ROWS: usize = 500;
+
 /// Interval of polls for changes by other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A new row with fresh, sealed keys. The caller stores it.
+pub(crate) struct SandboxKeys {
+    pub(crate) id: SandboxId,
+    pub(crate) key_hash: KeyHash,
+    pub(crate) session_key: Sealed,
+    pub(crate) secret_key: Sealed,
+}
+
+impl SandboxKeys {
+    pub(crate) fn generate(ports: &Ports, id: SandboxId) -> Result<Self, CipherError> {
+        let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
+        Ok(Self {
+            key_hash: KeyHash::of(session_key.expose_secret()),
+            session_key: ports.cipher.seal(&context, &session_key)?,
+            secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
+            id,
+        })
+    }
+
+    /// A new row with these keys. The caller stores it.
+    pub(crate) fn into_row(
+        self,
+        ports: &Ports,
+        policy: &Policy,
+        owner: &UserId,
+        spec_id: SpecId,
+    ) -> Sandbox {
+        let (now, context) = (ports.clock.now(), Sandbox::key_context(&self.id));
+        // A secret key that does not open cannot wake the sandbox either.
+        let secret_key = ports.cipher.open(&context, &self.secret_key).ok();
+        let callback_token = secret_key.map(|key| Sandbox::callback_token(&self.id, &key));
+        Sandbox {
+            owner: owner.clone(),
+            spec_id,
+            host: policy.host.clone(),
+            desired: DesiredState::Running,
+            status: SandboxStatus::Starting,
+            status_detail: None,
+            key_hash: self.key_hash,
+            session_key: self.session_key,
+            secret_key: self.secret_key,
+            callback_token_hash: callback_token.map(|it| KeyHash::of(it.expose_secret())),
+            agent_url: None,
+            exposed_urls: Arc::default(),
+            workspace: None,
+            created_at: now,
+            updated_at: now,
+            paused_at: None,
+            id: self.id,
+        }
+    }
+}
+
 pub(crate) fn new_sandbox_row(
     ports: &Ports,
     policy: &Policy,
     owner: &UserId,
     spec_id: SpecId,
 ) -> Result<Sandbox, AppError> {
-    let id = ports.ids.sandbox_id();
-    let (session_key, secret_key) = (ports.ids.secret(), ports.ids.secret());
-    let callback_token = Sandbox::callback_token(&id, &secret_key);
-    let context = Sandbox::key_context(&id);
-    let now = ports.clock.now();
-    Ok(Sandbox {
-        owner: owner.clone(),
-        spec_id,
-        host: policy.host.clone(),
-        desired: DesiredState::Running,
-        status: SandboxStatus::Starting,
-        status_detail: None,
-        key_hash: KeyHash::of(session_key.expose_secret()),
-        session_key: ports.cipher.seal(&context, &session_key)?,
-        secret_key: ports.cipher.seal(&context, &secret_key)?,
-        callback_token_hash: Some(KeyHash::of(callback_token.expose_secret())),
-        agent_url: None,
-        exposed_urls: Arc::default(),
-        workspace: None,
-        created_at: now,
-        updated_at: now,
-        paused_at: None,
-        id,
-    })
+    let keys = SandboxKeys::generate(ports, ports.ids.sandbox_id())?;
+    Ok(keys.into_row(ports, policy, owner, spec_id))
+}
+
+pub(crate) async fn list_on_host(ports: &Ports, host: &HostId) -> Result<Vec<Sandbox>, StoreError> {
+    let mut rows: Vec<Sandbox> = Vec::new();
+    loop {
+        let after = rows.last().map(|row| &row.id);
+        let page = ports.sandboxes.list_on_host(host, after, MAX_PAGE_ROWS);
+        let page = page.await?;
+        if page.is_empty() {
+            return Ok(rows);
+        }
+        rows.extend(page);
+    }
 }
 
 /// The credential that a conversation in this sandbox keeps for look-ups of secrets and for the service's MCP server. It is
@@ -95,11 +140,18 @@ pub(crate) fn conversation_credential(
     ))
 }
 
+/// The user's settings. Unreadable settings are no reason to refuse a sandbox.
+pub(crate) async fn load_settings(settings: &SettingsService, owner: &UserId) -> Option<Settings> {
+    settings.load(owner).await.unwrap_or_else(|error| {
+        tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec and no grouping");
+        None
+    })
+}
+
 /// Chooses a sandbox spec: the named one; else the one in the user's settings, if it exists; else the first.
 pub(crate) async fn choose_spec(
     ports: &Ports,
-    settings: &SettingsService,
-    owner: &UserId,
+    settings: Option<&Settings>,
     named: Option<&str>,
 ) -> Result<SandboxSpec, AppError> {
     let specs = ports.specs.list().await?;
@@ -108,12 +160,7 @@ pub(crate) async fn choose_spec(
     if let Some(id) = named {
         return take(id).ok_or_else(missing);
     }
-    // Unreadable settings are no reason to refuse a sandbox.
-    let preferred = settings.load(owner).await.unwrap_or_else(|error| {
-        tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec");
-        None
-    });
-    let preferred = preferred.and_then(|settings| settings.default_sandbox_spec_id);
+    let preferred = settings.and_then(|settings| settings.default_sandbox_spec_id.as_deref());
     if let Some(spec) = preferred.and_then(|id| take(id.trim())) {
         return Ok(spec);
     }
@@ -122,13 +169,9 @@ pub(crate) async fn choose_spec(
 
 /// Sandboxes and sandbox specs as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
-pub struct SandboxService(Arc<Inner>, SettingsService);
+pub struct SandboxService(pub(crate) Arc<Inner>, pub(crate) SettingsService);
 
 impl SandboxService {
-    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
-        Self(inner, settings)
-    }
-
     /// A page, newest first.
     pub async fn search(
         &self,
@@ -169,43 +212,41 @@ impl SandboxService {
     /// Starts a sandbox of this spec (the default without one). The row is committed before this returns; the backend
     /// follows in the background.
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
-        self.0.refuse_second_owner(owner).await?;
-        let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
-        let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
-        let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps.get());
-        let done = sandboxes.insert(&sandbox, caps).await;
-        if let Some(claim) = claim {
-            claim.settle(&done, |()| true);
-        }
-        done?;
-        self.converge(&sandbox.id);
-        Ok(sandbox)
+        self.start_once(owner, spec, None).await?.into_new()
     }
 
-    /// The same for an idempotent request.
+    /// The same; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
         owner: &UserId,
         spec: Option<&str>,
-        repeatable: &IdempotentCall<'_, Sandbox>,
+        repeatable: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        if let Some(answer) = repeatable.find_earlier(ports, owner).await? {
+        let ports = &self.0.ports;
+        if let Some(repeatable) = repeatable
+            && let Some(answer) = repeatable.find_earlier(ports, owner).await?
+        {
             return Ok(IdempotentResult::Repeated(answer));
         }
         self.0.refuse_second_owner(owner).await?;
-        let spec = choose_spec(ports, &self.1, owner, spec).await?;
+        let settings = load_settings(&self.1, owner).await;
+        let spec = choose_spec(ports, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
-        let answer = repeatable.response(ports, owner, &sandbox);
-        let (sandboxes, caps) = (&ports.sandboxes, &policy.caps.get());
-        let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
+        let (sandboxes, caps) = (&ports.sandboxes, &self.0.policy.caps.get());
+        let answer = repeatable.map(|it| it.response(ports, owner, &sandbox));
+        let known = if let Some(answer) = answer {
+            sandboxes.insert_once(&sandbox, caps, &answer).await
+        } else {
+            let inserted = sandboxes.insert(&sandbox, caps).await;
+            inserted.map(|()| IdempotencyCheck::New)
+        };
         if let Some(claim) = claim {
             claim.settle(&known, |known| matches!(known, IdempotencyCheck::New));
         }
         if let Some(answer) = earlier_response(known?)? {
             return Ok(IdempotentResult::Repeated(answer));
         }
-        self.converge(&sandbox.id);
+        self.0.reconciler.converge_soon(&sandbox.id);
         Ok(IdempotentResult::New(sandbox))
     }
 
@@ -252,7 +293,7 @@ impl SandboxService {
         }
         let row = self.set_intent(scope, id, DesiredState::Running).await?;
         if self.is_here(&row) {
-            self.converge(id);
+            self.0.reconciler.converge_soon(id);
         }
         Ok(())
     }
@@ -328,17 +369,8 @@ impl SandboxService {
         outcome.unwrap_or_else(|_| Err(still_in_progress()))
     }
 
-    /// Lets the reconciler act on the row in the background.
-    fn converge(&self, id: &SandboxId) {
-        let (reconciler, id) = (self.0.reconciler.clone(), id.clone());
-        self.0.tasks.spawn(async move {
-            if let Err(error) = reconciler.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
-            }
-        });
-    }
-
-    /// The same, and waits for the outcome. The work continues if the waiting request is dropped.
+    /// Lets the reconciler act on the row and waits for the outcome. The work continues if the waiting request is
+    /// dropped.
     async fn converge_and_wait(&self, id: &SandboxId) -> Result<(), AppError> {
         let (reconciler, id) = (self.0.reconciler.clone(), id.clone());
         let (done, outcome) = tokio::sync::oneshot::channel();

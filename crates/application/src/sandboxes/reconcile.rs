@@ -21,10 +21,12 @@ pub(crate) use backend_contact::is_known;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::metrics::Gauge;
 use domain::sandbox::{DesiredState, Sandbox, SandboxEndpoints, SandboxFacts, SandboxStatus};
 use domain::user::scope::Scope;
+use sandbox_lease::wait_until_lost;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
@@ -46,25 +48,20 @@ struct ReconcilerShared {
     policy: Policy,
     syncer: ConversationSyncer,
     tasks: BackgroundTasks,
-    /// Start time of this process.
     started_at: Timestamp,
     /// Whether the store has served this host before.
     owns_host: AtomicBool,
-    /// Slots for booting agent servers.
     boots: BootSlots,
     /// Sandboxes of this host that count towards the caps, as of the last relist.
     up: AtomicU32,
     /// Sandboxes of this host by status, as of the last relist.
     statuses: [Gauge; SandboxStatus::ALL.len()],
-    /// Whether the backend is reachable.
     contact: backend_contact::ContactTracker,
     /// One slot per sandbox in use. Unused entries are removed when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
-    /// Cache of sandboxes by session key, for reports.
     reporters: KeyCache<Sandbox>,
 }
 
-/// State that all actors on one sandbox share.
 struct SandboxSlot {
     lock: Arc<tokio::sync::Mutex<()>>,
     /// Counts changes of intent away from running, which cancel a running start.
@@ -87,7 +84,6 @@ struct SandboxGuard {
 
 /// Why an action must stop early.
 enum GuardEnd {
-    /// The owner paused or deleted the sandbox.
     IntentChanged,
     /// Another process may act on the sandbox: this one must stop.
     LeaseLost,
@@ -99,32 +95,22 @@ impl SandboxGuard {
         &self,
         work: impl Future<Output = Result<T, AppError>>,
     ) -> Result<T, AppError> {
-        let Some(lease) = &self.lease else {
-            return work.await;
-        };
         tokio::select! {
             done = work => done,
-            () = lease.wait_until_lost() => Err(AppError::TakenOver),
+            () = wait_until_lost(self.lease.as_ref()) => Err(AppError::TakenOver),
         }
     }
 
     /// Completes when the action must stop.
     async fn wait_for_end(&mut self) -> GuardEnd {
-        let lost = async {
-            match &self.lease {
-                Some(lease) => lease.wait_until_lost().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // The sender lives as long as the slot, so this is never the error of a closed channel.
             _ = self.changes.changed() => GuardEnd::IntentChanged,
-            () = lost => GuardEnd::LeaseLost,
+            () = wait_until_lost(self.lease.as_ref()) => GuardEnd::LeaseLost,
         }
     }
 }
 
-/// Follows the progress of a start.
 pub(crate) struct ProgressFollower {
     /// Keeps the sender alive.
     _slot: Arc<SandboxSlot>,
@@ -150,7 +136,6 @@ impl ProgressFollower {
 }
 
 impl SandboxReconciler {
-    /// A reconciler for the sandboxes of this host.
     pub(crate) fn new(
         ports: Ports,
         policy: Policy,
@@ -179,7 +164,6 @@ impl SandboxReconciler {
         self.0.up.load(Ordering::Relaxed)
     }
 
-    /// Counts a new start.
     pub(crate) fn count_start(&self) {
         self.0.up.fetch_add(1, Ordering::Relaxed);
     }
@@ -219,7 +203,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// The progress of this sandbox's start.
     pub(crate) fn progress(&self, id: &SandboxId) -> ProgressFollower {
         let slot = self.slot(id);
         let lines = slot.progress.subscribe();
@@ -230,7 +213,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// Whether no task acts on the sandbox right now.
     fn is_idle(&self, id: &SandboxId) -> bool {
         self.slot(id).lock.try_lock().is_ok()
     }
@@ -273,7 +255,6 @@ impl SandboxReconciler {
         }
     }
 
-    /// Whether a row needs no action of this process.
     fn is_settled(&self, row: &Sandbox) -> bool {
         match row.desired {
             // Each process of a shared host acts on the starts that it requested.
@@ -299,6 +280,13 @@ impl SandboxReconciler {
         }
         .instrument(span)
         .await
+    }
+
+    /// The same in the background.
+    pub(crate) fn converge_soon(&self, id: &SandboxId) {
+        let (reconciler, id) = (self.clone(), id.clone());
+        let work = async move { log_failure(&id, reconciler.converge(&id).await) };
+        self.0.tasks.spawn(work);
     }
 
     async fn act(&self, row: Sandbox, guard: &mut SandboxGuard) -> Result<(), AppError> {
@@ -337,11 +325,6 @@ impl SandboxReconciler {
         self.bring_up(row, &mut guard).await
     }
 
-    /// The endpoint of a sandbox's agent server.
-    pub fn endpoint(&self, sandbox: &Sandbox, url: &Url) -> Result<AgentEndpoint, AppError> {
-        endpoint(&self.0.ports, sandbox, url)
-    }
-
     /// Stores facts. Returns `false` if the intent changed meanwhile; the next action follows it.
     async fn record(
         &self,
@@ -357,11 +340,17 @@ impl SandboxReconciler {
     }
 }
 
+/// Logs why a sandbox does not follow its row yet.
+pub(crate) fn log_failure(id: &SandboxId, outcome: Result<(), AppError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot apply the intent to the sandbox; the reconciler tries again");
+    }
+}
+
 fn start_cancelled() -> AppError {
     AppError::conflict("The sandbox was paused or deleted while it was starting")
 }
 
-/// The endpoint of the agent server at `url` of this sandbox.
 pub(crate) fn endpoint(
     ports: &Ports,
     sandbox: &Sandbox,

@@ -36,7 +36,6 @@ pub struct TokenUse {
 }
 
 impl TokenUse {
-    /// The use of the token that is stored now.
     pub fn of(provider: GitProvider, stored: &ProviderToken) -> Self {
         Self {
             host: stored.access(provider).host.map(String::from),
@@ -45,7 +44,6 @@ impl TokenUse {
     }
 }
 
-/// The content of an access token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AccessGrant {
     pub(super) owner: UserId,
@@ -56,7 +54,6 @@ pub(super) struct AccessGrant {
     expires_at: Timestamp,
 }
 
-/// Mints and reads access tokens.
 #[derive(Clone)]
 pub struct AccessTokens {
     cipher: Arc<dyn Cipher>,
@@ -64,7 +61,6 @@ pub struct AccessTokens {
 }
 
 impl AccessTokens {
-    /// Uses these ports.
     pub fn new(cipher: Arc<dyn Cipher>, clock: Arc<dyn Clock>) -> Self {
         Self { cipher, clock }
     }

@@ -31,7 +31,6 @@ pub use validation::{check_description, check_name, check_value};
 /// What a new secret uses of the quotas.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
 
-/// A secret in a request.
 #[derive(Debug, Clone)]
 pub struct NewSecret {
     /// Name, see [`check_name`].
@@ -42,18 +41,14 @@ pub struct NewSecret {
     pub description: Option<String>,
 }
 
-/// A change of a secret in a request.
 #[derive(Debug, Clone)]
 pub struct SecretUpdate {
-    /// The new name.
     pub name: String,
-    /// The new description.
     pub description: String,
     /// The new value; `None` keeps the stored one.
     pub value: Option<SecretString>,
 }
 
-/// Reads and changes secrets.
 #[derive(Clone)]
 pub struct SecretsService {
     ports: Ports,
@@ -81,7 +76,6 @@ impl SecretsService {
         }
     }
 
-    /// The service for access tokens.
     pub fn access_tokens(&self) -> &AccessTokens {
         &self.tokens
     }

@@ -26,9 +26,7 @@ const KEY_HEADER: &str = "X-Session-API-Key";
 /// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretInfo {
-    /// Name.
     pub name: String,
-    /// Description, if there is one.
     pub description: Option<String>,
 }
 

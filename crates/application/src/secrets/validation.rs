@@ -4,11 +4,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::settings::MASK;
 
-/// Longest name in characters.
 const MAX_SECRET_NAME_CHARS: usize = 255;
-/// Longest description in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4_096;
-/// Longest value in bytes.
 pub(crate) const MAX_SECRET_VALUE_BYTES: usize = 65_536;
 /// Names that the sandbox itself needs.
 const RESERVED_NAMES: &[&str] = &[
@@ -59,7 +56,6 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a description.
 pub fn check_description(text: &str) -> Result<(), String> {
     if text.chars().count() > MAX_DESCRIPTION_CHARS {
         return Err(format!(

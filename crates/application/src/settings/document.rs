@@ -10,152 +10,80 @@ use domain::conversation::GitProvider;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
-use super::mcp::{McpConfig, SecretDisplay};
-use super::model::{AgentDocument, GROUPINGS, ProviderToken, Settings, exposed, wipe};
+use super::agent_document::AgentDocument;
+use super::mcp::McpConfig;
+use super::model::{ProviderToken, Settings};
 use super::profiles::Profiles;
+use super::secret::{SecretVisibility, in_clear, read_secret, read_secrets, wipe};
 
 /// The text is not a JSON object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotAnObject;
 
-struct DocumentReader(Map<String, Value>);
-
-impl DocumentReader {
-    /// Takes the value out if `read` accepts it; else it stays among the unread ones.
-    fn take<T>(&mut self, key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
-        let value = read(self.0.get(key)?)?;
-        if let Some(mut raw) = self.0.shift_remove(key) {
-            wipe(&mut raw);
-        }
-        Some(value)
+/// Takes a value out of the document if `read` accepts it; else it stays among the unread ones.
+fn take<T>(
+    document: &mut Map<String, Value>,
+    key: &str,
+    read: impl FnOnce(&Value) -> Option<T>,
+) -> Option<T> {
+    let value = read(document.get(key)?)?;
+    if let Some(mut raw) = document.shift_remove(key) {
+        wipe(&mut raw);
     }
-
-    fn text(&mut self, key: &str) -> Option<String> {
-        self.take(key, |v| v.as_str().map(str::to_owned))
-    }
-
-    fn secret(&mut self, key: &str) -> Option<SecretString> {
-        self.take(key, secret)
-    }
-
-    fn flag(&mut self, key: &str) -> Option<bool> {
-        self.take(key, Value::as_bool)
-    }
-
-    fn int(&mut self, key: &str) -> Option<i64> {
-        self.take(key, Value::as_i64)
-    }
-
-    fn object(&mut self, key: &str) -> Map<String, Value> {
-        self.take(key, |v| v.as_object().cloned())
-            .unwrap_or_default()
-    }
-}
-
-fn secret(value: &Value) -> Option<SecretString> {
-    let text = value.as_str().filter(|t| !t.trim().is_empty())?;
-    Some(SecretString::from(text))
-}
-
-fn strings(value: &Value) -> Option<Vec<String>> {
-    value
-        .as_array()?
-        .iter()
-        .map(|v| v.as_str().map(str::to_owned))
-        .collect()
+    Some(value)
 }
 
 /// Parses the text of a stored document.
 pub(super) fn decode(text: &SecretString) -> Result<Settings, NotAnObject> {
-    let root: Map<String, Value> =
+    let mut root: Map<String, Value> =
         serde_json::from_str(text.expose_secret()).map_err(|_| NotAnObject)?;
-    let mut r = DocumentReader(root);
-    let default = Settings::default();
-    let grouping = r.take("sandbox_grouping_strategy", |v| {
-        v.as_str()
-            .filter(|t| GROUPINGS.contains(t))
-            .map(str::to_owned)
-    });
-    Ok(Settings {
-        language: r.text("language"),
-        user_version: r.int("user_version"),
-        remote_runtime_resource_factor: r.int("remote_runtime_resource_factor"),
-        enable_sound_notifications: r
-            .flag("enable_sound_notifications")
-            .unwrap_or(default.enable_sound_notifications),
-        enable_proactive_conversation_starters: r
-            .flag("enable_proactive_conversation_starters")
-            .unwrap_or(default.enable_proactive_conversation_starters),
-        enable_solvability_analysis: r
-            .flag("enable_solvability_analysis")
-            .unwrap_or(default.enable_solvability_analysis),
-        user_consents_to_analytics: r.flag("user_consents_to_analytics"),
-        sandbox_base_container_image: r.text("sandbox_base_container_image"),
-        sandbox_runtime_container_image: r.text("sandbox_runtime_container_image"),
-        disabled_skills: r.take("disabled_skills", strings),
-        search_api_key: r.secret("search_api_key"),
-        sandbox_api_key: r.secret("sandbox_api_key"),
-        max_budget_per_task: r.take("max_budget_per_task", Value::as_f64),
-        email: r.text("email"),
-        email_verified: r.flag("email_verified"),
-        git_user_name: r.text("git_user_name"),
-        git_user_email: r.text("git_user_email"),
-        git_full_clone: r.flag("git_full_clone").unwrap_or(default.git_full_clone),
-        sandbox_grouping_strategy: grouping.unwrap_or(default.sandbox_grouping_strategy),
-        default_sandbox_spec_id: r.text("default_sandbox_spec_id"),
-        registered_marketplaces: r
-            .take("registered_marketplaces", |v| v.as_array().cloned())
-            .unwrap_or_default(),
-        agent: AgentDocument {
-            overlay: r.object("agent_settings"),
-            secrets: r.take("agent_secrets", secrets).unwrap_or_default(),
-            mcp: r.secret("agent_mcp"),
-            key_vendor: r.text("llm_key_vendor"),
-        },
-        conversation: r.object("conversation_settings"),
-        mcp: r.take("mcp_config", |v| {
-            v.is_object().then(|| McpConfig::from_json(v))
+    let mut settings = Settings::default();
+    for (name, field) in settings.plain_fields() {
+        take(&mut root, name, |value| field.set(value).ok());
+    }
+    let object = |value: &Value| value.as_object().cloned();
+    settings.agent = AgentDocument {
+        overlay: take(&mut root, "agent_settings", object).unwrap_or_default(),
+        secrets: take(&mut root, "agent_secrets", read_secrets).unwrap_or_default(),
+        mcp: take(&mut root, "agent_mcp", read_secret),
+        key_vendor: take(&mut root, "llm_key_vendor", |v| {
+            v.as_str().map(str::to_owned)
         }),
-        provider_tokens: provider_tokens(&mut r),
-        profiles: r.take("llm_profiles", Profiles::read).unwrap_or_default(),
-        unread: r.0,
-    })
-}
-
-pub(super) fn secrets(value: &Value) -> Option<BTreeMap<String, SecretString>> {
-    let map = value.as_object()?;
-    Some(
-        map.iter()
-            .filter_map(|(k, v)| Some((k.clone(), secret(v)?)))
-            .collect(),
-    )
+    };
+    settings.conversation = take(&mut root, "conversation_settings", object).unwrap_or_default();
+    let list = |value: &Value| value.as_array().cloned();
+    settings.registered_marketplaces =
+        take(&mut root, "registered_marketplaces", list).unwrap_or_default();
+    settings.mcp = take(&mut root, "mcp_config", |value| {
+        value.is_object().then(|| McpConfig::from_json(value))
+    });
+    settings.provider_tokens = take_provider_tokens(&mut root);
+    settings.profiles = take(&mut root, "llm_profiles", Profiles::read).unwrap_or_default();
+    settings.unread = root;
+    Ok(settings)
 }
 
 /// Entries of unknown providers stay in the document.
-fn provider_tokens(r: &mut DocumentReader) -> BTreeMap<GitProvider, ProviderToken> {
+fn take_provider_tokens(document: &mut Map<String, Value>) -> BTreeMap<GitProvider, ProviderToken> {
     let mut known = BTreeMap::new();
-    if let Some(Value::Object(map)) = r.0.get_mut("provider_tokens") {
+    if let Some(Value::Object(map)) = document.get_mut("provider_tokens") {
         map.retain(|name, entry| {
             let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            match (
-                name.parse::<GitProvider>(),
-                entry.get("token").and_then(secret),
-            ) {
-                (Ok(provider), Some(token)) => {
-                    let (user_id, host) = (text("user_id"), text("host"));
-                    known.insert(
-                        provider,
-                        ProviderToken {
-                            token,
-                            user_id,
-                            host,
-                        },
-                    );
-                    wipe(entry);
-                    false
-                }
-                _ => true,
-            }
+            let token = entry.get("token").and_then(read_secret);
+            let (Ok(provider), Some(token)) = (name.parse(), token) else {
+                return true;
+            };
+            let (user_id, host) = (text("user_id"), text("host"));
+            known.insert(
+                provider,
+                ProviderToken {
+                    token,
+                    user_id,
+                    host,
+                },
+            );
+            wipe(entry);
+            false
         });
     }
     known
@@ -163,15 +91,34 @@ fn provider_tokens(r: &mut DocumentReader) -> BTreeMap<GitProvider, ProviderToke
 
 /// The text to seal. Intermediate copies are overwritten.
 pub(super) fn encode(settings: &Settings) -> SecretString {
-    let mut document = Value::Object(to_map(settings));
+    let mut document = Value::Object(to_map(settings.clone()));
     let text = SecretString::from(document.to_string());
     wipe(&mut document);
     text
 }
 
-fn to_map(s: &Settings) -> Map<String, Value> {
-    let mut map = s.unread.clone();
-    for (key, value) in plain(s).into_iter().chain(secret_parts(s)) {
+fn to_map(mut s: Settings) -> Map<String, Value> {
+    let mut map = std::mem::take(&mut s.unread);
+    let plain = s.plain_fields().map(|(name, field)| (name, field.stored()));
+    let tokens = tokens(&s, map.get("provider_tokens"));
+    let mcp = s.mcp.map(|mcp| mcp.to_json(SecretVisibility::Clear));
+    let agent = s.agent;
+    let others = [
+        ("version", json!(1)),
+        ("registered_marketplaces", json!(s.registered_marketplaces)),
+        ("agent_settings", Value::Object(agent.overlay)),
+        ("conversation_settings", Value::Object(s.conversation)),
+        ("llm_key_vendor", json!(agent.key_vendor)),
+        (
+            "agent_mcp",
+            SecretVisibility::Clear.show(agent.mcp.as_ref()),
+        ),
+        ("agent_secrets", in_clear(&agent.secrets)),
+        ("mcp_config", mcp.unwrap_or_default()),
+        ("provider_tokens", tokens),
+        ("llm_profiles", s.profiles.to_json()),
+    ];
+    for (key, value) in plain.into_iter().chain(others) {
         if !value.is_null() {
             map.insert(key.to_owned(), value);
         }
@@ -179,96 +126,18 @@ fn to_map(s: &Settings) -> Map<String, Value> {
     map
 }
 
-fn plain(s: &Settings) -> [(&'static str, Value); 23] {
-    [
-        ("version", json!(1)),
-        ("language", json!(s.language)),
-        ("user_version", json!(s.user_version)),
-        (
-            "remote_runtime_resource_factor",
-            json!(s.remote_runtime_resource_factor),
-        ),
-        (
-            "enable_sound_notifications",
-            json!(s.enable_sound_notifications),
-        ),
-        (
-            "enable_proactive_conversation_starters",
-            json!(s.enable_proactive_conversation_starters),
-        ),
-        (
-            "enable_solvability_analysis",
-            json!(s.enable_solvability_analysis),
-        ),
-        (
-            "user_consents_to_analytics",
-            json!(s.user_consents_to_analytics),
-        ),
-        (
-            "sandbox_base_container_image",
-            json!(s.sandbox_base_container_image),
-        ),
-        (
-            "sandbox_runtime_container_image",
-            json!(s.sandbox_runtime_container_image),
-        ),
-        ("disabled_skills", json!(s.disabled_skills)),
-        ("max_budget_per_task", json!(s.max_budget_per_task)),
-        ("email", json!(s.email)),
-        ("email_verified", json!(s.email_verified)),
-        ("git_user_name", json!(s.git_user_name)),
-        ("git_user_email", json!(s.git_user_email)),
-        ("git_full_clone", json!(s.git_full_clone)),
-        (
-            "sandbox_grouping_strategy",
-            json!(s.sandbox_grouping_strategy),
-        ),
-        ("default_sandbox_spec_id", json!(s.default_sandbox_spec_id)),
-        ("registered_marketplaces", json!(s.registered_marketplaces)),
-        ("agent_settings", Value::Object(s.agent.overlay.clone())),
-        (
-            "conversation_settings",
-            Value::Object(s.conversation.clone()),
-        ),
-        ("llm_key_vendor", json!(s.agent.key_vendor)),
-    ]
-}
-
-fn secret_parts(s: &Settings) -> [(&'static str, Value); 7] {
-    let hidden = |secret: &Option<SecretString>| secret.as_ref().map_or(Value::Null, exposed);
-    let mcp = s
-        .mcp
-        .as_ref()
-        .map_or(Value::Null, |m| m.to_json(SecretDisplay::Clear));
-    [
-        ("search_api_key", hidden(&s.search_api_key)),
-        ("sandbox_api_key", hidden(&s.sandbox_api_key)),
-        ("agent_mcp", hidden(&s.agent.mcp)),
-        ("mcp_config", mcp),
-        ("agent_secrets", in_clear(&s.agent.secrets)),
-        ("provider_tokens", Value::Object(tokens(s))),
-        ("llm_profiles", s.profiles.to_json()),
-    ]
-}
-
-/// Named secrets as a JSON object, which the caller wipes.
-pub(super) fn in_clear(secrets: &BTreeMap<String, SecretString>) -> Value {
-    let members = secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
-    Value::Object(members.collect())
-}
-
-fn tokens(s: &Settings) -> Map<String, Value> {
-    let mut map = match s.unread.get("provider_tokens") {
-        Some(Value::Object(unknown)) => unknown.clone(),
-        _ => Map::new(),
-    };
+/// The known tokens, and the entries of unknown providers.
+fn tokens(s: &Settings, unknown: Option<&Value>) -> Value {
+    let mut map = unknown
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     for (provider, t) in &s.provider_tokens {
-        map.insert(
-            provider.to_string(),
-            json!({"token": t.token.expose_secret(), "user_id": t.user_id, "host": t.host}),
-        );
+        let token = t.token.expose_secret();
+        let entry = json!({"token": token, "user_id": t.user_id, "host": t.host});
+        map.insert(provider.to_string(), entry);
     }
-    map
+    Value::Object(map)
 }
 
 #[cfg(test)]
@@ -293,7 +162,7 @@ mod tests {
         let settings = decode(&SecretString::from(document.to_string())).unwrap();
         assert_eq!(settings.language, None);
         assert_eq!(settings.email.as_deref(), Some("a@b.c"));
-        assert_eq!(settings.sandbox_grouping_strategy, "NO_GROUPING");
+        assert_eq!(settings.sandbox_grouping_strategy(), "NO_GROUPING");
         assert_eq!(settings.provider_tokens.len(), 1);
         let stored = round_trip(&document);
         assert_eq!(stored["from_the_future"], json!({"a": [1]}));

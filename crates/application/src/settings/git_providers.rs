@@ -4,10 +4,10 @@
 //! stored unverified, unless the service verifies them. Then a new token is sent to its own provider at its own host
 //! only, and only a clear rejection refuses it: an unreachable provider may be up again when the token is used.
 
-use domain::error::chain;
 use std::time::Duration;
 
 use domain::conversation::GitProvider;
+use domain::error::chain;
 use domain::git::{GitAccess, GitError, GitHosting};
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
@@ -15,11 +15,11 @@ use url::Url;
 
 use super::issues::{Issue, IssueKind};
 use super::mcp::McpConfig;
-use super::model::{ProviderToken, SecretInput, Settings};
-use super::{SettingsService, UpdateError};
+use super::model::{ProviderToken, Settings};
+use super::secret::SecretInput;
+use super::service::{SettingsService, UpdateError};
 use crate::error::AppError;
 
-/// A token in a request.
 #[derive(Debug, Clone, Default)]
 pub struct TokenInput {
     /// The token; blank, absent or the mask keeps the stored one.
@@ -39,10 +39,8 @@ pub struct GitProvidersInput {
     pub mcp_config: Option<McpConfig>,
 }
 
-/// Why tokens were not stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenRefusal {
-    /// The request is invalid.
     Invalid(Vec<Issue>),
     /// These providers rejected their token.
     Rejected(Vec<GitProvider>),
@@ -51,7 +49,6 @@ pub enum TokenRefusal {
 /// Timeout of the verification by all providers together.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Key of the tokens in the stored document.
 const PROVIDER_TOKENS_KEY: &str = "provider_tokens";
 
 impl SettingsService {
@@ -90,11 +87,8 @@ impl SettingsService {
             settings.unread.shift_remove(PROVIDER_TOKENS_KEY);
             Ok::<_, std::convert::Infallible>(settings)
         });
-        match cleared.await {
-            Ok(_) => Ok(()),
-            Err(UpdateError::Failed(error)) => Err(error),
-            Err(UpdateError::Refused(never)) => match never {},
-        }
+        cleared.await?;
+        Ok(())
     }
 }
 
@@ -141,7 +135,6 @@ async fn verify(
 }
 
 impl ProviderToken {
-    /// The access that the token gives.
     pub fn access(&self, provider: GitProvider) -> GitAccess {
         let host = identity(provider, self.host.as_deref());
         GitAccess {

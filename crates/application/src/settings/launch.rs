@@ -1,25 +1,28 @@
 //! What a start needs from the settings.
 
 mod acp;
+mod language_model;
 
 use std::collections::BTreeMap;
 
 use domain::agent::{AcpAgent, AgentTool, CondenserConfig, LlmConfig, McpServer};
 use domain::conversation::GitProvider;
-use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Map, Value};
+use secrecy::SecretString;
+use serde_json::Value;
 
-use super::fields;
-use super::llm;
+use super::fields::texts_of;
 use super::mcp;
-use super::model::{LLM_API_KEY, Settings};
+use super::model::Settings;
+use crate::AppError;
+
+pub use language_model::MissingSettings;
+pub(super) use language_model::language_model;
 
 /// The parts of [`domain::agent::LaunchRequest`] that come from the user's settings.
 #[derive(Debug, Clone)]
 pub struct LaunchProfile {
     /// Model with the user's options. With [`LaunchProfile::acp`] only its name is used.
     pub llm: LlmConfig,
-    /// The ACP agent, if the user chose one.
     pub acp: Option<AcpAgent>,
     /// The user's tools; `None` for the usual ones.
     pub tools: Option<Vec<AgentTool>>,
@@ -31,27 +34,22 @@ pub struct LaunchProfile {
     pub confirmation_mode: bool,
     /// `llm`, or none.
     pub security_analyzer: Option<String>,
-    /// Iterations per run.
     pub max_iterations: Option<u32>,
     /// Budget of the conversation in US dollars.
     pub max_budget_per_task: Option<f64>,
     /// MCP servers of both forms.
     pub mcp: Vec<McpServer>,
-    /// Key of the search service.
     pub search_api_key: Option<SecretString>,
     /// Git tokens as environment secrets: `GITHUB_TOKEN`, `GITLAB_TOKEN`, …
     pub secrets: BTreeMap<String, SecretString>,
     /// Hosts of git providers other than their own, as the user wrote them.
     pub git_hosts: BTreeMap<GitProvider, String>,
-    /// `user.name` of git.
     pub git_user_name: Option<String>,
-    /// `user.email` of git.
     pub git_user_email: Option<String>,
     /// Whether repositories are cloned with the whole history.
     pub git_full_clone: bool,
     /// Spec for a new sandbox, if the user prefers one.
     pub default_sandbox_spec_id: Option<String>,
-    /// Skills that are not loaded.
     pub disabled_skills: Vec<String>,
     /// The user's addition to the system prompt.
     pub system_message_suffix: Option<String>,
@@ -59,20 +57,18 @@ pub struct LaunchProfile {
     pub notes: Vec<String>,
 }
 
-/// A setting is missing for a start; the text names it. It contains no secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct MissingSettings(pub String);
-
-/// Name of the environment variable with a provider's token.
 pub fn token_name(provider: GitProvider) -> String {
     format!("{}_TOKEN", provider.as_str().to_ascii_uppercase())
 }
 
 /// Longest git author name or address in characters.
 const MAX_GIT_IDENTITY_CHARS: usize = 255;
-/// Fields of the model document that are not passed as options.
-const NON_OPTION_FIELDS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
+impl Settings {
+    /// What a start with these settings uses, with another model if one is named.
+    pub(crate) fn launch_profile(&self, model: Option<&str>) -> Result<LaunchProfile, AppError> {
+        profile(self, model).map_err(|needs| AppError::invalid(needs.0))
+    }
+}
 
 pub(super) fn profile(
     settings: &Settings,
@@ -87,8 +83,7 @@ pub(super) fn profile(
         }
         None => language_model(settings, model_override)?,
     };
-    let opaque = settings.agent.mcp.as_ref();
-    let opaque: Option<Value> = opaque.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
+    let opaque = settings.agent.mcp_document();
     let (mcp, mcp_notes) = mcp::for_agent(settings.mcp.as_ref(), opaque.as_ref());
     notes.extend(mcp_notes);
     let analyzer = settings.conversation_effective("security_analyzer");
@@ -139,11 +134,9 @@ pub(super) fn profile(
 fn disabled_skills(settings: &Settings) -> Vec<String> {
     let mut names = settings.disabled_skills.clone().unwrap_or_default();
     let more = settings.agent.effective("agent_context.disabled_skills");
-    for name in more.as_array().into_iter().flatten() {
-        if let Some(name) = name.as_str()
-            && !names.iter().any(|known| known == name)
-        {
-            names.push(name.to_owned());
+    for name in texts_of(Some(&more)) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names
@@ -199,95 +192,6 @@ fn condenser(settings: &Settings) -> Option<CondenserConfig> {
         max_size,
         keep_first,
     })
-}
-
-pub(super) fn language_model(
-    settings: &Settings,
-    model_override: Option<&str>,
-) -> Result<LlmConfig, MissingSettings> {
-    let agent = &settings.agent;
-    let model_override = model_override.map(str::trim).filter(|m| !m.is_empty());
-    let default_model = agent.effective("llm.model");
-    let own_model = agent.llm_model();
-    let before = own_model.or(default_model.as_str()).unwrap_or_default();
-    let model = model_override.unwrap_or(before);
-    let base_url = llm::settled_endpoint(
-        before,
-        model,
-        agent.llm_base_url().map(str::to_owned),
-        false,
-    );
-    let api_key = agent.llm_api_key().cloned();
-    if api_key.is_none() && base_url.is_none() {
-        if model_override.is_none() && own_model.is_none() {
-            return Err(MissingSettings(
-                "No language model is configured. Set llm_model and llm_api_key in the settings."
-                    .to_owned(),
-            ));
-        }
-        if !needs_no_key(settings, model) {
-            return Err(MissingSettings(format!(
-                "The model '{}' needs a key. Set llm_api_key in the settings.",
-                short(model)
-            )));
-        }
-    }
-    if let (Some(_), None, Some(of), Some(vendor)) = (
-        &api_key,
-        &base_url,
-        &agent.key_vendor,
-        llm::vendor_of(model),
-    ) && *of != vendor
-    {
-        return Err(MissingSettings(format!(
-            "The stored llm_api_key was set for '{}' models and is not sent to '{}'. Set llm_api_key for the model \
-             '{}' in the settings.",
-            short(of),
-            short(&vendor),
-            short(model)
-        )));
-    }
-    Ok(LlmConfig {
-        model: model.to_owned(),
-        base_url,
-        api_key,
-        options: options(settings),
-        secret_options: agent
-            .secrets
-            .iter()
-            .filter(|(pointer, _)| pointer.as_str() != LLM_API_KEY)
-            .filter_map(|(pointer, secret)| {
-                Some((pointer.strip_prefix("/llm/")?.to_owned(), secret.clone()))
-            })
-            .collect(),
-    })
-}
-
-/// Whether the model needs no key: local models, and those with other credentials.
-fn needs_no_key(settings: &Settings, model: &str) -> bool {
-    llm::works_without_key(model)
-        || settings.agent.effective("llm.auth_type") == "subscription"
-        || settings.agent.text("llm.ollama_base_url").is_some()
-}
-
-/// The user's readable options of the model.
-fn options(settings: &Settings) -> Map<String, Value> {
-    let overlay = &settings.agent.overlay;
-    fields::AGENT
-        .fields
-        .iter()
-        .filter(|f| !f.secret && f.parts().0 == Some("llm"))
-        .filter(|f| !NON_OPTION_FIELDS.contains(&f.parts().1))
-        .filter_map(|f| {
-            let value = f.coerce(fields::set_value(overlay, f)?).ok()?;
-            Some((f.parts().1.to_owned(), value))
-        })
-        .collect()
-}
-
-/// User text in a message, shortened.
-fn short(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
 #[cfg(test)]

@@ -5,42 +5,24 @@
 
 use url::Url;
 
+/// A vendor that needs a key.
 struct LlmVendor {
     /// litellm's provider prefix.
     name: &'static str,
     /// Prefixes of bare model names.
     bare: &'static [&'static str],
-    /// Default endpoints.
-    hosts: &'static [&'static str],
-    key: KeyRequirement,
-}
-
-#[derive(PartialEq)]
-enum KeyRequirement {
-    Needed,
-    /// Local models, and those with other credentials.
-    Optional,
+    default_hosts: &'static [&'static str],
 }
 
 const fn vendor(
     name: &'static str,
     bare: &'static [&'static str],
-    hosts: &'static [&'static str],
+    default_hosts: &'static [&'static str],
 ) -> LlmVendor {
     LlmVendor {
         name,
         bare,
-        hosts,
-        key: KeyRequirement::Needed,
-    }
-}
-
-const fn keyless(name: &'static str) -> LlmVendor {
-    LlmVendor {
-        name,
-        bare: &[],
-        hosts: &[],
-        key: KeyRequirement::Optional,
+        default_hosts,
     }
 }
 
@@ -86,18 +68,22 @@ const VENDORS: &[LlmVendor] = &[
         &[],
         &["router.huggingface.co", "api-inference.huggingface.co"],
     ),
-    keyless("ollama"),
-    keyless("lm_studio"),
-    keyless("llamafile"),
-    keyless("docker_model_runner"),
-    keyless("hosted_vllm"),
-    keyless("vllm"),
-    keyless("xinference"),
-    keyless("oobabooga"),
-    keyless("bedrock"),
-    keyless("sagemaker"),
-    keyless("vertex_ai"),
-    keyless("github_copilot"),
+];
+
+/// Vendors of local models, and those with other credentials than a key.
+const KEYLESS_VENDORS: [&str; 12] = [
+    "ollama",
+    "lm_studio",
+    "llamafile",
+    "docker_model_runner",
+    "hosted_vllm",
+    "vllm",
+    "xinference",
+    "oobabooga",
+    "bedrock",
+    "sagemaker",
+    "vertex_ai",
+    "github_copilot",
 ];
 
 /// Other spellings of vendors' prefixes.
@@ -125,25 +111,20 @@ pub(super) fn vendor_of(model: &str) -> Option<String> {
 
 /// Whether the model can be used without a key.
 pub(super) fn works_without_key(model: &str) -> bool {
-    vendor_of(model).is_some_and(|name| {
-        VENDORS
-            .iter()
-            .any(|v| v.name == name && v.key == KeyRequirement::Optional)
-    })
+    vendor_of(model).is_some_and(|name| KEYLESS_VENDORS.contains(&name.as_str()))
+}
+
+fn default_hosts(model: &str) -> &'static [&'static str] {
+    let name = vendor_of(model);
+    let vendor = VENDORS.iter().find(|it| Some(it.name) == name.as_deref());
+    vendor.map_or(&[], |vendor| vendor.default_hosts)
 }
 
 /// Whether this is the default endpoint of the model's vendor.
 pub(super) fn is_default_endpoint(model: &str, base_url: &str) -> bool {
-    let Some(vendor) = vendor_of(model) else {
-        return false;
-    };
-    let Ok(url) = Url::parse(base_url.trim()) else {
-        return false;
-    };
-    VENDORS.iter().any(|v| {
-        v.name == vendor
-            && url.port_or_known_default() == Some(443)
-            && v.hosts.iter().any(|host| url.host_str() == Some(host))
+    Url::parse(base_url.trim()).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default();
+        url.port_or_known_default() == Some(443) && default_hosts(model).contains(&host)
     })
 }
 
@@ -153,9 +134,7 @@ pub fn llm_endpoint(model: &str, base_url: Option<&str>) -> Option<Url> {
     if let Some(url) = given {
         return Url::parse(url).ok().filter(Url::has_host);
     }
-    let name = vendor_of(model)?;
-    let vendor = VENDORS.iter().find(|it| it.name == name)?;
-    let host = vendor.hosts.first()?;
+    let host = default_hosts(model).first()?;
     Url::parse(&format!("https://{host}/")).ok()
 }
 

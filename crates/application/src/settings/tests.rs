@@ -1,17 +1,23 @@
 //! The service over a store that keeps revisions, and a cipher that only marks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::{SystemClock, Timestamp};
 use domain::conversation::GitProvider;
 use domain::encryption::cipher::Sealed;
-use domain::error::Classify;
+use domain::error::{Classify, ErrorClass, StoreError};
 use domain::git::{GitError, GitUser};
+use domain::id::UserId;
+use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
+use secrecy::ExposeSecret;
 use serde_json::json;
 use store_memory::{FakeGitHosting, FakeProvider, MarkerCipher};
 
+use super::service::MAX_DOCUMENT_BYTES;
 use super::*;
 
 #[derive(Default)]

@@ -5,27 +5,33 @@
 //! followed by a gap of random length, about as long as the change took, and a change that lost waits as long before
 //! it reads again.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::UserId;
+use moka::sync::Cache;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 /// Waiting changes of one user. Each occupies a request, and the last ones would time out.
 const MAX_WAITING_UPDATES: usize = 100;
-/// Above this number of queues unused ones are removed.
-const SWEEP_THRESHOLD_QUEUES: usize = 64;
+/// After this time without a change the queue of a user is removed. No change holds or waits for a queue that long.
+const QUEUE_TTL: Duration = Duration::from_secs(120);
 /// Bounds of a gap.
 const GAP_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// The queues of this process, one per user with a change, so that users do not wait for each other.
-#[derive(Clone, Default)]
-pub(super) struct UpdateQueues(Arc<Mutex<HashMap<UserId, UserQueue>>>);
+#[derive(Clone)]
+pub(super) struct UpdateQueues(Cache<UserId, UserQueue>);
 
-/// First come, first served. The references are those of the map, the running change and the waiting ones.
+impl Default for UpdateQueues {
+    fn default() -> Self {
+        Self(Cache::builder().time_to_idle(QUEUE_TTL).build())
+    }
+}
+
+/// First come, first served. The references are those of the cache, the running change and the waiting ones.
 type UserQueue = Arc<tokio::sync::Mutex<NextStart>>;
 
 /// When the next change may begin; `None` before the first.
@@ -37,7 +43,6 @@ pub(super) struct UpdatePermit {
     began: Instant,
 }
 
-/// Too many changes wait.
 #[derive(Debug)]
 pub(super) struct QueueFull;
 
@@ -53,23 +58,12 @@ impl UpdateQueues {
     }
 
     fn queue(&self, owner: &UserId) -> Result<UserQueue, QueueFull> {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if queues.len() >= SWEEP_THRESHOLD_QUEUES {
-            let now = Instant::now();
-            // References are only handed out under this lock, so an unshared queue stays unshared. A queue with a
-            // running gap is still in use.
-            queues.retain(|_, queue| {
-                Arc::strong_count(queue) > 1
-                    || queue
-                        .try_lock()
-                        .map_or(true, |next_start| next_start.is_some_and(|at| at > now))
-            });
-        }
-        let queue = queues.entry(owner.clone()).or_default();
-        if Arc::strong_count(queue) > MAX_WAITING_UPDATES {
+        let queue = self.0.get_with_by_ref(owner, UserQueue::default);
+        // The cache and this change hold a reference each.
+        if Arc::strong_count(&queue) > MAX_WAITING_UPDATES + 1 {
             return Err(QueueFull);
         }
-        Ok(Arc::clone(queue))
+        Ok(queue)
     }
 }
 
@@ -141,8 +135,6 @@ mod tests {
             drop(permit.await.expect("no waiting").unwrap());
             tokio::time::advance(GAP_BOUNDS[1]).await;
         }
-        let kept = queues.0.lock().unwrap().len();
-        assert!(kept <= SWEEP_THRESHOLD_QUEUES, "{kept}");
         let ada = ada();
         let again = tokio::time::timeout(Duration::from_secs(1), queues.acquire(&ada));
         assert!(again.await.is_err(), "a permit that is taken stays so");

@@ -6,75 +6,47 @@
 //!   text never repeats (each has its own nonce); a revision may, after a user was deleted and created again.
 //! * The cache holds views with secrets hidden, and no opened documents.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use domain::encryption::cipher::Sealed;
 use domain::id::UserId;
+use moka::sync::Cache;
 
-use super::{Settings, SettingsService};
+use super::model::Settings;
+use super::service::SettingsService;
 use crate::error::AppError;
 
-/// Maximum number of users in the cache.
-const MAX_USERS: usize = 1_000;
 /// Maximum number of bytes of the cache, sealed documents included.
-const MAX_CACHED_BYTES: usize = 4 * 1024 * 1024;
-/// Longest cached view in bytes.
-const MAX_VIEW_BYTES: usize = 64 * 1024;
+const MAX_CACHED_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_VIEW_BYTES: u32 = 64 * 1024;
 
-/// Views of one kind by user. Above the limits the cache is cleared.
-pub struct ViewCache<V>(Mutex<CachedViews<V>>);
+/// The view of each user, and the document that it shows.
+pub struct ViewCache<V>(Cache<UserId, (Sealed, Arc<V>)>);
 
-struct CachedViews<V> {
-    by_user: HashMap<UserId, (Sealed, Arc<V>)>,
-    bytes: usize,
-}
-
-impl<V> Default for ViewCache<V> {
+impl<V: AsRef<[u8]> + Send + Sync + 'static> Default for ViewCache<V> {
     fn default() -> Self {
-        Self(Mutex::new(CachedViews {
-            by_user: HashMap::new(),
-            bytes: 0,
-        }))
+        let cache = Cache::builder().max_capacity(MAX_CACHED_BYTES);
+        Self(cache.weigher(|_, view| size(view)).build())
     }
 }
 
-fn size<V: AsRef<[u8]>>((document, shown): &(Sealed, Arc<V>)) -> usize {
-    document.as_text().len() + shown.as_ref().as_ref().len()
+fn size<V: AsRef<[u8]>>((document, shown): &(Sealed, Arc<V>)) -> u32 {
+    let bytes = document.as_text().len() + shown.as_ref().as_ref().len();
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-impl<V: AsRef<[u8]>> ViewCache<V> {
+impl<V: AsRef<[u8]> + Send + Sync + 'static> ViewCache<V> {
     fn find(&self, owner: &UserId, document: &Sealed) -> Option<Arc<V>> {
-        let views = self.lock();
-        let (of, shown) = views.by_user.get(owner)?;
-        (of == document).then(|| Arc::clone(shown))
+        let (of, shown) = self.0.get(owner)?;
+        (of == *document).then_some(shown)
     }
 
     fn keep(&self, owner: &UserId, document: Sealed, shown: Arc<V>) {
-        let new = (document, shown);
-        let added = size(&new);
-        let mut views = self.lock();
-        views.forget(owner);
-        if added > MAX_VIEW_BYTES {
-            return;
-        }
-        if views.by_user.len() >= MAX_USERS || views.bytes + added > MAX_CACHED_BYTES {
-            views.by_user.clear();
-            views.bytes = 0;
-        }
-        views.bytes += added;
-        views.by_user.insert(owner.clone(), new);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CachedViews<V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<V: AsRef<[u8]>> CachedViews<V> {
-    fn forget(&mut self, owner: &UserId) {
-        if let Some(old) = self.by_user.remove(owner) {
-            self.bytes -= size(&old);
+        let view = (document, shown);
+        if size(&view) > MAX_VIEW_BYTES {
+            self.0.invalidate(owner);
+        } else {
+            self.0.insert(owner.clone(), view);
         }
     }
 }
@@ -89,12 +61,12 @@ impl SettingsService {
         show: impl FnOnce(&Settings) -> Result<V, E>,
     ) -> Result<Option<Arc<V>>, E>
     where
-        V: AsRef<[u8]>,
+        V: AsRef<[u8]> + Send + Sync + 'static,
         E: From<AppError>,
     {
         let stored = self.store.load(owner).await.map_err(AppError::from)?;
         let Some(stored) = stored else {
-            shown.lock().forget(owner);
+            shown.0.invalidate(owner);
             return Ok(None);
         };
         if let Some(known) = shown.find(owner, &stored.document) {
@@ -173,28 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn neither_users_nor_bytes_grow_without_bound() {
-        let large = "x".repeat(MAX_VIEW_BYTES / 2);
-        for text in ["x", large.as_str()] {
-            let shown = ViewCache::default();
-            for number in 0..3 * MAX_USERS {
-                shown.keep(&user(number), sealed("x"), Arc::new(text.to_owned()));
-                let views = shown.lock();
-                assert!(views.by_user.len() <= MAX_USERS && views.bytes <= MAX_CACHED_BYTES);
-                assert_eq!(views.bytes, views.by_user.values().map(size).sum::<usize>());
-            }
-            assert!(shown.find(&user(3 * MAX_USERS - 1), &sealed("x")).is_some());
+    fn the_bytes_do_not_grow_without_bound() {
+        let shown = ViewCache::default();
+        for number in 0..500 {
+            let view = "x".repeat(MAX_VIEW_BYTES as usize / 2);
+            shown.keep(&user(number), sealed("x"), Arc::new(view));
         }
+        shown.0.run_pending_tasks();
+        assert!(shown.0.entry_count() > 0 && shown.0.weighted_size() <= MAX_CACHED_BYTES);
     }
 
     #[test]
     fn large_views_are_not_cached_and_replace_the_old_one() {
         let shown = ViewCache::default();
         shown.keep(&user(1), sealed("a"), Arc::new("A".to_owned()));
-        let large = Arc::new("x".repeat(MAX_VIEW_BYTES));
+        let large = Arc::new("x".repeat(MAX_VIEW_BYTES as usize));
         shown.keep(&user(1), sealed("b"), large);
-        assert_eq!(shown.find(&user(1), &sealed("b")), None);
-        let views = shown.lock();
-        assert_eq!((views.by_user.len(), views.bytes), (0, 0));
+        assert!(!shown.0.contains_key(&user(1)));
     }
 }

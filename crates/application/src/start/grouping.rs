@@ -3,23 +3,20 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
-use domain::error::chain;
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{Sandbox, SandboxGrouping, SandboxStatus};
+use domain::sandbox::{Sandbox, SandboxStatus};
 use domain::start_task::StartRequest;
 use domain::user::scope::Scope;
 
 use super::StartService;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, is_known, new_sandbox_row};
+use crate::sandboxes::{choose_spec, is_known, load_settings, new_sandbox_row};
 
 /// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
 /// servers.
 const DIRECTORY_TAG: &str = "workspace_directory";
 
-/// The sandbox of a conversation.
 pub(super) enum SandboxChoice {
-    /// The named sandbox.
     Named(Sandbox),
     /// The first of `shared` that still has room at the commit, else a new one.
     New {
@@ -28,17 +25,6 @@ pub(super) enum SandboxChoice {
         /// Stored with the task.
         new: Sandbox,
     },
-}
-
-/// Parses the user's strategy; `None`: one sandbox per conversation.
-fn strategy(name: &str) -> Option<SandboxGrouping> {
-    match name {
-        "ADD_TO_ANY" => Some(SandboxGrouping::Any),
-        "GROUP_BY_NEWEST" => Some(SandboxGrouping::Newest),
-        "LEAST_RECENTLY_USED" => Some(SandboxGrouping::LeastRecentlyUsed),
-        "FEWEST_CONVERSATIONS" => Some(SandboxGrouping::FewestConversations),
-        _ => None,
-    }
 }
 
 impl StartService {
@@ -52,7 +38,8 @@ impl StartService {
         parent: Option<&ConversationView>,
     ) -> Result<SandboxChoice, AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
-        let grouping = self.grouping(owner).await;
+        let settings = load_settings(&self.settings, owner).await;
+        let grouping = settings.as_ref().and_then(|it| it.sandbox_grouping);
         request.directory = match parent {
             // A sub-conversation works in its parent's directory, unless it has another sandbox.
             Some(parent)
@@ -73,7 +60,7 @@ impl StartService {
             }
             return Ok(SandboxChoice::Named(row));
         }
-        let spec = choose_spec(ports, &self.settings, owner, None).await?.id;
+        let spec = choose_spec(ports, settings.as_ref(), None).await?.id;
         let shared = match grouping {
             Some(grouping) => {
                 let mut running = ports.sandboxes.list_running(owner, &spec).await?;
@@ -85,15 +72,6 @@ impl StartService {
         };
         let new = new_sandbox_row(ports, policy, owner, spec)?;
         Ok(SandboxChoice::New { shared, new })
-    }
-
-    /// Unreadable settings are no reason to refuse a start here.
-    async fn grouping(&self, owner: &UserId) -> Option<SandboxGrouping> {
-        let settings = self.settings.load(owner).await.unwrap_or_else(|error| {
-            tracing::warn!(error = %chain(&error), "cannot read the settings; the conversation gets its own sandbox");
-            None
-        });
-        strategy(&settings?.sandbox_grouping_strategy)
     }
 }
 

@@ -30,10 +30,8 @@ pub(super) async fn find_earlier_conversation(
 ) -> Option<AgentConversation> {
     let give_up = Instant::now() + IN_FLIGHT_TIMEOUT;
     loop {
-        let seen = ports
-            .agents
-            .snapshot_many(at, &[task.conversation_id])
-            .await;
+        let (agents, ids) = (&ports.agents, [task.conversation_id]);
+        let seen = agents.snapshot_many(at, &ids).await;
         if let Some(info) = seen.ok().and_then(|mut infos| infos.pop()).flatten() {
             // A first message always begins a run.
             let begun = !matches!(info.execution_status, None | Some(ExecutionStatus::Idle));

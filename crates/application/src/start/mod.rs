@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use domain::conversation::ConversationView;
 use domain::error::{StoreError, chain};
-use domain::id::{ConversationId, StartTaskId, UserId};
+use domain::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
 use domain::json::serialized_bytes;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
@@ -44,7 +44,6 @@ use crate::{AppError, Inner, trace};
 /// Entity of a `NotFound` error about the sandbox of a start.
 const SANDBOX_ENTITY: &str = "sandbox";
 
-/// Starts conversations and shows their start tasks.
 #[derive(Clone)]
 pub struct StartService {
     inner: Arc<Inner>,
@@ -54,16 +53,13 @@ pub struct StartService {
     wake: Arc<Notify>,
 }
 
-/// A request to start a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct StartInput {
     /// The request without secret values.
     pub request: StartRequest,
-    /// Secrets for the conversation.
     pub secrets: Option<BTreeMap<String, SecretString>>,
 }
 
-/// A start that is ready to commit.
 struct PlannedStart {
     start: NewStartTask,
     /// Sandboxes that it may share instead of a new one, best first.
@@ -87,21 +83,20 @@ impl StartService {
     /// Checks the request, commits a task with its sandbox, and returns it. A repetition with the same
     /// `conversation_id` returns the existing task.
     pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
-        let planned = self.plan(owner, input).await?;
-        match self.commit(planned).await? {
-            IdempotentResult::New(task) => Ok(task),
-            // Only a request with an idempotency key can be a repetition.
-            IdempotentResult::Repeated(_) => Err(AppError::IdempotencyKeyReused),
-        }
+        self.start_once(owner, input, None).await?.into_new()
     }
 
-    /// The same for an idempotent request.
+    /// The same; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
         owner: &UserId,
         input: StartInput,
-        repeatable: &IdempotentCall<'_, StartTask>,
+        repeatable: Option<&IdempotentCall<'_, StartTask>>,
     ) -> Result<IdempotentResult<StartTask>, AppError> {
+        let Some(repeatable) = repeatable else {
+            let planned = self.plan(owner, input).await?;
+            return self.commit(planned).await;
+        };
         let ports = &self.inner.ports;
         if let Some(answer) = repeatable.find_earlier(ports, owner).await? {
             return Ok(IdempotentResult::Repeated(answer));
@@ -154,35 +149,18 @@ impl StartService {
         let id = planned.start.task.id;
         // Subscribe before the commit, so that no state is missed.
         let updates = self.inner.updates.subscribe(&planned.start.task);
-        let map_commit = self.commit(planned).await;
-        let IdempotentResult::New(task) = map_commit.inspect_err(|_| self.inner.updates.end(id))?
-        else {
-            return Err(AppError::IdempotencyKeyReused);
-        };
-        if task.id == id && !task.status.is_terminal() {
+        let committed = self.commit(planned).await;
+        let task = committed.and_then(IdempotentResult::into_new);
+        let task = task.inspect_err(|_| self.inner.updates.end(id))?;
+        if task.id == id {
             return Ok((task, updates));
         }
+        // An earlier request for the same conversation has a task: follow that.
         self.inner.updates.end(id);
-        if task.status.is_terminal() {
-            return Ok((task, updates));
-        }
-        // An earlier request for the same conversation is running: follow its task.
-        let updates = self.inner.updates.subscribe(&task);
-        let current = self
-            .find_many(&Scope::User(owner.clone()), &[task.id])
-            .await?
-            .pop()
-            .flatten();
-        match current {
-            Some(current) if current.status.is_terminal() => {
-                self.inner.updates.end(task.id);
-                Ok((current, updates))
-            }
-            _ => Ok((task, updates)),
-        }
+        let followed = self.follow(&Scope::User(owner.clone()), task.id).await?;
+        Ok(followed.unwrap_or((task, updates)))
     }
 
-    /// A page of tasks.
     pub async fn search(
         &self,
         scope: &Scope,
@@ -190,12 +168,8 @@ impl StartService {
         order: StartTaskOrder,
         page: &PageRequest,
     ) -> Result<Page<StartTask>, AppError> {
-        Ok(self
-            .inner
-            .ports
-            .start_tasks
-            .search(scope, filter, order, page)
-            .await?)
+        let tasks = &self.inner.ports.start_tasks;
+        Ok(tasks.search(scope, filter, order, page).await?)
     }
 
     /// How many `search` would find in all.
@@ -289,19 +263,16 @@ impl StartService {
         }
         request_checks::check_request(&mut input.request).map_err(AppError::invalid)?;
         let scope = Scope::User(owner.clone());
-        if let Some(existing) = self
-            .find_existing(&scope, input.request.conversation_id)
-            .await?
+        let conversations = &self.inner.ports.conversations;
+        if let Some(id) = input.request.conversation_id
+            && let Some(existing) = conversations.find(&scope, id).await?
         {
-            return Ok(PlannedStart {
-                start: self.placeholder_task(existing),
-                shared: Vec::new(),
-            });
+            return self.plan_repetition(existing);
         }
         self.inner.refuse_second_owner(owner).await?;
         let mut parent = None;
         if let Some(id) = input.request.parent_conversation_id {
-            let found = self.inner.ports.conversations.find(&scope, id).await?;
+            let found = conversations.find(&scope, id).await?;
             let found =
                 found.ok_or_else(|| AppError::not_found("Parent conversation not found"))?;
             inherit(&mut input.request, &found);
@@ -317,7 +288,9 @@ impl StartService {
             SandboxChoice::Named(sandbox) => (sandbox, Vec::new(), false),
             SandboxChoice::New { shared, new } => (new, shared, true),
         };
-        let mut task = self.new_task(owner, input, id, &sandbox)?;
+        // The processes of the sandbox's host run the start.
+        let (host, sandbox_id) = (sandbox.host.clone(), sandbox.id.clone());
+        let mut task = self.new_task(owner, input, id, (host, sandbox_id))?;
         task.owns_sandbox = is_new;
         let assignment = if is_new {
             SandboxAssignment::New(sandbox)
@@ -338,65 +311,39 @@ impl StartService {
         if ids.is_empty() {
             return;
         }
-        match self.find_many(&Scope::System, &ids).await {
-            Ok(found) => {
-                for (id, task) in ids.into_iter().zip(found) {
-                    match task {
-                        Some(task) => self.inner.updates.publish(&task),
-                        None => self.inner.updates.end(id),
-                    }
-                }
-            }
+        let found = match self.find_many(&Scope::System, &ids).await {
+            Ok(found) => found,
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "cannot load start tasks of other processes");
+                return tracing::debug!(error = %chain(&error), "cannot load start tasks of other processes");
+            }
+        };
+        for (id, task) in ids.into_iter().zip(found) {
+            match task {
+                Some(task) => self.inner.updates.publish(&task),
+                None => self.inner.updates.end(id),
             }
         }
     }
 
-    /// Wakes the worker: there may be a task.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// The existing conversation of an id that the client chose before.
-    async fn find_existing(
-        &self,
-        scope: &Scope,
-        id: Option<ConversationId>,
-    ) -> Result<Option<ConversationView>, AppError> {
-        let Some(id) = id else { return Ok(None) };
-        Ok(self.inner.ports.conversations.find(scope, id).await?)
-    }
-
-    /// A task for a conversation that exists: the store returns its predecessor, or a conflict. It reserves nothing.
-    fn placeholder_task(&self, view: ConversationView) -> NewStartTask {
-        let now = self.inner.ports.clock.now();
-        let task = StartTask {
-            id: StartTaskId::new(self.inner.ports.ids.uuid()),
-            owner: view.conversation.owner,
-            host: self.inner.policy.host.clone(),
-            status: StartStatus::Working,
-            detail: None,
-            notes: Vec::new(),
-            conversation_id: view.conversation.id,
-            sandbox_id: view.conversation.sandbox_id,
-            owns_sandbox: false,
-            agent_server_url: None,
-            request: StartRequest::default(),
-            sealed_secrets: None,
-            timings: BTreeMap::new(),
-            attempts: 0,
-            created_at: now,
-            updated_at: now,
-        };
-        NewStartTask {
+    /// A start of a conversation that exists: the store returns its task, or a conflict. It reserves nothing.
+    fn plan_repetition(&self, view: ConversationView) -> Result<PlannedStart, AppError> {
+        let known = view.conversation;
+        let sandbox = (self.inner.policy.host.clone(), known.sandbox_id);
+        let task = self.new_task(&known.owner, StartInput::default(), known.id, sandbox)?;
+        let start = NewStartTask {
             task,
             // If the predecessor fails at this moment, nothing starts in its place.
             assignment: SandboxAssignment::Shared {
                 max_conversations: 0,
             },
             answer: None,
-        }
+        };
+        let shared = Vec::new();
+        Ok(PlannedStart { start, shared })
     }
 
     fn new_task(
@@ -404,21 +351,17 @@ impl StartService {
         owner: &UserId,
         mut input: StartInput,
         conversation_id: ConversationId,
-        sandbox: &Sandbox,
+        (host, sandbox_id): (HostId, SandboxId),
     ) -> Result<StartTask, AppError> {
         let ports = &self.inner.ports;
         let id = StartTaskId::new(ports.ids.uuid());
         let now = ports.clock.now();
-        input.request.secret_names = input
-            .secrets
-            .as_ref()
-            .map(|secrets| secrets.keys().cloned().collect());
-        let sealed_secrets = match &input.secrets {
+        let secrets = input.secrets.as_ref();
+        input.request.secret_names = secrets.map(|it| it.keys().cloned().collect());
+        let sealed_secrets = match secrets {
             Some(secrets) if !secrets.is_empty() => {
-                let plain: BTreeMap<_, _> = secrets
-                    .iter()
-                    .map(|(k, v)| (k, v.expose_secret()))
-                    .collect();
+                let plain = secrets.iter().map(|(k, v)| (k, v.expose_secret()));
+                let plain: BTreeMap<_, _> = plain.collect();
                 // A map of strings always serializes.
                 let text = SecretString::from(serde_json::to_string(&plain).unwrap_or_default());
                 Some(ports.cipher.seal(&StartTask::secrets_context(id), &text)?)
@@ -428,13 +371,12 @@ impl StartService {
         Ok(StartTask {
             id,
             owner: owner.clone(),
-            // The processes of the sandbox's host run the start.
-            host: sandbox.host.clone(),
+            host,
             status: StartStatus::Working,
             detail: None,
             notes: request_checks::unsupported_notes(&input.request),
             conversation_id,
-            sandbox_id: sandbox.id.clone(),
+            sandbox_id,
             owns_sandbox: false,
             agent_server_url: None,
             request: input.request,
@@ -450,17 +392,13 @@ impl StartService {
 /// A sub-conversation inherits what its request does not set (`docs/reference/wire/start-tasks.md`).
 fn inherit(request: &mut StartRequest, parent: &ConversationView) {
     let from = &parent.conversation;
-    request
-        .sandbox_id
-        .get_or_insert_with(|| from.sandbox_id.clone());
+    let sandbox_id = &mut request.sandbox_id;
+    sandbox_id.get_or_insert_with(|| from.sandbox_id.clone());
     if request.selected_repository.is_none() {
-        request
-            .selected_repository
-            .clone_from(&from.selected_repository);
-        request.selected_branch = request
-            .selected_branch
-            .take()
-            .or_else(|| from.selected_branch.clone());
+        let branch = request.selected_branch.take();
+        request.selected_branch = branch.or_else(|| from.selected_branch.clone());
+        let repository = &from.selected_repository;
+        request.selected_repository.clone_from(repository);
         request.git_provider = request.git_provider.or(from.git_provider);
     }
     // An ACP agent's model is not a model for the coding agent.

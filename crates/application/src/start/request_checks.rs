@@ -65,7 +65,6 @@ pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
     Ok(())
 }
 
-/// The message for a suggested task.
 fn suggested_task_message(task: &Value) -> MessageInput {
     let text = |name: &str| task.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = task
@@ -109,7 +108,6 @@ pub(super) fn unsupported_notes(request: &StartRequest) -> Vec<String> {
     notes
 }
 
-/// The processor for automatic titles.
 const TITLE_PROCESSOR: &str = "SetTitleCallbackProcessor";
 
 /// Whether the conversation gets an automatic title: not if the client set one, nor if it named processors without the

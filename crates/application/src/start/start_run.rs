@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
-use domain::conversation::{Conversation, GitProvider, Metrics};
+use domain::conversation::{Conversation, GitProvider};
 use domain::error::{Classify, StoreError, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxEndpoints};
@@ -21,8 +21,9 @@ use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation};
 use super::request_checks::wants_auto_title;
 use super::updates::publish_if_ended;
 use super::{interrupted, launch_request, profile_seeding};
-use crate::conversations::provisional_title;
+use crate::conversations::{new_conversation_row, provisional_title};
 use crate::runtime::metrics::StartOutcome;
+use crate::sandboxes::endpoint;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::trace::StepSpan;
@@ -36,7 +37,6 @@ const FULL_SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for advice, which must not delay a start.
 const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A run of a claimed task.
 pub(super) struct StartRun {
     inner: Arc<Inner>,
     settings: SettingsService,
@@ -49,7 +49,6 @@ pub(super) struct StartRun {
     at: Option<AgentEndpoint>,
 }
 
-/// Why a run ends before READY.
 enum RunStop {
     /// The start failed: detail for the owner, cause for the log.
     Failed(String, Option<AppError>),
@@ -144,20 +143,14 @@ impl StartRun {
         }
         // Settings first, so that a start which cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
-        let profile = self
-            .settings
-            .launch_profile(&self.task.owner, model)
-            .await?;
-        self.add_notes(profile.notes.clone());
         let settings = self.settings.load(&self.task.owner).await?;
         let settings = settings.unwrap_or_default();
+        let profile = settings.launch_profile(model)?;
+        self.add_notes(profile.notes.clone());
         let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = self
-            .inner
-            .reconciler
-            .endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = endpoint(&self.inner.ports, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
         self.add_notes(seeded.into_iter().collect());
@@ -202,33 +195,25 @@ impl StartRun {
             return Ok(None);
         }
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = self
-            .inner
-            .reconciler
-            .endpoint(&sandbox, &endpoints.agent_url)?;
+        let at = endpoint(&self.inner.ports, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found =
             interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
-    /// The last step.
     async fn complete(
         &mut self,
         sandbox: &SandboxId,
         info: &AgentConversation,
         advice: Vec<String>,
     ) -> Result<(), RunStop> {
-        self.task
-            .notes
-            .extend(info.notes.iter().cloned().chain(advice));
+        let notes = info.notes.iter().cloned().chain(advice);
+        self.task.notes.extend(notes);
         let now = self.inner.ports.clock.now();
         let seen = info.report(now);
-        self.inner
-            .ports
-            .conversations
-            .apply_report(sandbox, self.task.conversation_id, &seen, now)
-            .await?;
+        let (conversations, id) = (&self.inner.ports.conversations, self.task.conversation_id);
+        let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
         self.enter(StartStatus::Ready).await?;
         self.inner.syncer.request(sandbox);
         Ok(())
@@ -245,12 +230,7 @@ impl StartRun {
                 done = &mut work => return Ok(done?),
                 line = progress.next() => line,
             };
-            let step = self.next_update(self.task.status, Some(line));
-            let tasks = &self.inner.ports.start_tasks;
-            let stored = tasks
-                .advance(self.task.id, self.fence, &step, self.now())
-                .await?;
-            self.apply_stored(stored);
+            self.advance(self.task.status, Some(line)).await?;
         }
     }
 
@@ -296,9 +276,8 @@ impl StartRun {
     async fn fetch_advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
-        tokio::time::timeout(ADVICE_TIMEOUT, advice)
-            .await
-            .unwrap_or_default()
+        let advice = tokio::time::timeout(ADVICE_TIMEOUT, advice).await;
+        advice.unwrap_or_default()
     }
 
     /// Sends the launch request. An agent server at its limit of concurrent runs is retried for a while, because a run
@@ -328,7 +307,6 @@ impl StartRun {
         self.enter_with(status, None).await
     }
 
-    /// The same with a detail.
     async fn enter_with(
         &mut self,
         status: StartStatus,
@@ -337,13 +315,18 @@ impl StartRun {
         if self.task.status >= status {
             return Ok(());
         }
-        let step = self.next_update(status, detail);
-        let stored = self
-            .inner
-            .ports
-            .start_tasks
-            .advance(self.task.id, self.fence, &step, self.now())
-            .await?;
+        self.advance(status, detail).await
+    }
+
+    async fn advance(
+        &mut self,
+        status: StartStatus,
+        detail: Option<String>,
+    ) -> Result<(), RunStop> {
+        let (step, now) = (self.next_update(status, detail), self.now());
+        let tasks = &self.inner.ports.start_tasks;
+        let stored = tasks.advance(self.task.id, self.fence, &step, now);
+        let stored = stored.await?;
         self.apply_stored(stored);
         Ok(())
     }
@@ -356,84 +339,56 @@ impl StartRun {
         provider: Option<GitProvider>,
     ) -> Result<(), RunStop> {
         let mut step = self.next_update(StartStatus::StartingConversation, None);
-        step.agent_server_url = Some(
-            endpoints
-                .agent_url
-                .to_string()
-                .trim_end_matches('/')
-                .to_owned(),
-        );
-        let conversation = Conversation {
-            git_provider: provider,
-            ..self.conversation_row(agent)
-        };
+        let url = endpoints.agent_url.as_str().trim_end_matches('/');
+        step.agent_server_url = Some(url.to_owned());
+        let conversation = self.conversation_row(agent, provider);
         let tasks = &self.inner.ports.start_tasks;
-        let stored = tasks
-            .begin_conversation(self.task.id, self.fence, &conversation, &step, self.now())
-            .await;
-        match stored {
-            Ok(task) => self.apply_stored(task),
-            Err(StoreError::NotFound {
+        let (id, fence, now) = (self.task.id, self.fence, self.now());
+        let stored = tasks.begin_conversation(id, fence, &conversation, &step, now);
+        let stored = stored.await.map_err(|error| match error {
+            StoreError::NotFound {
                 entity: PARENT_CONVERSATION_ENTITY,
-            }) => {
-                return Err(RunStop::failed(
-                    "the parent conversation was deleted while this one was starting".to_owned(),
-                ));
-            }
-            Err(StoreError::NotFound { .. }) => {
-                return Err(RunStop::failed(
-                    "the sandbox was paused or deleted while the conversation was starting"
-                        .to_owned(),
-                ));
-            }
-            Err(StoreError::Conflict { .. }) => {
-                return Err(RunStop::failed("conversation_id is already in use"));
-            }
-            Err(error) => return Err(error.into()),
-        }
+            } => RunStop::failed("the parent conversation was deleted while this one was starting"),
+            StoreError::NotFound { .. } => RunStop::failed(
+                "the sandbox was paused or deleted while the conversation was starting",
+            ),
+            StoreError::Conflict { .. } => RunStop::failed("conversation_id is already in use"),
+            error => error.into(),
+        })?;
+        self.apply_stored(stored);
         Ok(())
     }
 
-    fn conversation_row(&self, agent: launch_request::AgentSummary) -> Conversation {
+    fn conversation_row(
+        &self,
+        agent: launch_request::AgentSummary,
+        git_provider: Option<GitProvider>,
+    ) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
+        let title = request.title.clone();
         Conversation {
-            id: task.conversation_id,
-            owner: task.owner.clone(),
-            sandbox_id: task.sandbox_id.clone(),
-            title: Some(
-                request
-                    .title
-                    .clone()
-                    .unwrap_or_else(|| provisional_title(task.conversation_id)),
-            ),
+            title: Some(title.unwrap_or_else(|| provisional_title(task.conversation_id))),
             auto_title: wants_auto_title(request),
             selected_repository: request.selected_repository.clone(),
             selected_branch: request.selected_branch.clone(),
-            git_provider: request.git_provider,
+            git_provider,
             trigger: request.trigger,
             pr_numbers: request.pr_number.clone(),
             llm_model: agent.llm_model,
             agent_kind: agent.agent_kind.to_owned(),
-            metrics: Metrics::default(),
             parent: request.parent_conversation_id,
             public: request.public,
             tags: agent.tags,
-            execution_status: None,
-            created_at: now,
-            updated_at: now,
+            ..new_conversation_row(task.conversation_id, &task.owner, &task.sandbox_id, now)
         }
     }
 
     async fn fail(mut self, detail: String) {
         self.forget_conversation().await;
         let step = self.next_update(StartStatus::Error, Some(detail));
-        match self
-            .inner
-            .ports
-            .start_tasks
-            .fail(self.task.id, self.fence, &step, self.now())
-            .await
-        {
+        let tasks = &self.inner.ports.start_tasks;
+        let failed = tasks.fail(self.task.id, self.fence, &step, self.now());
+        match failed.await {
             Ok(task) => self.apply_stored(task),
             Err(error) => {
                 return tracing::warn!(error = %chain(&error), "cannot record the failure of a start; the next worker will");
@@ -463,11 +418,8 @@ impl StartRun {
         let took = self.entered.elapsed();
         self.inner.metrics.record_step(self.task.status, took);
         let spent = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        *self
-            .task
-            .timings
-            .entry(self.task.status.to_string())
-            .or_default() += spent;
+        let timing = self.task.timings.entry(self.task.status.to_string());
+        *timing.or_default() += spent;
         self.entered = Instant::now();
         let notes = self.task.notes.clone();
         let joined =

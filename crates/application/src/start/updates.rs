@@ -29,7 +29,6 @@ struct UpdateSubscriptions {
 #[derive(Debug, Default)]
 struct FollowedTask {
     senders: Vec<mpsc::Sender<StartTask>>,
-    /// The last published state.
     last: Option<StartTask>,
 }
 
@@ -69,7 +68,6 @@ impl StartUpdates {
         LocalRun(self.clone(), id)
     }
 
-    /// Followed tasks that other processes run.
     pub(crate) fn list_remote(&self) -> Vec<StartTaskId> {
         let state = self.lock();
         let ids = state.followed.keys().copied();
@@ -97,7 +95,6 @@ impl StartUpdates {
         }
     }
 
-    /// Ends the streams of a task.
     pub fn end(&self, id: StartTaskId) {
         self.lock().followed.remove(&id);
     }
@@ -105,11 +102,8 @@ impl StartUpdates {
 
 /// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
 pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
-    let found = inner
-        .ports
-        .start_tasks
-        .find_many(&Scope::System, &[id])
-        .await;
+    let tasks = &inner.ports.start_tasks;
+    let found = tasks.find_many(&Scope::System, &[id]).await;
     match found.map(|mut found| found.pop().flatten()) {
         Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
         Ok(Some(_)) | Err(_) => {}

@@ -1,23 +1,21 @@
 //! The start worker: claims tasks by lease and runs them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::StartTaskId;
 use domain::start_task::{ClaimLimit, LeasedStartTask};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::StartService;
 use super::start_run::StartRun;
 use super::updates::publish_if_ended;
+use crate::runtime::lease::renew_until_over;
 use crate::runtime::metrics::StartOutcome;
 use crate::{AuthMode, Policy, trace};
-
-/// Pause between two renewals while the store is busy.
-const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Parallel starts of one user. A start may take minutes, so some slots stay free for others; in open mode there is
 /// only one user.
@@ -82,7 +80,6 @@ impl StartService {
         }
     }
 
-    /// Claims up to `free` tasks.
     async fn claim(&self, free: usize) -> Vec<LeasedStartTask> {
         if free == 0 {
             return Vec::new();
@@ -94,11 +91,8 @@ impl StartService {
             tasks: free,
             per_owner: max_starts_per_user(policy),
         };
-        let claimed = ports
-            .start_tasks
-            .claim(&policy.host, now, until, limit)
-            .await;
-        claimed.unwrap_or_else(|error| {
+        let claimed = ports.start_tasks.claim(&policy.host, now, until, limit);
+        claimed.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot claim start tasks; trying again");
             Vec::new()
         })
@@ -137,26 +131,17 @@ impl StartService {
         }
     }
 
-    /// Renews the lease; returns when another worker has it or it cannot be renewed in time. `until` is its end,
-    /// counted from before the request, so that no other worker can have the task while this one runs it.
-    async fn renew_lease(&self, id: StartTaskId, fence: i64, mut until: Instant) {
-        let (ports, lease) = (&self.inner.ports, self.inner.policy.lease);
-        let mut pause = lease / 3;
-        loop {
-            tokio::time::sleep(pause).await;
-            let asked = Instant::now();
-            let renewed = ports
-                .start_tasks
-                .renew(id, fence, ports.clock.now().plus(lease));
-            match tokio::time::timeout_at(until, renewed).await {
-                Ok(Ok(())) => (until, pause) = (asked + lease, lease / 3),
-                Ok(Err(StoreError::Stale { .. })) | Err(_) => return,
-                // A busy store does not lose the lease before it expires.
-                Ok(Err(error)) => {
-                    tracing::warn!(error = %chain(&error), "cannot renew the lease of a start yet; trying again");
-                    pause = RENEW_RETRY_INTERVAL;
-                }
+    /// Renews the lease; returns when another worker has it or it cannot be renewed in time.
+    async fn renew_lease(&self, id: StartTaskId, fence: i64, until: Instant) {
+        let (ports, length) = (&self.inner.ports, self.inner.policy.lease);
+        let never = CancellationToken::new();
+        let renew = || async {
+            let until = ports.clock.now().plus(length);
+            match ports.start_tasks.renew(id, fence, until).await {
+                Err(StoreError::Stale { .. }) => Ok(false),
+                renewed => renewed.map(|()| true),
             }
-        }
+        };
+        renew_until_over(&format!("start/{id}"), length, until, &never, renew).await;
     }
 }

@@ -3,23 +3,17 @@
 use std::time::Duration;
 
 use domain::error::{Classify, chain};
-use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{
-    PrepareProgress, Sandbox, SandboxEndpoints, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
-};
-use domain::user::identity::KeyHash;
-use secrecy::ExposeSecret;
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{PrepareProgress, SandboxEndpoints, WarmSandbox, WarmState};
 use tokio::time::Instant;
 
 use super::WarmSandboxPool;
 use super::demand::boot_backoff;
 use crate::AppError;
-use crate::sandboxes::SpareBootSlot;
+use crate::sandboxes::{SandboxKeys, SpareBootSlot};
 
 /// Delay of a boot, several times the length of a warm start: a boot uses a whole core, which that start needs.
 const BOOT_DELAY: Duration = Duration::from_millis(500);
-/// Owner of warm sandboxes in labels of backends.
-const WARM_OWNER: &str = "nobody";
 
 /// A boot of this process; the pool counts it while this guard lives.
 pub(super) struct BootGuard {
@@ -44,7 +38,6 @@ impl Drop for BootGuard {
     }
 }
 
-/// The outcome of a boot.
 enum BootOutcome {
     Dormant(SandboxEndpoints),
     /// It booted, but not dormant.
@@ -53,9 +46,9 @@ enum BootOutcome {
 }
 
 impl WarmSandboxPool {
-    /// Boots a new warm sandbox.
     pub(super) async fn boot_new(self, booting: BootGuard, spec: SpecId, recipe: String) {
-        if let Err(error) = self.prepare(&spec).await {
+        let silent = PrepareProgress::silent();
+        if let Err(error) = self.0.reconciler.prepare_backend(&spec, &silent).await {
             return self.record_failure(&error);
         }
         // The usual cause is a claim: leave the cores to its start first.
@@ -92,38 +85,26 @@ impl WarmSandboxPool {
         drop(booting);
     }
 
-    async fn prepare(&self, spec: &SpecId) -> Result<(), AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let silent = PrepareProgress::silent();
-        let work = ports.backend.prepare(spec, &silent);
-        let prepared = tokio::time::timeout(policy.prepare_deadline, work).await;
-        prepared.unwrap_or(Err(SandboxError::TimedOut {
-            what: "preparing the sandbox backend",
-        }))?;
-        Ok(())
-    }
-
     fn new_row(
         &self,
         id: SandboxId,
         spec: SpecId,
         recipe: String,
     ) -> Result<WarmSandbox, AppError> {
-        let ports = &self.0.ports;
-        let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
-        let now = ports.clock.now();
+        let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
+        let keys = SandboxKeys::generate(ports, id)?;
         Ok(WarmSandbox {
             spec_id: spec,
             host: self.0.policy.host.clone(),
             recipe,
             state: WarmState::Booting,
-            key_hash: KeyHash::of(session_key.expose_secret()),
-            session_key: ports.cipher.seal(&context, &session_key)?,
-            secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
+            key_hash: keys.key_hash,
+            session_key: keys.session_key,
+            secret_key: keys.secret_key,
             endpoints: None,
             created_at: now,
             updated_at: now,
-            id,
+            id: keys.id,
         })
     }
 
@@ -153,7 +134,7 @@ impl WarmSandboxPool {
     }
 
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<BootOutcome, AppError> {
-        let endpoints = self.0.reconciler.boot_spare(&self.launch(row)?).await?;
+        let endpoints = self.0.reconciler.boot_spare(row).await?;
         let agents = &self.0.ports.agents;
         let is_dormant = agents.is_dormant(&row.id, &endpoints.agent_url).await?;
         if !is_dormant {
@@ -164,29 +145,9 @@ impl WarmSandboxPool {
         Ok(BootOutcome::Dormant(endpoints))
     }
 
-    fn launch(&self, row: &WarmSandbox) -> Result<SandboxLaunch, AppError> {
-        let context = Sandbox::key_context(&row.id);
-        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
-        let owner = UserId::parse(WARM_OWNER).map_err(|_| AppError::invalid("no such user"))?;
-        Ok(SandboxLaunch {
-            id: row.id.clone(),
-            owner,
-            spec: row.spec_id.clone(),
-            session_key: cipher.open(&context, &row.session_key)?,
-            secret_key: cipher.open(&context, &row.secret_key)?,
-            webhook_url: policy.webhook_url.clone(),
-            cors_origins: policy.cors_origins.clone(),
-            dormant: true,
-        })
-    }
-
     async fn record_ready(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
-        let ports = &self.0.ports;
-        match ports
-            .warm
-            .mark_ready(&row.id, endpoints, ports.clock.now())
-            .await
-        {
+        let (warm, now) = (&self.0.ports.warm, self.0.ports.clock.now());
+        match warm.mark_ready(&row.id, endpoints, now).await {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.record_boot(began.elapsed());

@@ -1,20 +1,17 @@
 //! Claims of warm sandboxes by starts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, WarmSandbox};
-use domain::user::identity::KeyHash;
+use domain::sandbox::{Sandbox, WarmSandbox};
 use domain::user::scope::Scope;
-use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::WarmSandboxPool;
 use crate::AppError;
+use crate::sandboxes::SandboxKeys;
 
-/// Timeout of the question whether a claimed sandbox is dormant.
 const DORMANT_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of a look-up for a warm sandbox, which is claimed. If it is dropped unsettled, the sandbox stays claimed
@@ -99,34 +96,14 @@ impl WarmSandboxPool {
 impl WarmClaim {
     /// The sandbox row that the start stores.
     pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
-        let ports = &self.warm.0.ports;
-        let (it, now) = (self.it.as_ref()?, ports.clock.now());
-        let secret_key = ports
-            .cipher
-            .open(&Sandbox::key_context(&it.id), &it.secret_key);
-        // If the secret key does not open, the sandbox cannot be woken either.
-        let callback_token = secret_key
-            .ok()
-            .map(|secret_key| Sandbox::callback_token(&it.id, &secret_key));
-        Some(Sandbox {
-            id: it.id.clone(),
-            owner: owner.clone(),
-            spec_id: it.spec_id.clone(),
-            host: it.host.clone(),
-            desired: DesiredState::Running,
-            status: SandboxStatus::Starting,
-            status_detail: None,
+        let (shared, it) = (&self.warm.0, self.it.clone()?);
+        let keys = SandboxKeys {
+            id: it.id,
             key_hash: it.key_hash,
-            session_key: it.session_key.clone(),
-            secret_key: it.secret_key.clone(),
-            callback_token_hash: callback_token.map(|it| KeyHash::of(it.expose_secret())),
-            agent_url: None,
-            exposed_urls: Arc::default(),
-            workspace: None,
-            created_at: now,
-            updated_at: now,
-            paused_at: None,
-        })
+            session_key: it.session_key,
+            secret_key: it.secret_key,
+        };
+        Some(keys.into_row(&shared.ports, &shared.policy, owner, it.spec_id))
     }
 
     /// Settles the claim after the start's transaction: the sandbox (warm or cold) was stored, or not. An unclear

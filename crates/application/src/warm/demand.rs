@@ -6,9 +6,7 @@ use tokio::time::Instant;
 
 /// Time constant of the arrival rate: older arrivals count less and less.
 const SMOOTHING_INTERVAL: Duration = Duration::from_secs(120);
-/// Estimate of a boot before the first one.
 const INITIAL_BOOT_ESTIMATE: Duration = Duration::from_secs(8);
-/// Weight of the last boot in the mean.
 const LATEST_BOOT_WEIGHT: f64 = 0.3;
 /// Largest multiple of its configured size that the pool grows to.
 const MAX_GROWTH_FACTOR: u32 = 2;
@@ -22,22 +20,22 @@ pub(super) struct WarmDemand {
     boot: Duration,
 }
 
-impl WarmDemand {
-    pub(super) fn new(now: Instant) -> Self {
+impl Default for WarmDemand {
+    fn default() -> Self {
         Self {
             rate: 0.0,
-            at: now,
+            at: Instant::now(),
             boot: INITIAL_BOOT_ESTIMATE,
         }
     }
+}
 
-    /// Records a start.
+impl WarmDemand {
     pub(super) fn record_arrival(&mut self, now: Instant) {
         self.rate = self.rate(now) + 1.0 / SMOOTHING_INTERVAL.as_secs_f64();
         self.at = now;
     }
 
-    /// Records the time of a boot.
     pub(super) fn record_boot(&mut self, took: Duration) {
         self.boot = self.boot.mul_f64(1.0 - LATEST_BOOT_WEIGHT) + took.mul_f64(LATEST_BOOT_WEIGHT);
     }
@@ -96,7 +94,7 @@ mod tests {
     /// The demand after `arrivals` starts, evenly over `over` seconds, and the moment of the last.
     fn after(arrivals: u32, over: u64, boot: u64) -> (WarmDemand, Instant) {
         let first = Instant::now();
-        let mut demand = WarmDemand::new(first);
+        let mut demand = WarmDemand::default();
         for _ in 0..100 {
             demand.record_boot(seconds(boot));
         }

@@ -16,7 +16,6 @@ mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 pub(crate) use claim::WarmClaim;
 use domain::id::{SandboxId, SpecId};
@@ -28,49 +27,20 @@ use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::SandboxReconciler;
 
-/// Settings of the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WarmPolicy {
-    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
-    pub keep: u32,
-    /// Older warm sandboxes are replaced.
-    pub max_age: Duration,
-    /// Interval of passes without an event.
-    pub interval: Duration,
-    /// After this time an unused claim is abandoned.
-    pub claim_grace: Duration,
-}
-
-impl Default for WarmPolicy {
-    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
-    fn default() -> Self {
-        Self {
-            keep: 0,
-            max_age: Duration::from_secs(6 * 60 * 60),
-            interval: Duration::from_secs(10),
-            claim_grace: Duration::from_secs(60),
-        }
-    }
-}
-
-/// Metrics of this process' pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {
     /// Target size; 0 where the pool is off.
     pub target: u32,
     /// READY warm sandboxes of this host, as of the last pass.
     pub ready: u32,
-    /// Booting sandboxes.
     pub booting: u32,
     /// Claimed sandboxes whose start is being stored.
     pub claimed: u32,
-    /// Recipes that cannot boot dormant.
     pub refused_recipes: u64,
     /// Starts that claimed a warm sandbox.
     pub hits: u64,
     /// Starts of the same spec without a warm sandbox.
     pub misses: u64,
-    /// Failed boots.
     pub failed_boots: u64,
     /// Boots that were aborted because a start waited for a slot.
     pub gave_way: u64,
@@ -88,27 +58,21 @@ struct WarmShared {
     reconciler: SandboxReconciler,
     tasks: BackgroundTasks,
     state: Mutex<PoolState>,
-    /// Wakes the pool.
     wake: Notify,
 }
 
+#[derive(Default)]
 struct PoolState {
     /// The spec of the pool, and the recipe of a cold start of it now.
     current: Option<(SpecId, String)>,
-    /// Whether the recipe was ever loaded.
     has_loaded_recipe: bool,
     /// A recipe that cannot boot dormant.
     refused: Option<String>,
-    /// Boots of this process.
     booting: BTreeSet<SandboxId>,
-    /// READY sandboxes.
     ready: BTreeSet<SandboxId>,
-    /// Consecutive unanswered checks.
     unanswered: BTreeMap<SandboxId, u32>,
-    /// Time of the last health check.
     checked_at: Option<Instant>,
     demand: WarmDemand,
-    /// Consecutive failed boots.
     failures: u32,
     next_boot_at: Option<Instant>,
     counts: WarmCounts,
@@ -126,19 +90,7 @@ impl WarmSandboxPool {
             policy,
             reconciler,
             tasks,
-            state: Mutex::new(PoolState {
-                current: None,
-                has_loaded_recipe: false,
-                refused: None,
-                booting: BTreeSet::new(),
-                ready: BTreeSet::new(),
-                unanswered: BTreeMap::new(),
-                checked_at: None,
-                demand: WarmDemand::new(Instant::now()),
-                failures: 0,
-                next_boot_at: None,
-                counts: WarmCounts::default(),
-            }),
+            state: Mutex::default(),
             wake: Notify::new(),
         }))
     }
@@ -151,12 +103,10 @@ impl WarmSandboxPool {
         self.0.policy.warm.keep > 0
     }
 
-    /// The metrics of the pool.
     pub(crate) fn counts(&self) -> WarmCounts {
         self.state().counts
     }
 
-    /// The target size.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
         let room = policy

@@ -14,12 +14,12 @@ use super::WarmSandboxPool;
 use super::boot::BootGuard;
 use super::demand::REPLICA_GRACE;
 use crate::AppError;
+use crate::runtime::ticker;
 
 /// Parallel health checks, and consecutive unanswered checks before a removal.
 const MAX_PARALLEL_CHECKS: usize = 8;
 const MAX_UNANSWERED_CHECKS: u32 = 2;
 
-/// What a pass found.
 #[derive(Default)]
 struct PoolSnapshot {
     /// Ready and up to date, oldest first.
@@ -29,7 +29,6 @@ struct PoolSnapshot {
     claimed: usize,
 }
 
-/// Why a warm sandbox is removed.
 enum EvictionReason {
     /// No process can use the sandbox.
     Unusable(&'static str),
@@ -41,8 +40,7 @@ impl WarmSandboxPool {
     /// Runs until the service stops; where the pool is off, until earlier warm sandboxes are removed.
     pub(crate) async fn run(self) {
         let mut facts = self.0.ports.backend.watch().fuse();
-        let mut tick = tokio::time::interval(self.0.policy.warm.interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tick = ticker(self.0.policy.warm.interval);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -101,14 +99,9 @@ impl WarmSandboxPool {
         let current = current.await;
         let mut state = self.state();
         state.has_loaded_recipe = true;
-        match current {
-            Ok(current) => state.current = current,
-            Err(error) => {
-                // Sandboxes that cannot be compared with a recipe are not claimed.
-                state.current = None;
-                return Err(error);
-            }
-        }
+        // Sandboxes that cannot be compared with a recipe are not claimed.
+        state.current = None;
+        state.current = current?;
         Ok(())
     }
 
@@ -130,11 +123,16 @@ impl WarmSandboxPool {
             match row.state {
                 WarmState::Claimed => {
                     found.claimed += 1;
-                    if let Err(error) = self.clear_claim(&row).await {
+                    let claimed_for = self.0.ports.clock.now().since(row.updated_at);
+                    // Its start has used the sandbox or failed.
+                    if claimed_for > self.0.policy.warm.claim_grace
+                        && let Err(error) = self.abandon_claim(&row.id).await
+                    {
                         tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot abandon an old claim yet");
                     }
                 }
-                WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}
+                WarmState::Booting
+                    if before.contains(&row.id) || self.state().booting.contains(&row.id) => {}
                 WarmState::Booting if self.boots_elsewhere(&row) => found.elsewhere += 1,
                 // Decided once the recipe can be loaded.
                 WarmState::Booting if !is_known => found.elsewhere += 1,
@@ -157,10 +155,6 @@ impl WarmSandboxPool {
             }
         }
         Ok(found)
-    }
-
-    fn boots_here(&self, id: &SandboxId) -> bool {
-        self.state().booting.contains(id)
     }
 
     /// Whether another process of this host may still be booting the sandbox.
@@ -202,15 +196,6 @@ impl WarmSandboxPool {
         } else {
             None
         }
-    }
-
-    /// Abandons an old claim: its start has used the sandbox or failed.
-    async fn clear_claim(&self, row: &WarmSandbox) -> Result<(), AppError> {
-        let ports = &self.0.ports;
-        if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
-            return Ok(());
-        }
-        self.abandon_claim(&row.id).await
     }
 
     /// Checks the health of ready sandboxes at each interval.

@@ -67,7 +67,12 @@ async fn deleting_a_user_removes_all_their_data() {
     let known = fixture.app.authenticate.user(Some(key)).await;
     let known = known.expect("asked").map(|it| it.user);
     assert_eq!(known, Some(alice()), "and is remembered");
-    let purged = fixture.app.users.delete(&alice()).await.expect("deleted");
+    let purged = fixture
+        .app
+        .administration
+        .purge_user(&alice())
+        .await
+        .expect("deleted");
     let purged = purged.expect("she was there");
     assert_eq!(
         (purged.api_keys, purged.settings, purged.sandboxes),
@@ -96,8 +101,8 @@ async fn deleting_a_user_removes_all_their_data() {
     assert!(
         fixture
             .app
-            .users
-            .delete(&alice())
+            .administration
+            .purge_user(&alice())
             .await
             .expect("asked")
             .is_some()
@@ -106,8 +111,8 @@ async fn deleting_a_user_removes_all_their_data() {
     assert!(
         fixture
             .app
-            .users
-            .delete(&nobody)
+            .administration
+            .purge_user(&nobody)
             .await
             .expect("asked")
             .is_none()
@@ -130,7 +135,12 @@ async fn a_running_start_ends_with_its_user() {
         (now.status == StartStatus::WaitingForSandbox).then_some(())
     })
     .await;
-    fixture.app.users.delete(&alice()).await.expect("deleted");
+    fixture
+        .app
+        .administration
+        .purge_user(&alice())
+        .await
+        .expect("deleted");
     // Its followers do not keep waiting.
     let end = async { while updates.recv().await.is_some() {} };
     let end = tokio::time::timeout(Duration::from_secs(30), end).await;

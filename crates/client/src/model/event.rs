@@ -48,7 +48,6 @@ impl fmt::Debug for Event {
 /// A filter of events.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Only this kind.
     pub kind: Option<String>,
     /// Only from this time on.
     pub from: Option<DateTime<Utc>>,

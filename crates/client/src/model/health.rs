@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The response of `/alive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliveStatus {
-    /// `ok`.
     pub status: String,
 }
 
@@ -16,7 +15,6 @@ pub struct ServerInfo {
     pub uptime: f64,
     /// Seconds since the last request.
     pub idle_time: f64,
-    /// Used resources.
     pub resources: ResourceUse,
 }
 
@@ -25,11 +23,9 @@ pub struct ServerInfo {
 pub struct ResourceUse {
     /// Processor time, in percent of one processor.
     pub cpu_percent: f64,
-    /// Memory.
     pub memory: MemoryUse,
     /// The disk of the data directory.
     pub disk: DiskUse,
-    /// Bytes read and written.
     pub io: IoUse,
 }
 
@@ -49,9 +45,7 @@ pub struct MemoryUse {
 pub struct DiskUse {
     /// Size, in bytes.
     pub total: u64,
-    /// Used bytes.
     pub used: u64,
-    /// Free bytes.
     pub free: u64,
     /// Used bytes, in percent of the size.
     pub percent: f64,
@@ -60,8 +54,6 @@ pub struct DiskUse {
 /// Bytes that the process has read and written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoUse {
-    /// Read bytes.
     pub read_bytes: u64,
-    /// Written bytes.
     pub write_bytes: u64,
 }

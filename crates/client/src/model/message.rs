@@ -2,20 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::string_enums::SandboxStatus;
 
 /// A message.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// The role of the author; `user` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<MessageContent>,
     /// Whether the agent runs after it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<bool>,
 }
 
@@ -44,15 +43,13 @@ pub enum MessageContent {
 }
 
 /// A text.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextContent {
-    /// `text`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// The text.
     pub text: String,
     /// Whether the model's provider may keep it for later requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_prompt: Option<bool>,
 }
 
@@ -69,35 +66,29 @@ impl TextContent {
 }
 
 /// Pictures.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageContent {
-    /// `image`.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
     /// URLs, or the images themselves as `data:` URLs.
     pub image_urls: Vec<String>,
     /// Whether the model's provider may keep them for later requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_prompt: Option<bool>,
 }
 
 /// A message was delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageSent {
-    /// Always true.
     pub success: bool,
-    /// The sandbox's status.
     pub sandbox_status: SandboxStatus,
-    /// A remark of the service.
     pub message: Option<String>,
 }
 
 /// A message that waits until its conversation is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageQueued {
-    /// Its id.
     pub id: String,
-    /// Always true.
     pub queued: bool,
     /// Its position in the queue, from 1.
     pub position: u64,

@@ -1,5 +1,10 @@
 //! Requests and responses, named as in `config/openapi.json`. Optional members are `Option`s.
 
+#![expect(
+    missing_docs,
+    reason = "the wire's names, which the document describes"
+)]
+
 mod administration;
 mod conversation;
 mod document;
@@ -34,3 +39,4 @@ pub use string_enums::{
     AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, SandboxStatus, StartOrder,
     StartStatus, Trigger, UserRole,
 };
+pub use time::UtcTime;

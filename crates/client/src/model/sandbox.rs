@@ -3,31 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
 use super::string_enums::SandboxStatus;
+use super::time::UtcTime;
 
 /// A sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// Its id.
     pub id: String,
-    /// The owner.
     pub created_by_user_id: Option<String>,
-    /// Its template.
     pub sandbox_spec_id: String,
-    /// Its status.
     pub status: SandboxStatus,
     /// Its session key, while it runs.
     pub session_api_key: Option<Secret>,
     /// The URLs of its servers, while it runs.
     pub exposed_urls: Option<Vec<ExposedUrl>>,
-    /// The time of its creation.
-    #[serde(with = "super::time")]
-    pub created_at: DateTime<Utc>,
-    /// Details of the status, if any.
+    pub created_at: UtcTime,
     pub status_detail: Option<String>,
 }
 
@@ -38,7 +31,6 @@ pub struct ExposedUrl {
     pub name: String,
     /// Its URL. May contain a key: `Debug` does not show it.
     pub url: String,
-    /// Its port in the sandbox.
     pub port: i32,
 }
 
@@ -58,11 +50,7 @@ pub struct Spec {
     pub id: String,
     /// Its command, if it replaces the image's own.
     pub command: Option<Vec<String>>,
-    /// The time of its creation.
-    #[serde(with = "super::time")]
-    pub created_at: DateTime<Utc>,
-    /// The initial environment.
+    pub created_at: UtcTime,
     pub initial_env: BTreeMap<String, Secret>,
-    /// The agent's working directory.
     pub working_dir: String,
 }

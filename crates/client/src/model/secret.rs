@@ -4,6 +4,7 @@ use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::skip_serializing_none;
 
 /// A secret text. `Debug` hides it; JSON contains it in plain text for the service.
 #[derive(Clone)]
@@ -42,47 +43,37 @@ impl<'de> Deserialize<'de> for Secret {
 /// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretName {
-    /// Its name, also in sandboxes.
     pub name: String,
-    /// What it is for.
     pub description: Option<String>,
 }
 
 /// A secret to save.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewSecret {
     /// Letters, digits and `_`.
     pub name: String,
-    /// The secret value.
     pub value: Secret,
-    /// What it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
 /// A change of a secret.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecretChange {
-    /// The new name.
     pub name: String,
-    /// What it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// A new value.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Secret>,
 }
 
 /// The service's message about an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionResponse {
-    /// The text.
     pub message: String,
 }
 
 /// A successful action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuccessResponse {
-    /// Always true.
     pub success: bool,
 }

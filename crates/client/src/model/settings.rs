@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::document::Document;
 use super::secret::Secret;
 
 /// Members that the responses about settings and users share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the wire's names")]
 #[expect(clippy::struct_excessive_bools, reason = "the wire's switches")]
 pub struct SettingsFields {
     pub language: Option<String>,
@@ -52,33 +52,26 @@ pub struct SecretsStore {
 /// Saved settings of models.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Profiles {
-    /// By name.
     pub profiles: Document,
-    /// The active one.
     pub active: Option<String>,
 }
 
 /// The user's settings. Secrets are `None`; the flags say whether they are set.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UserSettings {
-    /// Members that users have as well.
     #[serde(flatten)]
     pub fields: SettingsFields,
     /// Providers with a token, and their hosts.
     pub provider_tokens_set: BTreeMap<String, Option<String>>,
-    /// Whether the model has a key.
     pub llm_api_key_set: bool,
-    /// Whether the search engine has a key.
     pub search_api_key_set: bool,
 }
 
 /// The key's user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UserInfo {
-    /// Their settings.
     #[serde(flatten)]
     pub fields: SettingsFields,
-    /// Their id.
     pub id: String,
     /// The model; only if secrets are exposed.
     pub llm_model: Option<String>,
@@ -89,54 +82,32 @@ pub struct UserInfo {
 }
 
 /// A change of the settings. Omitted members stay as they are.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the wire's names")]
 pub struct SettingsChange {
     /// Merged into `agent_settings`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_settings_diff: Option<Document>,
     /// Merged into `conversation_settings`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation_settings_diff: Option<Document>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_version: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_runtime_resource_factor: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_sound_notifications: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_proactive_conversation_starters: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_consents_to_analytics: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_base_container_image: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_runtime_container_image: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_skills: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub search_api_key: Option<Secret>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_api_key: Option<Secret>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_budget_per_task: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub email_verified: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub git_user_name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub git_user_email: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub git_full_clone: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_grouping_strategy: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub default_sandbox_spec_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub registered_marketplaces: Option<Vec<Document>>,
 }

@@ -8,7 +8,6 @@ macro_rules! string_enums {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[expect(missing_docs, reason = "the wire's words")]
         pub enum $name {
             $($variant,)*
             /// A value that this client does not know.

@@ -1,40 +1,29 @@
-//! Times in the service's notation: UTC, microseconds, `Z`.
+//! Times.
+
+use std::fmt;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize as _, Deserializer, Serializer};
+use serde::{Deserialize, Serialize};
 
-pub(super) fn serialize<S: Serializer>(
-    time: &DateTime<Utc>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&time.to_rfc3339_opts(SecondsFormat::Micros, true))
-}
+/// A time, written in the service's notation: UTC, microseconds, `Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", from = "DateTime<Utc>")]
+pub struct UtcTime(pub DateTime<Utc>);
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<DateTime<Utc>, D::Error> {
-    DateTime::deserialize(deserializer)
-}
-
-/// The same for optional times.
-pub(super) mod optional {
-    use chrono::{DateTime, Utc};
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    #[expect(clippy::ref_option, reason = "what serde calls has this form")]
-    pub(in super::super) fn serialize<S: Serializer>(
-        time: &Option<DateTime<Utc>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match time {
-            Some(time) => super::serialize(time, serializer),
-            None => serializer.serialize_none(),
-        }
+impl fmt::Display for UtcTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_rfc3339_opts(SecondsFormat::Micros, true))
     }
+}
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<DateTime<Utc>>, D::Error> {
-        Option::deserialize(deserializer)
+impl From<UtcTime> for String {
+    fn from(time: UtcTime) -> Self {
+        time.to_string()
+    }
+}
+
+impl From<DateTime<Utc>> for UtcTime {
+    fn from(time: DateTime<Utc>) -> Self {
+        Self(time)
     }
 }

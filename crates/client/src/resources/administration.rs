@@ -60,8 +60,9 @@ impl Administration {
         limit: u16,
         at: Option<&str>,
     ) -> Result<Page<AdministeredUser>, Error> {
-        let call = Call::to(&operations::SEARCH_USERS).query("limit", limit.to_string());
-        self.0.ask(&call.maybe("page_id", at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_USERS).page(limit, at))
+            .await
     }
 
     /// All users.
@@ -110,8 +111,7 @@ impl Audit {
         limit: u16,
         at: Option<&str>,
     ) -> Result<Page<AuditEntry>, Error> {
-        let call = filtered(filter).query("limit", limit.to_string());
-        self.0.ask(&call.maybe("page_id", at)).await
+        self.0.ask(&filtered(filter).page(limit, at)).await
     }
 
     /// All entries, newest first.

@@ -1,15 +1,13 @@
 //! Conversations.
 
-use futures::Stream;
-use futures::stream::try_unfold;
-use hyper::body::Incoming;
-use std::collections::VecDeque;
+use futures::stream::{iter, try_unfold};
+use futures::{Stream, TryStreamExt as _};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::call::{Call, IdempotencyKey};
-use crate::client::{Client, read, unreadable};
+use crate::client::{Client, unreadable};
 use crate::error::Error;
-use crate::json_array::JsonArraySplitter;
+use crate::json_array::JsonArrayReader;
 use crate::model::{
     Conversation, ConversationChange, ConversationFilter, Message, MessageQueued, MessageSent,
     StartRequest, StartTask, SuccessResponse,
@@ -50,20 +48,32 @@ impl Conversations {
     ) -> Result<impl Stream<Item = Result<StartTask, Error>> + use<>, Error> {
         let call = Call::to(&operations::STREAM_START).body(request)?.once(key);
         let body = self.0.open(&call, "application/json").await?;
-        let state = (
-            self.0.clone(),
-            call,
-            body,
-            JsonArraySplitter::new(MAX_STATE_BYTES),
+        let elements = JsonArrayReader::new(MAX_STATE_BYTES);
+        let reading = (self.0.clone(), call, body, elements);
+        let states = try_unfold(
+            reading,
+            |(client, call, mut body, mut elements)| async move {
+                if elements.is_complete() {
+                    return Ok(None);
+                }
+                // A step may take as long as the pull of an image, without any output.
+                let piece = client.http.piece(&mut body, client.timeouts.idle).await?;
+                let Some(piece) = piece else {
+                    return Err(client.http.cut("the list of states has no end"));
+                };
+                let complete = elements.push(&piece);
+                let complete = complete.map_err(|error| unreadable(&call, error))?;
+                let states = iter(complete.into_iter().map(Ok));
+                Ok(Some((states, (client, call, body, elements))))
+            },
         );
-        Ok(try_unfold((state, VecDeque::new()), next_state))
+        Ok(states.try_flatten())
     }
 
     /// The conversations with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Conversation>>, Error> {
-        let call = Call::to(&operations::CONVERSATIONS);
         self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("ids", *id)))
+            .ask(&Call::to(&operations::CONVERSATIONS).ids("ids", ids))
             .await
     }
 
@@ -80,8 +90,7 @@ impl Conversations {
         at: Option<&str>,
     ) -> Result<Page<Conversation>, Error> {
         let call = filtered(Call::to(&operations::SEARCH_CONVERSATIONS), filter);
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All conversations, newest first.
@@ -143,30 +152,6 @@ impl Conversations {
         }
         to.flush().await.map_err(Error::Write)?;
         Ok(written)
-    }
-}
-
-type Streaming = (
-    (Client, Call, Incoming, JsonArraySplitter),
-    VecDeque<Vec<u8>>,
-);
-
-async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, Error> {
-    let ((client, call, mut body, mut elements), mut read_ahead) = state;
-    loop {
-        if let Some(element) = read_ahead.pop_front() {
-            let task = read(&call, &element)?;
-            return Ok(Some((task, ((client, call, body, elements), read_ahead))));
-        }
-        if elements.is_complete() {
-            return Ok(None);
-        }
-        // A step may take as long as the pull of an image, without any output.
-        let Some(piece) = client.http.piece(&mut body, client.timeouts.idle).await? else {
-            return Err(client.http.cut("the list of states has no end"));
-        };
-        let complete = elements.push(&piece);
-        read_ahead.extend(complete.map_err(|error| unreadable(&call, error))?);
     }
 }
 

@@ -17,9 +17,8 @@ pub struct Events(pub(crate) Client, pub(crate) String);
 impl Events {
     /// The events with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
-        let call = Call::to(&operations::EVENTS).at(&self.1);
         self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .ask(&Call::to(&operations::EVENTS).at(&self.1).ids("id", ids))
             .await
     }
 
@@ -38,8 +37,7 @@ impl Events {
     ) -> Result<Page<Event>, Error> {
         let call = self.filtered(&operations::SEARCH_EVENTS, filter);
         let call = call.query("sort_order", order.as_str());
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All events.

@@ -22,9 +22,8 @@ pub struct Sandboxes(pub(crate) Client);
 impl Sandboxes {
     /// The sandboxes with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Sandbox>>, Error> {
-        let call = Call::to(&operations::SANDBOXES);
         self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .ask(&Call::to(&operations::SANDBOXES).ids("id", ids))
             .await
     }
 
@@ -35,8 +34,9 @@ impl Sandboxes {
 
     /// One page, newest first; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Sandbox>, Error> {
-        let call = Call::to(&operations::SEARCH_SANDBOXES).query("limit", limit.to_string());
-        self.0.ask(&call.maybe("page_id", at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_SANDBOXES).page(limit, at))
+            .await
     }
 
     /// All sandboxes, newest first.
@@ -105,16 +105,16 @@ pub struct Specs(pub(crate) Client);
 impl Specs {
     /// The sandbox specs with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Spec>>, Error> {
-        let call = Call::to(&operations::SPECS);
         self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .ask(&Call::to(&operations::SPECS).ids("id", ids))
             .await
     }
 
     /// One page; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Spec>, Error> {
-        let call = Call::to(&operations::SEARCH_SPECS).query("limit", limit.to_string());
-        self.0.ask(&call.maybe("page_id", at)).await
+        self.0
+            .ask(&Call::to(&operations::SEARCH_SPECS).page(limit, at))
+            .await
     }
 
     /// All templates, the default one first.

@@ -26,9 +26,8 @@ pub struct StartTasks(pub(crate) Client);
 impl StartTasks {
     /// The starts with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<StartTask>>, Error> {
-        let call = Call::to(&operations::START_TASKS);
         self.0
-            .ask(&ids.iter().fold(call, |call, id| call.query("ids", *id)))
+            .ask(&Call::to(&operations::START_TASKS).ids("ids", ids))
             .await
     }
 
@@ -48,8 +47,7 @@ impl StartTasks {
     ) -> Result<Page<StartTask>, Error> {
         let call = filtered(&operations::SEARCH_START_TASKS, conversation, from);
         let call = call.query("sort_order", order.as_str());
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All starts, newest first.

@@ -42,8 +42,7 @@ impl Secrets {
         at: Option<&str>,
     ) -> Result<Page<SecretName>, Error> {
         let call = Call::to(&operations::SEARCH_SECRETS).maybe("name__contains", name);
-        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
-        self.0.ask(&call).await
+        self.0.ask(&call.page(limit, at)).await
     }
 
     /// All secrets.

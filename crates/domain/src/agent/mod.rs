@@ -24,7 +24,6 @@ use crate::start_task::AgentType;
 pub struct AgentEndpoint {
     /// The sandbox that must hold the listening socket.
     pub sandbox: SandboxId,
-    /// Base URL.
     pub url: Url,
     /// `X-Session-API-Key`.
     pub key: SecretString,
@@ -37,7 +36,6 @@ pub struct LlmConfig {
     pub model: String,
     /// Endpoint, if not the provider's own.
     pub base_url: Option<String>,
-    /// API key of the provider.
     pub api_key: Option<SecretString>,
     /// Further options of the `LLM` document that the user set; none of them is secret.
     pub options: Map<String, Value>,
@@ -45,14 +43,11 @@ pub struct LlmConfig {
     pub secret_options: BTreeMap<String, SecretString>,
 }
 
-/// An MCP server for the agent.
 #[derive(Debug, Clone)]
 pub enum McpServer {
     /// Reached over HTTP.
     Remote {
-        /// Name in the agent's list.
         name: String,
-        /// Address.
         url: String,
         /// Bearer key.
         api_key: Option<SecretString>,
@@ -63,13 +58,9 @@ pub enum McpServer {
     },
     /// A process in the sandbox.
     Stdio {
-        /// Name in the agent's list.
         name: String,
-        /// Program.
         command: String,
-        /// Arguments.
         args: Vec<String>,
-        /// Environment.
         env: BTreeMap<String, SecretString>,
     },
 }
@@ -94,7 +85,6 @@ pub enum LaunchSecret {
         url: Url,
         /// Headers of the request; their values are secret.
         headers: BTreeMap<String, SecretString>,
-        /// Purpose of the secret.
         description: Option<String>,
     },
 }
@@ -106,11 +96,8 @@ pub struct AcpAgent {
     pub server: String,
     /// The program and its arguments, if they differ from the preset.
     pub command: Vec<String>,
-    /// Further arguments.
     pub args: Vec<String>,
-    /// Its model.
     pub model: Option<String>,
-    /// Its session mode.
     pub session_mode: Option<String>,
     /// Maximum length of a turn, in seconds.
     pub prompt_timeout: Option<f64>,
@@ -128,7 +115,6 @@ pub struct Plugin {
     pub reference: Option<String>,
     /// Directory inside the repository.
     pub repo_path: Option<String>,
-    /// Values for its parameters.
     pub parameters: Option<Map<String, Value>>,
 }
 
@@ -137,18 +123,14 @@ pub struct Plugin {
 pub struct AgentTool {
     /// `terminal`, `file_editor`, …
     pub name: String,
-    /// Its parameters.
     pub params: Map<String, Value>,
 }
 
 /// A conversation to start. The adapter builds the body for the version of the agent server.
 #[derive(Debug, Clone)]
 pub struct LaunchRequest {
-    /// Id of the new conversation.
     pub conversation_id: ConversationId,
-    /// Absolute directory inside the sandbox.
     pub working_dir: String,
-    /// Model.
     pub llm: LlmConfig,
     /// Condenser; `None` disables it.
     pub condenser: Option<CondenserConfig>,
@@ -158,7 +140,6 @@ pub struct LaunchRequest {
     pub confirmation_mode: bool,
     /// `llm`, another analyzer's name, or none.
     pub security_analyzer: Option<String>,
-    /// MCP servers.
     pub mcp: Vec<McpServer>,
     /// Key of the search service (Tavily) for the agent's search tool.
     pub search_api_key: Option<SecretString>,
@@ -166,11 +147,9 @@ pub struct LaunchRequest {
     pub system_message_suffix: Option<String>,
     /// First message; it makes the agent run.
     pub initial_message: Option<MessageInput>,
-    /// Secrets of the conversation.
     pub secrets: BTreeMap<String, LaunchSecret>,
     /// Whether the agent server generates a title.
     pub auto_title: bool,
-    /// Kind of agent.
     pub agent_type: AgentType,
     /// The coding agent's tools; `None` means the default ones. The planning agent has its own.
     pub tools: Option<Vec<AgentTool>>,
@@ -180,14 +159,11 @@ pub struct LaunchRequest {
     pub plan_path: Option<String>,
     /// The external agent program that replaces the agent server's own agent.
     pub acp: Option<AcpAgent>,
-    /// Plugins.
     pub plugins: Vec<Plugin>,
     /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::agent::workspace::SandboxWorkspace::hooks) returns
     /// them.
     pub hooks: Option<Value>,
-    /// Names of skills to leave out.
     pub disabled_skills: Vec<String>,
-    /// Labels.
     pub tags: BTreeMap<String, String>,
     /// Budget in US dollars.
     pub max_budget: Option<f64>,
@@ -196,21 +172,15 @@ pub struct LaunchRequest {
 /// The state of a conversation, as an agent server reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentConversation {
-    /// Id.
     pub id: ConversationId,
     /// Status; `None` if the reported one is not known.
     pub execution_status: Option<ExecutionStatus>,
-    /// Title.
     pub title: Option<String>,
-    /// Totals.
     pub metrics: Option<Metrics>,
-    /// Model in use.
     pub llm_model: Option<String>,
     /// `openhands` or `acp`.
     pub agent_kind: String,
-    /// Labels.
     pub tags: BTreeMap<String, String>,
-    /// Time of the last change.
     pub updated_at: Option<crate::clock::Timestamp>,
     /// What the start left out or changed (an MCP server that does not answer), for the user.
     pub notes: Vec<String>,
@@ -225,16 +195,12 @@ pub struct AgentEventPage {
     pub next: Option<String>,
 }
 
-/// A named model configuration of a user.
 #[derive(Debug, Clone)]
 pub struct LlmProfile {
-    /// The name.
     pub name: String,
-    /// The model.
     pub llm: LlmConfig,
 }
 
-/// The result of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageDelivery {
     /// Delivered. The agent runs if the message asked for it.
@@ -285,7 +251,6 @@ pub trait AgentRuntime: Send + Sync + 'static {
     /// Time since the last request other than a health check (`idle_time` of `/server_info`); `None` if the agent
     /// server does not report it.
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
-    /// Version of the agent server.
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
     /// Starts a conversation. If one with this id exists, returns it without another start or message.
     async fn start(
@@ -351,19 +316,15 @@ pub trait AgentRuntime: Send + Sync + 'static {
 /// Failure of an agent server. No text contains a key; `public` contains no internal address either.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The connection failed or broke.
     #[error("agent server unreachable")]
     Unreachable(#[source] BoxError),
-    /// No response within the deadline.
     #[error("agent server did not answer within {}s", .0.as_secs())]
     TimedOut(Duration),
     /// The agent server does not have the conversation.
     #[error("agent server does not know the conversation")]
     NotFound,
-    /// The agent server refused the request.
     #[error("agent server answered {status}: {reason}")]
     Rejected {
-        /// HTTP status.
         status: u16,
         /// Its `detail`, at most 500 characters, without keys.
         reason: String,

@@ -20,7 +20,6 @@ pub struct ShellCommand {
     pub deadline: Duration,
 }
 
-/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellOutcome {
     /// Exit code; `None` if the command was killed at its deadline.
@@ -39,11 +38,9 @@ impl ShellOutcome {
 /// A skill that an agent server reads from a project directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectSkill {
-    /// Its name.
     pub name: String,
     /// `repo`, `knowledge` or `agentskills`.
     pub kind: String,
-    /// Text.
     pub content: String,
     /// Words that activate it.
     pub triggers: Vec<String>,

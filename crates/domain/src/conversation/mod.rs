@@ -92,11 +92,9 @@ wire_enum! {
         Gitlab = "gitlab",
         /// bitbucket.org.
         Bitbucket = "bitbucket",
-        /// Bitbucket Data Center.
         BitbucketDataCenter = "bitbucket_data_center",
         /// Forgejo or Gitea.
         Forgejo = "forgejo",
-        /// Azure DevOps.
         AzureDevops = "azure_devops",
         /// A single-sign-on token.
         EnterpriseSso = "enterprise_sso",
@@ -106,27 +104,17 @@ wire_enum! {
 wire_enum! {
     /// The cause of the start of a conversation.
     Trigger {
-        /// The resolver.
         Resolver = "resolver",
         /// The web front end.
         Gui = "gui",
-        /// A suggested task.
         SuggestedTask = "suggested_task",
-        /// An API client.
         OpenhandsApi = "openhands_api",
-        /// Slack.
         Slack = "slack",
-        /// Microagent management.
         MicroagentManagement = "microagent_management",
-        /// Jira.
         Jira = "jira",
-        /// Jira Data Center.
         JiraDc = "jira_dc",
-        /// Linear.
         Linear = "linear",
-        /// Bitbucket.
         Bitbucket = "bitbucket",
-        /// An automation.
         Automation = "automation",
     }
 }
@@ -162,7 +150,6 @@ pub const MAX_CONVERSATIONS_FOR_ADOPTION: u32 = 500;
 /// Maximum number of pull requests recorded for one conversation.
 pub const MAX_PULL_REQUESTS: usize = 100;
 
-/// The record of one conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
     /// Its id, here and in the agent server.
@@ -171,44 +158,34 @@ pub struct Conversation {
     pub owner: UserId,
     /// The sandbox that it runs in; webhooks never change it. The sandbox may be deleted.
     pub sandbox_id: SandboxId,
-    /// Shown in lists.
     pub title: Option<String>,
     /// Whether the agent server's title replaces the stored one: false once a user chose a title.
     pub auto_title: bool,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
-    /// Branch.
     pub selected_branch: Option<String>,
-    /// The provider that hosts the repository.
     pub git_provider: Option<GitProvider>,
-    /// What caused the start.
     pub trigger: Option<Trigger>,
-    /// Numbers of its pull requests.
     pub pr_numbers: Vec<i64>,
-    /// The model in use.
     pub llm_model: Option<String>,
     /// `openhands` or `acp`.
     pub agent_kind: String,
-    /// Cost and tokens.
     pub metrics: Metrics,
     /// The conversation that it is a sub-conversation of.
     pub parent: Option<ConversationId>,
     /// Whether it may be read without a key. Stored and shown, without effect.
     pub public: Option<bool>,
-    /// Free labels.
     pub tags: BTreeMap<String, String>,
     /// Last known status of the agent; `None` before the first report.
     pub execution_status: Option<ExecutionStatus>,
     /// Time of creation; never changes.
     pub created_at: Timestamp,
-    /// Time of the row's last change.
     pub updated_at: Timestamp,
 }
 
 /// A conversation with its sandbox and sub-conversations, as lists show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationView {
-    /// The record.
     pub conversation: Conversation,
     /// The sandbox's row; `None` if the sandbox was deleted (shown as MISSING).
     pub sandbox: Option<Sandbox>,
@@ -224,7 +201,6 @@ pub struct ConversationReport {
     pub execution_status: Option<(ExecutionStatus, Timestamp)>,
     /// Totals. A total below the stored one is from an older report and is ignored, field by field.
     pub metrics: Option<Metrics>,
-    /// The model in use.
     pub llm_model: Option<String>,
     /// The agent server's title; stored only while `auto_title` is set.
     pub title: Option<String>,
@@ -233,7 +209,6 @@ pub struct ConversationReport {
 }
 
 impl ConversationReport {
-    /// Whether it contains nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -18,43 +18,32 @@ pub const MAX_START_TASK_NOTES: usize = 20;
 /// conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageTarget {
-    /// The conversation of this start task.
     Task(StartTaskId),
-    /// This conversation.
     Conversation(ConversationId),
 }
 
-/// A message to enqueue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewPendingMessage {
-    /// Its id.
     pub id: uuid::Uuid,
-    /// Its owner.
     pub owner: UserId,
-    /// Its conversation.
     pub target: MessageTarget,
     /// The message. It may be secret and is never logged.
     pub message: MessageInput,
-    /// Time of the request.
     pub created_at: Timestamp,
     /// For a request with an idempotency key: the response for each possible position of the message
     /// ([`MAX_PENDING_MESSAGES`] of them). Else empty.
     pub answers: Vec<IdempotentResponse>,
 }
 
-/// A pending message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingMessage {
-    /// Its id.
     pub id: uuid::Uuid,
-    /// The message.
     pub message: MessageInput,
     /// Start of the last delivery attempt. After an interrupted attempt, the service looks for the message in the agent
     /// server before it sends it again.
     pub tried_at: Option<Timestamp>,
 }
 
-/// The result of enqueuing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnqueueOutcome {
     /// The message is at this position of the queue, from 1.

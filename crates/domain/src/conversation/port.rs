@@ -17,7 +17,6 @@ use crate::user::scope::Scope;
 /// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingAgentDeletion {
-    /// The conversation.
     pub id: ConversationId,
     /// The sandbox whose agent server still has it.
     pub sandbox_id: SandboxId,
@@ -26,11 +25,8 @@ pub struct PendingAgentDeletion {
 /// A conversation in a running sandbox whose status or title may change without a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsettledConversation {
-    /// The conversation.
     pub id: ConversationId,
-    /// Its sandbox.
     pub sandbox_id: SandboxId,
-    /// Its stored title.
     pub title: Option<String>,
     /// Its stored status; `None` if it is unknown.
     pub execution_status: Option<ExecutionStatus>,

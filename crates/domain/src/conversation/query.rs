@@ -18,15 +18,12 @@ pub struct ConversationFilter {
     pub updated_from: Option<Timestamp>,
     /// `updated_at` before.
     pub updated_before: Option<Timestamp>,
-    /// Only in this sandbox.
     pub sandbox_id: Option<SandboxId>,
     /// Only with this repository, compared exactly.
     pub selected_repository: Option<String>,
-    /// Only with this trigger.
     pub trigger: Option<Trigger>,
     /// Only sub-conversations of this conversation.
     pub parent: Option<ConversationId>,
-    /// Whether to include sub-conversations.
     pub include_sub_conversations: bool,
 }
 
@@ -35,18 +32,13 @@ pub struct ConversationFilter {
 pub struct ConversationChange {
     /// Title. Setting or clearing it also disables automatic titles.
     pub title: Patch<String>,
-    /// Whether the conversation is public.
     pub public: Patch<bool>,
-    /// Repository.
     pub selected_repository: Patch<String>,
-    /// Branch of the repository.
     pub selected_branch: Patch<String>,
-    /// Git provider of the repository.
     pub git_provider: Patch<GitProvider>,
 }
 
 impl ConversationChange {
-    /// Whether nothing would change.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

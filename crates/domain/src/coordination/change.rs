@@ -12,12 +12,7 @@ pub enum StoreChange {
     /// The state of a start task changed.
     StartTask(StartTaskId),
     /// The intent or state of a sandbox changed.
-    Sandbox {
-        /// The sandbox.
-        id: SandboxId,
-        /// Its host.
-        host: HostId,
-    },
+    Sandbox { id: SandboxId, host: HostId },
     /// These conversations may have new events. Processes publish it after their commits and for many at once:
     /// publishing it in each transaction would delay the others.
     Events(Vec<ConversationId>),

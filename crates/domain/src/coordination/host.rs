@@ -10,7 +10,6 @@ use crate::id::HostId;
 /// host that is registered: a service that starts on another or an empty store must not remove sandboxes.
 #[async_trait]
 pub trait HostRepository: Send + Sync + 'static {
-    /// Whether the host is registered.
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError>;
     /// Registers the host. Idempotent.
     async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError>;

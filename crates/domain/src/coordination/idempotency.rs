@@ -31,18 +31,14 @@ pub struct IdempotentRequest {
 /// The response to a request, to be stored with what the request created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotentResponse {
-    /// The request.
     pub request: IdempotentRequest,
-    /// The body of the response.
     pub answer: String,
-    /// Time of the response.
     pub at: Timestamp,
 }
 
 /// The result of looking up an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdempotencyCheck {
-    /// The key is new.
     New,
     /// The request was answered before: this is the stored response.
     Replay(String),

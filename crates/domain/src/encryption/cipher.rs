@@ -40,7 +40,6 @@ pub enum CipherError {
     /// The value was changed, truncated, moved to another record, or not sealed by this service.
     #[error("sealed value cannot be opened: it was changed, truncated or moved to another record")]
     Damaged,
-    /// The cipher failed.
     #[error("cipher failed")]
     Other(#[source] BoxError),
 }

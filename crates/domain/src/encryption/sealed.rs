@@ -10,14 +10,11 @@ use crate::start_task::StartTask;
 use crate::user::secret::SecretValue;
 use crate::user::settings::StoredSettings;
 
-/// The location of a sealed value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SealedLocation {
-    /// A user's settings.
     Settings(UserId),
     /// A user's secret, by the id of its value.
     Secret(UserId, SecretId),
-    /// The session key of a sandbox.
     SessionKey(SandboxId),
     /// The encryption key of a sandbox's agent server.
     SecretKey(SandboxId),
@@ -47,9 +44,7 @@ impl SealedLocation {
 /// The kinds of [`SealedLocation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SealedKind {
-    /// Settings.
     Settings,
-    /// Custom secrets.
     Secrets,
     /// Keys of warm sandboxes.
     WarmSessionKeys,
@@ -59,7 +54,6 @@ pub enum SealedKind {
     SessionKeys,
     /// Keys of agent servers.
     SecretKeys,
-    /// Secrets of starts.
     StartSecrets,
 }
 
@@ -92,20 +86,16 @@ impl SealedKind {
 /// A sealed value as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedRecord {
-    /// Its location.
     pub location: SealedLocation,
-    /// The value.
     pub sealed: Sealed,
 }
 
 /// A secret that was sealed again with another key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResealedRecord {
-    /// Its location.
     pub location: SealedLocation,
     /// The expected stored value.
     pub before: Sealed,
-    /// The new value.
     pub after: Sealed,
 }
 

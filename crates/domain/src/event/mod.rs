@@ -31,11 +31,9 @@ pub struct Event {
 pub struct SequencedEvent {
     /// Greater than that of every event that was committed before in this conversation. The sequence may have gaps.
     pub seq: u64,
-    /// The event.
     pub event: Event,
 }
 
-/// Sort order of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventOrder {
     /// Oldest first.
@@ -48,11 +46,9 @@ pub enum EventOrder {
 /// Filter of search and count. Events with the same timestamp are ordered by sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventFilter {
-    /// Only this kind.
     pub kind: Option<String>,
     /// At or after.
     pub from: Option<Timestamp>,
-    /// Before.
     pub before: Option<Timestamp>,
 }
 
@@ -126,7 +122,6 @@ pub trait EventStore: Send + Sync + 'static {
         scope: &crate::user::scope::Scope,
         conversation: ConversationId,
     ) -> Result<Option<u64>, StoreError>;
-    /// Number of matching events.
     async fn count(
         &self,
         scope: &crate::user::scope::Scope,

@@ -14,7 +14,6 @@ pub enum SandboxGrouping {
     Newest,
     /// The sandbox with the earliest use.
     LeastRecentlyUsed,
-    /// The sandbox with the fewest conversations.
     FewestConversations,
     /// Any sandbox with room; the one created first.
     Any,
@@ -23,7 +22,6 @@ pub enum SandboxGrouping {
 /// A running sandbox and its use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxOccupancy {
-    /// The sandbox.
     pub sandbox: Sandbox,
     /// Conversations in it, including those that are being started.
     pub conversations: u32,

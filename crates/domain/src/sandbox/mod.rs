@@ -69,7 +69,6 @@ impl SandboxStatus {
 wire_enum! {
     /// What the owner wants.
     DesiredState {
-        /// To run.
         Running = "running",
         /// To be stopped, keeping the workspace.
         Paused = "paused",
@@ -89,7 +88,6 @@ pub struct ExposedUrl {
     pub port: u16,
 }
 
-/// Name of the agent server's exposed URL.
 pub const AGENT_SERVER: &str = "AGENT_SERVER";
 
 /// Prefix of callback tokens. Session keys are base62, so no session key has it.
@@ -100,11 +98,9 @@ pub const CALLBACK_TOKEN_PREFIX: &str = "cb_";
 pub struct Sandbox {
     /// Id, also the backend's name for it.
     pub id: SandboxId,
-    /// The owner.
     pub owner: UserId,
     /// The sandbox spec that it was created from.
     pub spec_id: SpecId,
-    /// The host that runs it.
     pub host: HostId,
     /// Intent.
     pub desired: DesiredState,
@@ -130,7 +126,6 @@ pub struct Sandbox {
     pub workspace: Option<String>,
     /// Time of the request for it.
     pub created_at: Timestamp,
-    /// Time of the row's last change.
     pub updated_at: Timestamp,
     /// Time of the last pause. The session key remains valid for a while after it, for late events.
     pub paused_at: Option<Timestamp>,
@@ -200,10 +195,8 @@ impl Sandbox {
     }
 }
 
-/// A session key that replaces another.
 #[derive(Debug, Clone)]
 pub struct NewSessionKey {
-    /// Hash of the key.
     pub hash: KeyHash,
     /// The key, sealed with context [`Sandbox::key_context`].
     pub sealed: Sealed,
@@ -212,9 +205,7 @@ pub struct NewSessionKey {
 /// Caps on sandboxes that are starting or running. 0 allows none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxCaps {
-    /// Cap for each user.
     pub per_user: u32,
-    /// Cap for the installation.
     pub overall: u32,
 }
 
@@ -227,18 +218,11 @@ pub enum SandboxFacts {
         detail: String,
     },
     /// The process or container exists; the agent server has not answered yet.
-    Starting {
-        /// Its addresses.
-        endpoints: SandboxEndpoints,
-    },
+    Starting { endpoints: SandboxEndpoints },
     /// The agent server answers.
-    Running {
-        /// Its addresses.
-        endpoints: SandboxEndpoints,
-    },
+    Running { endpoints: SandboxEndpoints },
     /// Stopped on request.
     Paused,
-    /// Failed.
     Error {
         /// Cause, for the user.
         detail: String,
@@ -255,7 +239,6 @@ pub enum SandboxFacts {
 pub struct SandboxSpec {
     /// Id; for containers the image.
     pub id: SpecId,
-    /// The command that runs in it.
     pub command: Option<Vec<String>>,
     /// Time at which the service first read it.
     pub created_at: Timestamp,

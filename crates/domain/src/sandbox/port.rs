@@ -41,7 +41,6 @@ pub trait SandboxRepository: Send + Sync + 'static {
         caps: &SandboxCaps,
         answer: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError>;
-    /// One sandbox.
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
     /// Several sandboxes, in the order of `ids`; `None` for unknown ones.
     async fn find_many(
@@ -138,7 +137,6 @@ pub struct SandboxLaunch {
     pub id: SandboxId,
     /// The owner (for labels).
     pub owner: UserId,
-    /// The sandbox spec.
     pub spec: SpecId,
     /// Session key of the agent server (`OH_SESSION_API_KEYS_0`).
     pub session_key: SecretString,
@@ -196,16 +194,12 @@ pub enum BackendState {
     Absent,
 }
 
-/// A sandbox and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendFact {
-    /// The sandbox.
     pub id: SandboxId,
-    /// Its state.
     pub state: BackendState,
 }
 
-/// What a backend supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackendCapabilities {
     /// Whether `stop` keeps the workspace and `start` reuses it.
@@ -232,7 +226,6 @@ impl PrepareProgress {
         Self::new(|_| ())
     }
 
-    /// Reports a line of progress.
     pub fn report(&self, line: &str) {
         (self.0)(line);
     }
@@ -244,7 +237,6 @@ impl fmt::Debug for PrepareProgress {
     }
 }
 
-/// Whether the backend can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendReachability {
     /// The backend responds. Changes that happened while it did not are reported by `watch` or found by `list`.
@@ -262,7 +254,6 @@ pub enum BackendReachability {
 pub trait SandboxBackend: Send + Sync + 'static {
     /// `process`, `docker`, …
     fn name(&self) -> &'static str;
-    /// The capabilities of the backend.
     fn capabilities(&self) -> BackendCapabilities;
     /// Prepares the first start (provisions the agent server, pulls images) and reports to the log and to `progress`.
     /// It returns quickly if nothing is missing. Several tasks may call it at once: the work is done once, and each
@@ -340,21 +331,16 @@ pub trait SandboxSpecCatalog: Send + Sync + 'static {
 /// host paths.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// No sandbox with this id.
     #[error("sandbox not found")]
     NotFound,
     /// The backend does not support the operation.
     #[error("not supported by this backend: {what}")]
-    Unsupported {
-        /// The operation.
-        what: &'static str,
-    },
+    Unsupported { what: &'static str },
     /// The sandbox could not be created or started.
     #[error("sandbox failed to start: {detail}")]
     StartFailed {
         /// Cause, for the user.
         detail: String,
-        /// The underlying error.
         #[source]
         source: Option<BoxError>,
     },
@@ -363,17 +349,11 @@ pub enum SandboxError {
     Unavailable {
         /// Cause, for the user.
         detail: String,
-        /// The underlying error.
         #[source]
         source: Option<BoxError>,
     },
-    /// The deadline passed.
     #[error("timed out: {what}")]
-    TimedOut {
-        /// The operation.
-        what: &'static str,
-    },
-    /// Any other failure.
+    TimedOut { what: &'static str },
     #[error("sandbox backend failed")]
     Other(#[source] BoxError),
 }

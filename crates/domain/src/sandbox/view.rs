@@ -50,14 +50,11 @@ impl From<Sandbox> for SandboxView {
     }
 }
 
-/// The sealed session key of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct SealedSessionKey<'a> {
-    /// Id of the sandbox.
     pub id: &'a SandboxId,
     /// Its status. The key is shown only while it is RUNNING.
     pub status: SandboxStatus,
-    /// The sealed key.
     pub sealed: &'a Sealed,
 }
 

@@ -27,9 +27,7 @@ use crate::user::identity::KeyHash;
 pub const MAX_WARM_SANDBOXES_PER_HOST: usize = 200;
 
 wire_enum! {
-    /// State of a warm sandbox.
     WarmState {
-        /// Being started.
         Booting = "booting",
         /// Its agent server answers, dormant.
         Ready = "ready",
@@ -38,19 +36,16 @@ wire_enum! {
     }
 }
 
-/// A warm sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmSandbox {
     /// Its id, also the backend's name for it, and the id of the sandbox that it becomes.
     pub id: SandboxId,
     /// The sandbox spec that it was booted from.
     pub spec_id: SpecId,
-    /// The host that runs it.
     pub host: HostId,
     /// Hash of the image, settings, agent server and webhook address that it was booted with. The sandbox is stale if a
     /// cold start would now use another recipe.
     pub recipe: String,
-    /// Its state.
     pub state: WarmState,
     /// Hash of its future session key.
     pub key_hash: KeyHash,
@@ -60,13 +55,11 @@ pub struct WarmSandbox {
     pub secret_key: Sealed,
     /// Addresses of the sandbox, once it is [`WarmState::Ready`].
     pub endpoints: Option<SandboxEndpoints>,
-    /// Time of creation.
     pub created_at: Timestamp,
     /// Time of the last change of its state.
     pub updated_at: Timestamp,
 }
 
-/// The rows of warm sandboxes.
 #[async_trait]
 pub trait WarmRepository: Send + Sync + 'static {
     /// Stores a warm sandbox unless this host and spec have `max_count` already (in any state but CLAIMED), or the host

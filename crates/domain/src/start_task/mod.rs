@@ -35,9 +35,7 @@ wire_enum! {
         PreparingRepository = "PREPARING_REPOSITORY",
         /// `.openhands/setup.sh`.
         RunningSetupScript = "RUNNING_SETUP_SCRIPT",
-        /// Git hooks.
         SettingUpGitHooks = "SETTING_UP_GIT_HOOKS",
-        /// Skills.
         SettingUpSkills = "SETTING_UP_SKILLS",
         /// The agent server creates the conversation.
         StartingConversation = "STARTING_CONVERSATION",
@@ -62,9 +60,10 @@ impl StartStatus {
 }
 
 wire_enum! {
-    /// Kind of agent.
+    #[derive(Default)]
     AgentType {
         /// The coding agent.
+        #[default]
         Default = "default",
         /// The planning agent.
         Plan = "plan",
@@ -72,13 +71,10 @@ wire_enum! {
 }
 
 /// The request of the client. It contains the names of secrets, not their values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StartRequest {
-    /// The sandbox to run in.
     pub sandbox_id: Option<SandboxId>,
-    /// The id to use.
     pub conversation_id: Option<ConversationId>,
-    /// First message.
     pub initial_message: Option<MessageInput>,
     /// Appended to the system prompt.
     pub system_message_suffix: Option<String>,
@@ -90,23 +86,15 @@ pub struct StartRequest {
     pub agent_profile_id: Option<String>,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
-    /// Branch.
     pub selected_branch: Option<String>,
-    /// Provider.
     pub git_provider: Option<GitProvider>,
     /// Suggested task as sent.
     pub suggested_task: Option<Value>,
-    /// Title.
     pub title: Option<String>,
-    /// Trigger.
     pub trigger: Option<Trigger>,
-    /// Pull requests.
     pub pr_number: Vec<i64>,
-    /// Parent.
     pub parent_conversation_id: Option<ConversationId>,
-    /// Agent.
     pub agent_type: AgentType,
-    /// Public flag.
     pub public: Option<bool>,
     /// Plugins as sent.
     pub plugins: Option<Vec<Value>>,
@@ -122,44 +110,13 @@ pub struct StartRequest {
     pub secret_names: Option<Vec<String>>,
 }
 
-impl Default for StartRequest {
-    fn default() -> Self {
-        Self {
-            sandbox_id: None,
-            conversation_id: None,
-            initial_message: None,
-            system_message_suffix: None,
-            processors: None,
-            llm_model: None,
-            agent_profile_id: None,
-            selected_repository: None,
-            selected_branch: None,
-            git_provider: None,
-            suggested_task: None,
-            title: None,
-            trigger: None,
-            pr_number: Vec::new(),
-            parent_conversation_id: None,
-            agent_type: AgentType::Default,
-            public: None,
-            plugins: None,
-            directory: None,
-            trace: BTreeMap::new(),
-            secret_names: None,
-        }
-    }
-}
-
-/// A start task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTask {
-    /// Its id.
     pub id: StartTaskId,
     /// The user that requested it.
     pub owner: UserId,
     /// The host of its sandbox: only workers of this host may claim it.
     pub host: HostId,
-    /// Its status.
     pub status: StartStatus,
     /// Why it failed; in READY, the joined notes.
     pub detail: Option<String>,
@@ -182,7 +139,6 @@ pub struct StartTask {
     pub timings: BTreeMap<String, u64>,
     /// Number of claims so far.
     pub attempts: u32,
-    /// Time of the request.
     pub created_at: Timestamp,
     /// Time of the last change of its status.
     pub updated_at: Timestamp,

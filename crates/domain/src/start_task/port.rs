@@ -42,7 +42,6 @@ pub enum SandboxAssignment {
 pub struct NewStartTask {
     /// The task, in WORKING.
     pub task: StartTask,
-    /// The sandbox.
     pub assignment: SandboxAssignment,
     /// The response to store, if the request has an idempotency key.
     pub answer: Option<IdempotentResponse>,
@@ -64,13 +63,11 @@ pub enum StartTaskInsertOutcome {
 /// A start task under a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeasedStartTask {
-    /// The task as stored.
     pub task: StartTask,
     /// Fencing token: grows with every claim. Writes with an older token are `Stale`.
     pub fence: i64,
 }
 
-/// The progress of a start task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTaskUpdate {
     /// The new status, or the same again.
@@ -85,7 +82,6 @@ pub struct StartTaskUpdate {
     pub timings: BTreeMap<String, u64>,
 }
 
-/// Filter of search and count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StartTaskFilter {
     /// Only READY tasks of this conversation (clients learn the id only then).
@@ -98,7 +94,6 @@ pub struct StartTaskFilter {
 /// time that another wrote.
 pub const CLOCK_SKEW_GRACE: Duration = Duration::from_secs(60);
 
-/// Limits of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimit {
     /// Maximum number of tasks of one call.
@@ -134,7 +129,6 @@ pub enum StartTaskOrder {
 /// The number of unfinished tasks of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartQueueCounts {
-    /// Tasks under a lease.
     pub leased: u64,
     /// Tasks without a lease, or with an expired one.
     pub waiting: u64,
@@ -185,7 +179,6 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         until: Timestamp,
         limit: ClaimLimit,
     ) -> Result<Vec<LeasedStartTask>, StoreError>;
-    /// Extends a lease.
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;
     /// Ends a lease: a worker of the host may claim the task at once, and writes with this fence are refused from then
     /// on.

@@ -32,27 +32,21 @@ impl SecretValue {
     }
 }
 
-/// A stored secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomSecret {
-    /// The owner.
     pub owner: UserId,
     /// Name, unique for the owner: `[A-Za-z_][A-Za-z0-9_]*`, at most 255 characters.
     pub name: String,
     /// Its purpose; may be empty.
     pub description: String,
-    /// The value.
     pub value: SecretValue,
-    /// Time of creation.
     pub created_at: Timestamp,
-    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 /// A secret without its value, for lists, because values are large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretSummary {
-    /// Name.
     pub name: String,
     /// Its purpose; may be empty.
     pub description: String,
@@ -74,11 +68,8 @@ impl From<&CustomSecret> for SecretSummary {
 /// A change of a secret; `None` keeps a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretChange {
-    /// New name.
     pub name: Option<String>,
-    /// New description.
     pub description: Option<String>,
-    /// New value.
     pub value: Option<SecretValue>,
 }
 

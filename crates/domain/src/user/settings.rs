@@ -16,9 +16,7 @@ pub struct Revision(pub i64);
 pub struct StoredSettings {
     /// JSON document, sealed with context [`StoredSettings::context`].
     pub document: Sealed,
-    /// Its revision.
     pub revision: Revision,
-    /// Time of the save.
     pub updated_at: Timestamp,
 }
 
@@ -29,7 +27,6 @@ impl StoredSettings {
     }
 }
 
-/// The store of settings.
 #[async_trait]
 pub trait SettingsRepository: Send + Sync + 'static {
     /// The settings of this user; `None` before the first save.

@@ -11,7 +11,6 @@ use crate::user::scope::Scope;
 pub struct Usage {
     /// Conversations, and unfinished starts that have not stored theirs yet.
     pub conversations: u64,
-    /// Events of all conversations.
     pub events: u64,
     /// Bytes of the events' documents.
     pub event_bytes: u64,
@@ -19,9 +18,7 @@ pub struct Usage {
     pub shortened_events: u64,
     /// Bytes of the bodies of start requests and pending messages.
     pub request_bytes: u64,
-    /// Custom secrets.
     pub secrets: u64,
-    /// Pending messages.
     pub pending_messages: u64,
 }
 
@@ -53,14 +50,12 @@ impl Quota {
         ("pending_messages", Self::PendingMessages),
     ];
 
-    /// The name.
     pub const fn name(self) -> &'static str {
         Self::ALL[self as usize].0
     }
 }
 
 impl Usage {
-    /// The figure of this quota.
     pub const fn of(&self, quota: Quota) -> u64 {
         match quota {
             Quota::Conversations => self.conversations,
@@ -96,7 +91,6 @@ pub struct QuotaLimits {
 }
 
 impl QuotaLimits {
-    /// The limit of this quota.
     pub const fn of(&self, quota: Quota) -> Option<u64> {
         self.stored[quota as usize]
     }

@@ -31,13 +31,17 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::download::MeteredSlot;
+use crate::error::ForwardError;
+use crate::headers;
 use crate::limits::TrafficKind;
+use crate::revocation::Revocation;
+use crate::shared::SharedGateway;
+use crate::target::ForwardTarget;
 use crate::tasks::BodyTask;
 use crate::tunnel::frames::{CloseReason, FrameTracker};
 use crate::tunnel::unauthenticated::Admission;
 use crate::upstream::ConnectionLease;
 use crate::upstream::replay_stream::ReplayStream;
-use crate::{ForwardError, ForwardTarget, Revocation, SharedGateway, forward, headers};
 
 /// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
@@ -78,7 +82,7 @@ pub(crate) async fn open(
     // The response to a refused upgrade may have no defined end, so its connection is not reused either.
     lease.discard();
     let status = response.status();
-    let mut builder = HttpResponse::build(forward::status(status));
+    let mut builder = HttpResponse::build(headers::status(status));
     headers::copy_response_headers(&mut builder, response.headers(), target, false);
     if status != StatusCode::SWITCHING_PROTOCOLS {
         slot.shared.meter.record_answered(TrafficKind::Request);
@@ -325,7 +329,7 @@ mod tests {
     use endpoint_guard::Unguarded;
 
     use super::*;
-    use crate::GatewayLimits;
+    use crate::limits::GatewayLimits;
 
     /// The rejection of a client within an hour after `act`, if any, and whether it then holds the sandbox's only slot.
     async fn after_an_hour(

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::GatewayLimits;
+use crate::limits::GatewayLimits;
 
 /// The unauthenticated tunnels of all workers.
 #[derive(Debug)]

@@ -19,7 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
-use crate::{ForwardError, ForwardTarget, forward, headers};
+use crate::error::ForwardError;
+use crate::headers;
+use crate::target::ForwardTarget;
 
 /// Longest response including its head, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -224,7 +226,7 @@ fn length(value: &[u8]) -> Option<usize> {
 
 /// The request head as it goes on the wire, if the fast path can write it. The caller has checked that there is no body.
 pub(crate) fn head(req: &HttpRequest, target: &ForwardTarget) -> Option<Vec<u8>> {
-    let (path, server) = (target.path_and_query.as_str(), forward::server(target));
+    let (path, server) = (target.path_and_query.as_str(), target.server());
     let is_plain =
         |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/%?=&:@!$'()*+,;".contains(&byte);
     let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);

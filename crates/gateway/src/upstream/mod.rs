@@ -8,7 +8,6 @@
 
 pub(crate) mod fast_path;
 pub(crate) mod replay_stream;
-pub(crate) mod timers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,12 +23,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
+use crate::error::ForwardError;
+use crate::limits::GatewayLimits;
 use crate::tasks::spawn_connection_task;
 use crate::upload::UploadBody;
 use crate::upstream::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
 use crate::upstream::replay_stream::ReplayStream;
-use crate::upstream::timers::TimerPool;
-use crate::{ForwardError, GatewayLimits};
 
 /// Unanswered keep-alive probes before a connection is closed.
 const KEEP_ALIVE_TRIES: u32 = 4;
@@ -49,7 +48,6 @@ struct PoolInner {
     idle: IdleConnections<SendRequest<UploadBody>>,
     fast_path: IdleConnections<FastPathConnection>,
     is_sweeping: Cell<bool>,
-    timers: TimerPool,
 }
 
 /// Idle connections of one kind by sandbox, host and port, the most recently used last.
@@ -92,13 +90,7 @@ impl Pool {
             idle: IdleConnections::default(),
             fast_path: IdleConnections::default(),
             is_sweeping: Cell::new(false),
-            timers: TimerPool::default(),
         }))
-    }
-
-    /// The timers of this worker.
-    pub(crate) fn timers(&self) -> &TimerPool {
-        &self.0.timers
     }
 
     /// Sends a GET without a body and waits for the response or its head. `head` is the request for the fast path,

@@ -1,6 +1,5 @@
-//! Requests to providers: the client, one user's session, and the limits of concurrent requests.
+//! Requests to providers: the client, and one user's session.
 
 pub(crate) mod client;
 mod refusal;
-pub(crate) mod request_slots;
 pub(crate) mod session;

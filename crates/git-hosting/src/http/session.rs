@@ -13,16 +13,28 @@ use url::Url;
 
 use crate::http::client::{Http, HttpCall, HttpReply};
 use crate::http::refusal::RefusalReader;
-use crate::repository_url::join_segments;
+use crate::providers::lists::Paging;
+use crate::repository_url::{join_segments, web_base};
 
-const JSON: &str = "application/json";
 /// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.
 const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
+
+/// What distinguishes the API of one provider from the others.
+#[derive(Debug)]
+pub(crate) struct ApiSpec {
+    pub(crate) provider: GitProvider,
+    pub(crate) scheme: TokenScheme,
+    /// The first word of the ids of lists.
+    pub(crate) name: &'static str,
+    pub(crate) paging: Paging,
+}
 
 #[derive(Debug)]
 pub(crate) struct ProviderSession {
     http: Http,
-    pub(crate) provider: GitProvider,
+    pub(crate) spec: &'static ApiSpec,
+    /// URL of the web pages.
+    pub(crate) web: Url,
     /// Base URL of the API.
     pub(crate) base: Url,
     credentials: HeaderValue,
@@ -60,17 +72,20 @@ impl ProviderSession {
     pub(crate) fn new(
         http: &Http,
         access: &GitAccess,
-        base: Url,
-        scheme: TokenScheme,
+        spec: &'static ApiSpec,
+        base: impl FnOnce(&Url) -> Result<Url, GitError>,
     ) -> Result<Self, GitError> {
-        let provider = access.provider;
-        let value = SecretString::from(scheme.header_value(&access.token));
+        let provider = spec.provider;
+        let web = web_base(access)?;
+        let base = base(&web)?;
+        let value = SecretString::from(spec.scheme.header_value(&access.token));
         let mut credentials = HeaderValue::from_str(value.expose_secret())
             .map_err(|_| GitError::Denied { provider })?;
         credentials.set_sensitive(true);
         Ok(Self {
             http: http.clone(),
-            provider,
+            spec,
+            web,
             base,
             credentials,
             token: access.token.clone(),
@@ -79,7 +94,7 @@ impl ProviderSession {
 
     /// Builds a URL of the API.
     pub(crate) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Result<Url, GitError> {
-        let mut url = join_segments(self.provider, &self.base, segments)?;
+        let mut url = join_segments(self.spec.provider, &self.base, segments)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -127,7 +142,7 @@ impl ProviderSession {
             400 | 405 | 409 | 412 | 422 => RefusalReader::of(&self.token).reason(&reply.body),
             _ => return self.parse(reply),
         };
-        let provider = self.provider;
+        let provider = self.spec.provider;
         Err(GitError::Refused { provider, reason })
     }
 
@@ -138,13 +153,15 @@ impl ProviderSession {
         body: Option<Vec<u8>>,
     ) -> Result<HttpReply, GitError> {
         let call = HttpCall { method, url, body };
-        let reply = self.http.exchange(&call, &self.credentials, JSON).await;
-        reply.map_err(|error| error.into_error(self.provider))
+        let exchange = self
+            .http
+            .exchange(self.spec.provider, &call, &self.credentials);
+        exchange.await
     }
 
     /// Parses the JSON of a success, or converts the status to an error.
     pub(crate) fn parse(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
-        let provider = self.provider;
+        let provider = self.spec.provider;
         let retry_after = || {
             reply
                 .header("retry-after")
@@ -220,6 +237,12 @@ impl ProviderResponse {
             _ => Vec::new(),
         }
     }
+}
+
+/// The items of a member that is a list.
+pub(crate) fn items<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+    let list = value.pointer(path).and_then(Value::as_array);
+    list.into_iter().flatten()
 }
 
 /// A member that is a string and not empty. `path` is a JSON pointer, as in the functions below.

@@ -12,42 +12,47 @@ use url::Url;
 use crate::clone_source::azure_base;
 use crate::http::client::Http;
 use crate::http::session::{
-    ProviderResponse, ProviderSession, TokenScheme, flag, number, text, unavailable,
+    ApiSpec, ProviderResponse, ProviderSession, TokenScheme, flag, items, number, text, unavailable,
 };
-use crate::providers::paging::{ListId, ProviderPage, page};
-use crate::providers::pull_request::{full_branch_name, no_labels};
+use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::paging::{ProviderPage, page};
+use crate::providers::pull_request::full_branch_name;
 use crate::providers::{
-    Api, MAX_TASKS, ParsedPullRequest, or_default, repository_in_url, search_text,
+    Api, MAX_TASKS, ParsedPullRequest, if_named, or_default, parts, repository_in_url, search_text,
+    task,
 };
-use crate::repository_url::{is_segment, join_segments, percent_decoded, segments, web_base};
+use crate::repository_url::{is_segment, join_segments, percent_decoded};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
-const MAX_PAGE_ITEMS: usize = 100;
+const SPEC: ApiSpec = ApiSpec {
+    provider: PROVIDER,
+    scheme: TokenScheme::Azure,
+    name: "azure",
+    paging: Paging {
+        position: "continuationToken",
+        length: "$top",
+        max_items: 100,
+        next: NextPage::TokenHeader("x-ms-continuationtoken"),
+    },
+};
 /// Work items whose titles are requested.
 const MAX_WORK_ITEMS: usize = 50;
 
-pub(crate) struct Azure {
-    session: ProviderSession,
-    web: Url,
-}
+pub(crate) struct Azure(ProviderSession);
 
 impl Azure {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
-        let web = web_base(access)?;
-        Ok(Self {
-            session: ProviderSession::new(http, access, web.clone(), TokenScheme::Azure)?,
-            web,
-        })
+        ProviderSession::new(http, access, &SPEC, |web| Ok(web.clone())).map(Self)
     }
 
     /// The organisation in the URL of the host.
     fn organization(&self) -> Result<String, GitError> {
-        let host = self.web.host_str().unwrap_or_default();
+        let host = self.0.web.host_str().unwrap_or_default();
         if let Some(name) = host.strip_suffix(".visualstudio.com") {
             return Ok(name.to_owned());
         }
-        let mut path = self.web.path_segments().into_iter().flatten();
+        let mut path = self.0.web.path_segments().into_iter().flatten();
         let name = if host == "dev.azure.com" {
             path.next()
         } else {
@@ -67,7 +72,7 @@ impl Azure {
         parameters: &[(&str, &str)],
     ) -> Result<ProviderResponse, GitError> {
         let url = self.url(organization, path, parameters)?;
-        self.session.parse(self.session.send_get(url).await?)
+        self.0.parse(self.0.send_get(url).await?)
     }
 
     fn url(
@@ -79,7 +84,7 @@ impl Azure {
         if !is_segment(organization) {
             return Err(GitError::NotFound { provider: PROVIDER });
         }
-        let base = azure_base(&self.web, organization)?;
+        let base = azure_base(&self.0.web, organization)?;
         let mut url = join_segments(PROVIDER, &base, path)?;
         url.query_pairs_mut()
             .extend_pairs(parameters)
@@ -93,16 +98,8 @@ impl Azure {
         let query = "SELECT [System.Id] FROM WorkItems WHERE [System.AssignedTo] = @Me AND [System.State] NOT IN \
                      ('Closed', 'Completed', 'Done', 'Inactive', 'Removed', 'Resolved') \
                      ORDER BY [System.ChangedDate] DESC";
-        let response = self
-            .session
-            .post_query(url, &json!({"query": query}))
-            .await?
-            .body;
-        let ids = response.pointer("/workItems").and_then(Value::as_array);
-        let ids = ids
-            .into_iter()
-            .flatten()
-            .filter_map(|item| number(item, "/id"));
+        let response = self.0.post_query(url, &json!({"query": query})).await?.body;
+        let ids = items(&response, "/workItems").filter_map(|item| number(item, "/id"));
         let ids: Vec<String> = ids.take(MAX_WORK_ITEMS).map(|id| id.to_string()).collect();
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -140,7 +137,7 @@ impl Azure {
         ];
         let path = ["_apis", "git", "pullrequests"];
         let mut answer = self.get(organization, &path, &parameters).await?;
-        let task = |value: &Value| {
+        let pull_request_task = |value: &Value| {
             let project = text(value, "/repository/project/name")?;
             let name = text(value, "/repository/name")?;
             // Negative votes: "waiting for the author" and "rejected".
@@ -152,15 +149,14 @@ impl Azure {
             } else {
                 return None;
             };
-            Some(SuggestedTask {
-                git_provider: PROVIDER,
-                task_type,
-                repo: format!("{organization}/{project}/{name}"),
-                issue_number: number(value, "/pullRequestId")?,
-                title: text(value, "/title").unwrap_or_default(),
-            })
+            let repo = format!("{organization}/{project}/{name}");
+            task((PROVIDER, task_type), repo, value, "/pullRequestId")
         };
-        Ok(answer.list(Some("value")).iter().filter_map(task).collect())
+        Ok(answer
+            .list(Some("value"))
+            .iter()
+            .filter_map(pull_request_task)
+            .collect())
     }
 
     async fn connection(&self, organization: &str) -> Result<Value, GitError> {
@@ -172,8 +168,8 @@ impl Azure {
         let url = url
             .parse()
             .map_err(|_| GitError::NotFound { provider: PROVIDER })?;
-        let reply = self.session.send_get(url).await?;
-        Ok(self.session.parse(reply)?.body)
+        let reply = self.0.send_get(url).await?;
+        Ok(self.0.parse(reply)?.body)
     }
 }
 
@@ -239,13 +235,10 @@ impl Api for Azure {
             _ => self.organization()?,
         };
         let search_text = search_text(query).unwrap_or_default();
-        let list = ListId::new(&[
-            "azure repositories",
-            self.web.as_str(),
-            &organization,
-            search_text,
-        ]);
-        let host = self.web.join("/").unwrap_or_else(|_| self.web.clone());
+        let id = self
+            .0
+            .list_id("repositories", &[&organization, search_text]);
+        let host = self.0.web.join("/").unwrap_or_else(|_| self.0.web.clone());
         let named = repository_in_url(search_text, &host)
             .map(|path| percent_decoded(&path.replace("/_git/", "/")));
         let lower = named.as_deref().unwrap_or(search_text).to_lowercase();
@@ -258,12 +251,12 @@ impl Api for Azure {
             values.sort_by_key(|v| (text(v, "/project/name"), text(v, "/name")));
             Ok(ProviderPage { values, next: None })
         };
-        let matching = |value: &Value| {
-            let repository = repository(&organization, value)?;
-            let name = repository.full_name.to_lowercase();
-            name.contains(&lower).then_some(repository)
+        let matching = |value: &_| {
+            if_named(repository(&organization, value), |name| {
+                name.contains(&lower)
+            })
         };
-        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
+        page(id, request, SPEC.paging.max_items, matching, fetch).await
     }
 
     async fn branches(
@@ -272,41 +265,30 @@ impl Api for Azure {
         search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let parts = segments(PROVIDER, repository)?;
-        let [organization, project, name] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
+        let [organization, project, name] = parts(PROVIDER, repository)?;
         let path = [project, "_apis", "git", "repositories", name, "refs"];
-        let list = ListId::new(&["azure branches", self.web.as_str(), repository, search_text]);
-        let fetch = async |cursor: Option<String>, size: usize| {
-            let size = size.to_string();
-            let mut parameters = vec![("filter", "heads/"), ("$top", size.as_str())];
-            if !search_text.is_empty() {
-                parameters.push(("filterContains", search_text));
-            }
-            parameters.extend(
-                cursor
-                    .as_deref()
-                    .map(|cursor| ("continuationToken", cursor)),
-            );
-            let mut answer = self.get(organization, &path, &parameters).await?;
-            let next = answer.header("x-ms-continuationtoken").map(str::to_owned);
-            let values = answer.list(Some("value"));
-            Ok(ProviderPage { values, next })
-        };
-        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
+        let mut parameters = vec![("filter", "heads/"), ("filterContains", search_text)];
+        parameters.retain(|(_, text)| !text.is_empty());
+        let list = ApiList::new(self.url(organization, &path, &parameters)?, Some("value"));
+        let id = self.0.list_id("branches", &[repository, search_text]);
+        self.0.page(id, request, &list, branch).await
     }
 
     /// Lists only the organisation of the host, because most tokens are valid for one organisation.
-    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = ListId::new(&["azure organizations", self.web.as_str()]);
+    async fn installations(
+        &self,
+        request: &GitPageRequest,
+    ) -> Result<Option<GitPage<String>>, GitError> {
+        let id = self.0.list_id("organizations", &[]);
         let organization = self.organization()?;
         let fetch = async |_, _| {
             let values = vec![Value::from(organization.clone())];
             Ok(ProviderPage { values, next: None })
         };
         let name = |value: &Value| value.as_str().map(str::to_owned);
-        page(list, request, MAX_PAGE_ITEMS, name, fetch).await
+        page(id, request, SPEC.paging.max_items, name, fetch)
+            .await
+            .map(Some)
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
@@ -327,10 +309,7 @@ impl Api for Azure {
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let [organization, project, name] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
+        let [organization, project, name] = parts(PROVIDER, &request.repository)?;
         let path = [
             project,
             "_apis",
@@ -343,21 +322,17 @@ impl Api for Azure {
         let body = json!({"title": request.title, "description": request.body, "isDraft": request.draft,
             "sourceRefName": full_branch_name(&request.source_branch),
             "targetRefName": full_branch_name(&request.target_branch)});
-        let answer = self.session.create(url, &body).await?.body;
+        let answer = self.0.create(url, &body).await?.body;
         // The response contains only the URL in the API.
         let id = number(&answer, "/pullRequestId");
         let id = id.ok_or_else(|| {
             unavailable(PROVIDER, "the response has no pull request number".into())
         })?;
-        let base = azure_base(&self.web, organization)?;
+        let base = azure_base(&self.0.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
         Ok(ParsedPullRequest {
             url: join_segments(PROVIDER, &base, &path)?,
             number: Some(id),
         })
-    }
-
-    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
-        no_labels(PROVIDER)
     }
 }

@@ -12,49 +12,40 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::http::client::Http;
-use crate::http::session::{ProviderSession, TokenScheme, flag, number, text, unavailable};
-use crate::providers::paging::{ListId, ProviderPage, page, page_number};
-use crate::providers::pull_request::{no_labels, short_branch_name, web_url};
-use crate::providers::{Api, ParsedPullRequest, repository_in_url, search_text};
-use crate::repository_url::{is_segment, join_segments, segments, web_base};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, text, unavailable};
+use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::paging::{ProviderPage, page};
+use crate::providers::pull_request::{self, short_branch_name};
+use crate::providers::{
+    Api, ParsedPullRequest, branch, parts, repository_in_url, search_text, usable_email,
+};
+use crate::repository_url::{is_segment, join_segments, segments};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
-const MAX_PAGE_ITEMS: usize = 100;
+const SPEC: ApiSpec = ApiSpec {
+    provider: PROVIDER,
+    scheme: TokenScheme::Pair,
+    name: "bitbucket",
+    paging: Paging {
+        position: "page",
+        length: "pagelen",
+        max_items: 100,
+        next: NextPage::NumberInUrl,
+    },
+};
 /// The only host whose API has another host name.
 const BITBUCKET_CLOUD_HOST: &str = "bitbucket.org";
 
-pub(crate) struct Bitbucket {
-    session: ProviderSession,
-    web: Url,
-}
+pub(crate) struct Bitbucket(ProviderSession);
 
 impl Bitbucket {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
-        let web = web_base(access)?;
-        let base = api_base(&web)?;
-        Ok(Self {
-            session: ProviderSession::new(http, access, base, TokenScheme::Pair)?,
-            web,
-        })
+        ProviderSession::new(http, access, &SPEC, api_base).map(Self)
     }
 
-    async fn list(
-        &self,
-        path: &[&str],
-        parameters: &[(&str, &str)],
-        cursor: Option<&str>,
-        size: usize,
-    ) -> Result<ProviderPage, GitError> {
-        let (number, size) = (page_number(cursor)?.to_string(), size.to_string());
-        let mut all = parameters.to_vec();
-        all.extend([("pagelen", size.as_str()), ("page", &number)]);
-        let mut answer = self.session.get(path, &all).await?;
-        // The API returns the next page as a URL. Only its page number is used, so that the token cannot go to another host.
-        let next = text(&answer.body, "/next").and_then(|next| page_number_in(&next));
-        Ok(ProviderPage {
-            values: answer.list(Some("values")),
-            next,
-        })
+    fn list(&self, path: &[&str], parameters: &[(&str, &str)]) -> Result<ApiList, GitError> {
+        let url = self.0.url(path, parameters)?;
+        Ok(ApiList::new(url, Some("values")))
     }
 
     /// Lists repositories of all workspaces. The cursor is `WORKSPACE/NEXT/PAGE`: a workspace, the number of the next workspace
@@ -66,21 +57,18 @@ impl Bitbucket {
         size: usize,
     ) -> Result<ProviderPage, GitError> {
         let (workspace, next_workspace, inner) = match cursor.as_deref() {
-            Some(cursor) if cursor.starts_with('/') => {
-                let (workspace, next) = self.workspace(Some(&cursor[1..])).await?;
-                (workspace, next, None)
-            }
-            None => {
-                let (workspace, next) = self.workspace(None).await?;
-                (workspace, next, None)
-            }
-            Some(cursor) => {
+            Some(cursor) if !cursor.starts_with('/') => {
                 let parts: Vec<&str> = cursor.split('/').collect();
                 let [workspace, next, inner] = parts[..] else {
                     return Err(GitError::InvalidPageToken);
                 };
                 let next = Some(next.to_owned()).filter(|next| !next.is_empty());
-                (workspace.to_owned(), next, Some(inner))
+                (workspace.to_owned(), next, Some(inner.to_owned()))
+            }
+            cursor => {
+                let number = cursor.map(|cursor| cursor[1..].to_owned());
+                let (workspace, next) = self.workspace(number).await?;
+                (workspace, next, None)
             }
         };
         let next_workspace_cursor = next_workspace.as_ref().map(|next| format!("/{next}"));
@@ -93,8 +81,8 @@ impl Bitbucket {
         if !is_segment(&workspace) {
             return Err(GitError::InvalidPageToken);
         }
-        let path = ["repositories", &workspace];
-        let provider_page = self.list(&path, parameters, inner, size).await?;
+        let list = self.list(&["repositories", &workspace], parameters)?;
+        let provider_page = self.0.provider_page(&list, inner, size).await?;
         let next = match provider_page.next {
             Some(inner) => {
                 let next_workspace = next_workspace.unwrap_or_default();
@@ -110,8 +98,12 @@ impl Bitbucket {
 
     /// The name of the workspace with this number (empty if there is none), and the number of the next workspace. The API lists
     /// workspaces with one to a page.
-    async fn workspace(&self, number: Option<&str>) -> Result<(String, Option<String>), GitError> {
-        let provider_page = self.list(&["user", "workspaces"], &[], number, 1).await?;
+    async fn workspace(
+        &self,
+        number: Option<String>,
+    ) -> Result<(String, Option<String>), GitError> {
+        let list = self.list(&["user", "workspaces"], &[])?;
+        let provider_page = self.0.provider_page(&list, number, 1).await?;
         let name = provider_page
             .values
             .first()
@@ -134,13 +126,6 @@ fn api_base(web: &Url) -> Result<Url, GitError> {
     api.set_host(Some(&format!("api.{host}")))
         .map_err(|_| unavailable(PROVIDER, "the URL of the API is invalid".into()))?;
     join_segments(PROVIDER, &api, &["2.0"])
-}
-
-/// The page number in the URL of a page.
-fn page_number_in(next: &str) -> Option<String> {
-    let url: Url = next.parse().ok()?;
-    let page = url.query_pairs().find(|(name, _)| name == "page")?.1;
-    page.parse::<u32>().ok().map(|number| number.to_string())
 }
 
 /// A filter by name, in Bitbucket's query language.
@@ -166,27 +151,15 @@ fn repository(value: &Value) -> Option<GitRepository> {
     })
 }
 
-fn branch(value: &Value) -> Option<GitBranch> {
-    Some(GitBranch {
-        name: text(value, "/name")?,
-        commit_sha: text(value, "/target/hash").unwrap_or_default(),
-        // Unknown: the list of branches omits it.
-        protected: false,
-        last_push_date: text(value, "/target/date"),
-    })
-}
-
 #[async_trait]
 impl Api for Bitbucket {
     async fn user(&self) -> Result<GitUser, GitError> {
-        let user = self.session.get(&["user"], &[]).await?.body;
+        let user = self.0.get(&["user"], &[]).await?.body;
         // Refused for tokens without a scope for e-mail addresses.
-        let emails = self.session.get(&["user", "emails"], &[]).await;
+        let emails = self.0.get(&["user", "emails"], &[]).await;
         let emails = emails.map(|mut answer| answer.list(Some("values")));
-        let email = emails.unwrap_or_default().iter().find_map(|entry| {
-            let is_usable = flag(entry, "/is_primary")? && flag(entry, "/is_confirmed")?;
-            is_usable.then(|| text(entry, "/email"))?
-        });
+        let flags = ["/is_primary", "/is_confirmed"];
+        let email = usable_email(&emails.unwrap_or_default(), flags);
         let login = text(&user, "/username").or_else(|| text(&user, "/nickname"));
         let id = text(&user, "/account_id").or_else(|| text(&user, "/uuid"));
         Ok(GitUser {
@@ -205,7 +178,7 @@ impl Api for Bitbucket {
         request: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
         let search_text = search_text(query).unwrap_or_default();
-        let named = repository_in_url(search_text, &self.web);
+        let named = repository_in_url(search_text, &self.0.web);
         let search_text = named.as_deref().unwrap_or(search_text);
         let (workspace, name) = match search_text.split_once('/') {
             Some((workspace, name)) => (workspace, name),
@@ -227,17 +200,10 @@ impl Api for Bitbucket {
         if !name.is_empty() {
             parameters.push(("q", &filter));
         }
-        let parts = [
-            "bitbucket repositories",
-            self.web.as_str(),
-            workspace,
-            name,
-            sort,
-        ];
-        let list = ListId::new(&parts);
+        let id = self.0.list_id("repositories", &[workspace, name, sort]);
         if workspace.is_empty() {
             let fetch = |cursor, size| self.list_all_workspaces(&parameters, cursor, size);
-            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
+            return page(id, request, SPEC.paging.max_items, repository, fetch).await;
         }
         if !is_segment(workspace) {
             return Ok(GitPage {
@@ -245,13 +211,9 @@ impl Api for Bitbucket {
                 next: None,
             });
         }
-        let path = ["repositories", workspace];
         // Without `role=member`: a named workspace also shows public repositories.
-        let parameters = &parameters[1..];
-        let fetch = async |cursor: Option<String>, size| {
-            self.list(&path, parameters, cursor.as_deref(), size).await
-        };
-        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
+        let list = self.list(&["repositories", workspace], &parameters[1..])?;
+        self.0.page(id, request, &list, repository).await
     }
 
     async fn branches(
@@ -260,37 +222,27 @@ impl Api for Bitbucket {
         search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let parts = segments(PROVIDER, repository)?;
-        let [workspace, name] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
+        let [workspace, name] = parts(PROVIDER, repository)?;
         let path = ["repositories", workspace, name, "refs", "branches"];
         let filter = name_filter(search_text);
-        let parameters = [("sort", "-target.date"), ("q", filter.as_str())];
-        let parameters = if search_text.is_empty() {
-            &parameters[..1]
-        } else {
-            &parameters
-        };
-        let list = ListId::new(&[
-            "bitbucket branches",
-            self.web.as_str(),
-            repository,
-            search_text,
-        ]);
-        let fetch = async |cursor: Option<String>, size| {
-            self.list(&path, parameters, cursor.as_deref(), size).await
-        };
-        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
+        let mut parameters = vec![("sort", "-target.date")];
+        if !search_text.is_empty() {
+            parameters.push(("q", &filter));
+        }
+        let list = self.list(&path, &parameters)?;
+        // The list omits whether a branch is protected.
+        let branch = |value: &_| branch(value, "/target/hash", "/target/date");
+        let id = self.0.list_id("branches", &[repository, search_text]);
+        self.0.page(id, request, &list, branch).await
     }
 
-    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = ListId::new(&["bitbucket workspaces", self.web.as_str()]);
-        let fetch = async |cursor: Option<String>, size| {
-            let path = ["user", "workspaces"];
-            self.list(&path, &[], cursor.as_deref(), size).await
-        };
-        page(list, request, MAX_PAGE_ITEMS, workspace, fetch).await
+    async fn installations(
+        &self,
+        request: &GitPageRequest,
+    ) -> Result<Option<GitPage<String>>, GitError> {
+        let id = self.0.list_id("workspaces", &[]);
+        let list = self.list(&["user", "workspaces"], &[])?;
+        self.0.page(id, request, &list, workspace).await.map(Some)
     }
 
     /// Returns nothing, because the list would take a request for each workspace.
@@ -304,19 +256,10 @@ impl Api for Bitbucket {
     ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
-        let url = self.session.url(&path, &[])?;
         let reference = |branch: &str| json!({"branch": {"name": short_branch_name(branch)}});
         let body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
             "source": reference(&request.source_branch), "destination": reference(&request.target_branch),
             "draft": request.draft});
-        let answer = self.session.create(url, &body).await?.body;
-        Ok(ParsedPullRequest {
-            url: web_url(PROVIDER, &answer, "/links/html/href")?,
-            number: number(&answer, "/id"),
-        })
-    }
-
-    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
-        no_labels(PROVIDER)
+        pull_request::open(&self.0, &path, &body, ("/links/html/href", "/id")).await
     }
 }

@@ -4,60 +4,49 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
-    NewPullRequest, OwnerType, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
-use url::Url;
 
 use crate::http::client::Http;
-use crate::http::session::{ProviderSession, TokenScheme, flag, id, number, text};
-use crate::providers::paging::{ListId, ProviderPage, page};
-use crate::providers::pull_request::{full_branch_name, no_labels, web_url};
-use crate::providers::{Api, MAX_TASKS, ParsedPullRequest, search_text};
-use crate::repository_url::{is_segment, join_segments, percent_decoded, segments, web_base};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, number, text};
+use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::pull_request::{self, full_branch_name};
+use crate::providers::{
+    Api, MAX_TASKS, ParsedPullRequest, if_named, owner_type, parts, search_text, task,
+};
+use crate::repository_url::{is_segment, join_segments, percent_decoded};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
-const MAX_PAGE_ITEMS: usize = 100;
+const SPEC: ApiSpec = ApiSpec {
+    provider: PROVIDER,
+    scheme: TokenScheme::Pair,
+    name: "bitbucket dc",
+    paging: Paging {
+        position: "start",
+        length: "limit",
+        max_items: 100,
+        next: NextPage::Offset,
+    },
+};
 
 pub(crate) struct BitbucketDataCenter {
     session: ProviderSession,
-    web: Url,
     user: Option<String>,
 }
 
 impl BitbucketDataCenter {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
-        let web = web_base(access)?;
-        let base = join_segments(PROVIDER, &web, &["rest", "api", "1.0"])?;
+        let base = |web: &_| join_segments(PROVIDER, web, &["rest", "api", "1.0"]);
         Ok(Self {
-            session: ProviderSession::new(http, access, base, TokenScheme::Pair)?,
-            web,
+            session: ProviderSession::new(http, access, &SPEC, base)?,
             user: access.user.clone(),
         })
     }
 
-    async fn list(
-        &self,
-        path: &[&str],
-        parameters: &[(&str, &str)],
-        cursor: Option<String>,
-        size: usize,
-    ) -> Result<ProviderPage, GitError> {
-        // The cursor is the offset that the page before named. It need not be a multiple of the page length.
-        let start = cursor.unwrap_or_else(|| "0".into());
-        if start.parse::<u64>().is_err() {
-            return Err(GitError::InvalidPageToken);
-        }
-        let size = size.to_string();
-        let mut all = parameters.to_vec();
-        all.extend([("start", start.as_str()), ("limit", &size)]);
-        let mut answer = self.session.get(path, &all).await?;
-        let is_last = flag(&answer.body, "/isLastPage").unwrap_or(true);
-        let next = number(&answer.body, "/nextPageStart").filter(|_| !is_last);
-        Ok(ProviderPage {
-            values: answer.list(Some("values")),
-            next: next.map(|next| next.to_string()),
-        })
+    fn list(&self, path: &[&str], parameters: &[(&str, &str)]) -> Result<ApiList, GitError> {
+        let url = self.session.url(path, parameters)?;
+        Ok(ApiList::new(url, Some("values")))
     }
 }
 
@@ -72,11 +61,7 @@ fn repository(value: &Value) -> Option<GitRepository> {
         is_public: flag(value, "/public").unwrap_or_default(),
         stargazers_count: None,
         pushed_at: None,
-        owner_type: Some(if is_personal {
-            OwnerType::User
-        } else {
-            OwnerType::Organization
-        }),
+        owner_type: Some(owner_type(!is_personal)),
         // Missing in most responses: the API shows it with one request per repository.
         main_branch: text(value, "/defaultBranch"),
     })
@@ -93,7 +78,7 @@ fn branch(value: &Value) -> Option<GitBranch> {
     })
 }
 
-fn task(value: &Value) -> Option<SuggestedTask> {
+fn pull_request_task(value: &Value) -> Option<SuggestedTask> {
     let mut reviewers = value.pointer("/reviewers")?.as_array()?.iter();
     let outcome = text(value, "/properties/mergeResult/outcome");
     let task_type = if outcome.is_some_and(|outcome| outcome == "CONFLICTED") {
@@ -107,13 +92,8 @@ fn task(value: &Value) -> Option<SuggestedTask> {
     };
     let project = text(value, "/toRef/repository/project/key")?;
     let slug = text(value, "/toRef/repository/slug")?;
-    Some(SuggestedTask {
-        git_provider: PROVIDER,
-        task_type,
-        repo: format!("{project}/{slug}"),
-        issue_number: number(value, "/id")?,
-        title: text(value, "/title").unwrap_or_default(),
-    })
+    let repo = format!("{project}/{slug}");
+    task((PROVIDER, task_type), repo, value, "/id")
 }
 
 #[async_trait]
@@ -139,7 +119,7 @@ impl Api for BitbucketDataCenter {
                 .unwrap_or_default();
         }
         let id = id(&user, "/id").unwrap_or_else(|| login.clone());
-        let avatar = text(&user, "/avatarUrl").and_then(|to| self.web.join(&to).ok());
+        let avatar = text(&user, "/avatarUrl").and_then(|to| self.session.web.join(&to).ok());
         Ok(GitUser {
             id,
             login,
@@ -163,21 +143,12 @@ impl Api for BitbucketDataCenter {
                 search_text,
             ),
         };
-        let list = ListId::new(&[
-            "bitbucket dc repositories",
-            self.web.as_str(),
-            project,
-            name,
-        ]);
+        let id = self.session.list_id("repositories", &[project, name]);
         if project.is_empty() {
-            let parameters = [("name", name)];
-            let parameters = if name.is_empty() {
-                &[][..]
-            } else {
-                &parameters
-            };
-            let fetch = |cursor, size| self.list(&["repos"], parameters, cursor, size);
-            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
+            let mut parameters = vec![("name", name)];
+            parameters.retain(|(_, name)| !name.is_empty());
+            let list = self.list(&["repos"], &parameters)?;
+            return self.session.page(id, request, &list, repository).await;
         }
         if !is_segment(project) {
             return Ok(GitPage {
@@ -187,14 +158,9 @@ impl Api for BitbucketDataCenter {
         }
         // The list of a project has no filter by name.
         let lower = name.to_lowercase();
-        let matching = |value: &Value| {
-            let repository = repository(value)?;
-            let name = repository.full_name.to_lowercase();
-            name.contains(&lower).then_some(repository)
-        };
-        let path = ["projects", project, "repos"];
-        let fetch = |cursor, size| self.list(&path, &[], cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, matching, fetch).await
+        let matching = |value: &_| if_named(repository(value), |name| name.contains(&lower));
+        let list = self.list(&["projects", project, "repos"], &[])?;
+        self.session.page(id, request, &list, matching).await
     }
 
     async fn branches(
@@ -203,39 +169,24 @@ impl Api for BitbucketDataCenter {
         search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let parts = segments(PROVIDER, repository)?;
-        let [project, name] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
+        let [project, name] = parts(PROVIDER, repository)?;
         let path = ["projects", project, "repos", name, "branches"];
-        let parameters = [("orderBy", "MODIFICATION"), ("filterText", search_text)];
-        let parameters = if search_text.is_empty() {
-            &parameters[..1]
-        } else {
-            &parameters
-        };
-        let list = ListId::new(&[
-            "bitbucket dc branches",
-            self.web.as_str(),
-            repository,
-            search_text,
-        ]);
-        let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
+        let mut parameters = vec![("orderBy", "MODIFICATION"), ("filterText", search_text)];
+        parameters.retain(|(_, text)| !text.is_empty());
+        let list = self.list(&path, &parameters)?;
+        let id = self.session.list_id("branches", &[repository, search_text]);
+        self.session.page(id, request, &list, branch).await
     }
 
     /// Lists the keys of projects.
-    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = ListId::new(&["bitbucket dc projects", self.web.as_str()]);
-        let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
-        page(
-            list,
-            request,
-            MAX_PAGE_ITEMS,
-            |value| text(value, "/key"),
-            fetch,
-        )
-        .await
+    async fn installations(
+        &self,
+        request: &GitPageRequest,
+    ) -> Result<Option<GitPage<String>>, GitError> {
+        let id = self.session.list_id("projects", &[]);
+        let list = self.list(&["projects"], &[])?;
+        let key = |value: &_| text(value, "/key");
+        self.session.page(id, request, &list, key).await.map(Some)
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
@@ -243,19 +194,19 @@ impl Api for BitbucketDataCenter {
         let parameters = [("state", "OPEN"), ("role", "AUTHOR"), ("limit", "100")];
         let mut answer = self.session.get(&path, &parameters).await?;
         let values = answer.list(Some("values"));
-        Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
+        Ok(values
+            .iter()
+            .filter_map(pull_request_task)
+            .take(MAX_TASKS)
+            .collect())
     }
 
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let [project, slug] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
+        let [project, slug] = parts(PROVIDER, &request.repository)?;
         let path = ["projects", project, "repos", slug, "pull-requests"];
-        let url = self.session.url(&path, &[])?;
         let repository = json!({"slug": slug, "project": {"key": project}});
         let reference =
             |branch: &str| json!({"id": full_branch_name(branch), "repository": repository});
@@ -265,14 +216,6 @@ impl Api for BitbucketDataCenter {
             // Servers before 8.18 have no such member.
             body["draft"] = true.into();
         }
-        let answer = self.session.create(url, &body).await?.body;
-        Ok(ParsedPullRequest {
-            url: web_url(PROVIDER, &answer, "/links/self/0/href")?,
-            number: number(&answer, "/id"),
-        })
-    }
-
-    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
-        no_labels(PROVIDER)
+        pull_request::open(&self.session, &path, &body, ("/links/self/0/href", "/id")).await
     }
 }

@@ -9,27 +9,37 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
-    NewPullRequest, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,
+    NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
 
-use self::responses::{
-    BRANCHES, TASKS, branch, nodes, pull_request_task_type, ref_node, repository, task,
-};
+use self::responses::{BRANCHES, TASKS, pull_request_task_type, ref_node, repository, task};
 use crate::http::client::Http;
 use crate::http::session::{
-    ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text, unavailable,
+    ApiSpec, ProviderSession, TokenScheme, flag, id, items, text, unavailable,
 };
-use crate::providers::paging::{ListId, ProviderPage, next_page_number, page, page_number};
-use crate::providers::pull_request::{short_branch_name, web_url};
+use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::paging::{ListId, ProviderPage, page, page_number};
+use crate::providers::pull_request::{self, short_branch_name};
 use crate::providers::{
-    Api, MAX_TASKS, ParsedPullRequest, or_default, repository_in_url, search_text,
+    Api, MAX_TASKS, ParsedPullRequest, branch, or_default, parts, repository_in_url, search_text,
+    sort_parameters, usable_email,
 };
-use crate::repository_url::{join_segments, segments, web_base};
+use crate::repository_url::{join_segments, segments};
 
 const PROVIDER: GitProvider = GitProvider::Github;
-const MAX_PAGE_ITEMS: usize = 100;
+const SPEC: ApiSpec = ApiSpec {
+    provider: PROVIDER,
+    scheme: TokenScheme::Bearer,
+    name: "github",
+    paging: Paging {
+        position: "page",
+        length: "per_page",
+        max_items: 100,
+        next: NextPage::Link,
+    },
+};
 /// GitHub's limit of results of one search, over all pages.
 const MAX_SEARCH_RESULTS: usize = 1000;
 /// Maximum number of organisations that a search includes. GitHub limits the length of the query.
@@ -37,41 +47,20 @@ const MAX_ORGANIZATIONS: usize = 30;
 
 pub(crate) struct Github {
     session: ProviderSession,
-    web: Url,
     graphql: Url,
 }
 
 impl Github {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
-        let web = web_base(access)?;
-        let (base, graphql) = api_urls(&web)?;
-        Ok(Self {
-            session: ProviderSession::new(http, access, base, TokenScheme::Bearer)?,
-            web,
-            graphql,
-        })
-    }
-
-    /// Reads a page of REST: the items of the body, or of this member of it.
-    async fn list(
-        &self,
-        (path, member): (&[&str], Option<&str>),
-        parameters: &[(&str, &str)],
-        cursor: Option<String>,
-        size: usize,
-    ) -> Result<ProviderPage, GitError> {
-        let number = page_number(cursor.as_deref())?;
-        let (page, per_page) = (number.to_string(), size.to_string());
-        let mut all = parameters.to_vec();
-        all.extend([("per_page", per_page.as_str()), ("page", &page)]);
-        let answer = self.session.get(path, &all).await?;
-        Ok(to_provider_page(answer, member, number, true))
+        let session = ProviderSession::new(http, access, &SPEC, |web| Ok(api_urls(web)?.0))?;
+        let (_, graphql) = api_urls(&session.web)?;
+        Ok(Self { session, graphql })
     }
 
     async fn graphql(&self, query: &str, variables: Value) -> Result<Value, GitError> {
         let body = json!({"query": query, "variables": variables});
         let mut answer = self.session.post_query(self.graphql.clone(), &body).await?;
-        let errors = nodes(&answer.body, "/errors");
+        let errors = items(&answer.body, "/errors");
         let kinds: Vec<_> = errors.filter_map(|error| text(error, "/type")).collect();
         if kinds.iter().any(|kind| kind.starts_with("RATE_LIMIT")) {
             return Err(GitError::Limited {
@@ -93,7 +82,7 @@ impl Github {
     /// Converts a search text to GitHub's query. Restricts it to a named owner, or to the user and the user's
     /// organisations.
     async fn search_terms(&self, search_text: &str) -> Result<String, GitError> {
-        if let Some(name) = repository_in_url(search_text, &self.web) {
+        if let Some(name) = repository_in_url(search_text, &self.session.web) {
             return Ok(format!("repo:{name} fork:true"));
         }
         // GitHub reads `name:value` as a qualifier.
@@ -123,51 +112,30 @@ impl Github {
         Ok(terms)
     }
 
-    async fn search_page(
+    async fn search(
         &self,
         terms: &str,
         query: &RepositoryQuery,
-        cursor: Option<String>,
-        size: usize,
-    ) -> Result<ProviderPage, GitError> {
-        let number = page_number(cursor.as_deref())?;
-        let (page, per_page) = (number.to_string(), size.to_string());
-        let (sort, order) = match query.sort {
-            None => ("stars", "desc"),
-            Some(sort) => {
-                let by = match sort.by {
-                    RepositorySortKey::Stars => "stars",
-                    RepositorySortKey::Forks => "forks",
-                    RepositorySortKey::Updated => "updated",
-                };
-                (by, if sort.descending { "desc" } else { "asc" })
-            }
-        };
-        let parameters = [
-            ("q", terms),
-            ("sort", sort),
-            ("order", order),
-            ("per_page", &per_page),
-            ("page", &page),
-        ];
+        (id, request): (ListId, &GitPageRequest),
+    ) -> Result<GitPage<GitRepository>, GitError> {
+        let [sort, order] = sort_parameters(query, "stars");
+        let parameters = [("q", terms), sort, order];
         let url = self.session.url(&["search", "repositories"], &parameters)?;
-        let reply = self.session.send_get(url).await?;
-        // GitHub refuses the query if an owner does not exist or the page is beyond the limit.
-        if reply.status == 422 {
-            let values = Vec::new();
-            return Ok(ProviderPage { values, next: None });
-        }
-        let answer = self.session.parse(reply)?;
-        let next = usize::try_from(number)
-            .unwrap_or(usize::MAX)
-            .saturating_add(1);
-        let may_have_next = next.saturating_mul(size) <= MAX_SEARCH_RESULTS;
-        Ok(to_provider_page(
-            answer,
-            Some("items"),
-            number,
-            may_have_next,
-        ))
+        let list = ApiList {
+            // GitHub refuses the query if an owner does not exist or the page is beyond the limit.
+            is_empty: |reply| reply.status == 422,
+            ..ApiList::new(url, Some("items"))
+        };
+        let list = &list;
+        let fetch = async |cursor: Option<String>, length: usize| {
+            let next = page_number(cursor.as_deref(), 1)?.saturating_add(1);
+            let mut provider_page = self.session.provider_page(list, cursor, length).await?;
+            if next.saturating_mul(length) > MAX_SEARCH_RESULTS {
+                provider_page.next = None;
+            }
+            Ok(provider_page)
+        };
+        page(id, request, SPEC.paging.max_items, repository, fetch).await
     }
 }
 
@@ -188,20 +156,6 @@ fn api_urls(web: &Url) -> Result<(Url, Url), GitError> {
     ))
 }
 
-/// Converts a page of REST. The `Link` header names the next page.
-fn to_provider_page(
-    mut answer: ProviderResponse,
-    member: Option<&str>,
-    number: u32,
-    may_have_next: bool,
-) -> ProviderPage {
-    let next = next_page_number(number, may_have_next && answer.has_next_link());
-    ProviderPage {
-        values: answer.list(member),
-        next,
-    }
-}
-
 #[async_trait]
 impl Api for Github {
     async fn user(&self) -> Result<GitUser, GitError> {
@@ -213,10 +167,7 @@ impl Api for Github {
             let emails = emails
                 .unwrap_or_default()
                 .map(|mut answer| answer.list(None));
-            email = emails.unwrap_or_default().iter().find_map(|entry| {
-                let is_usable = flag(entry, "/primary")? && flag(entry, "/verified")?;
-                is_usable.then(|| text(entry, "/email"))?
-            });
+            email = usable_email(&emails.unwrap_or_default(), ["/primary", "/verified"]);
         }
         Ok(GitUser {
             id: id(&user, "/id").unwrap_or_default(),
@@ -236,26 +187,22 @@ impl Api for Github {
         let installation = query.installation.as_deref().unwrap_or_default();
         let sort = format!("{:?}", query.sort);
         let search_text = search_text(query);
-        let list = ListId::new(&[
-            "github repositories",
-            self.web.as_str(),
-            search_text.unwrap_or_default(),
-            installation,
-            &sort,
-        ]);
+        let parts = [search_text.unwrap_or_default(), installation, &sort];
+        let id = self.session.list_id("repositories", &parts);
         if let Some(search_text) = search_text {
             let terms = self.search_terms(search_text).await?;
-            let fetch = |cursor, size| self.search_page(&terms, query, cursor, size);
-            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
+            return self.search(&terms, query, (id, request)).await;
         }
-        if installation.is_empty() {
-            let sort = [("sort", "pushed")];
-            let fetch = |cursor, size| self.list((&["user", "repos"], None), &sort, cursor, size);
-            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
-        }
-        let path = ["user", "installations", installation, "repositories"];
-        let fetch = |cursor, size| self.list((&path, Some("repositories")), &[], cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
+        let list = if installation.is_empty() {
+            let url = self
+                .session
+                .url(&["user", "repos"], &[("sort", "pushed")])?;
+            ApiList::new(url, None)
+        } else {
+            let path = ["user", "installations", installation, "repositories"];
+            ApiList::new(self.session.url(&path, &[])?, Some("repositories"))
+        };
+        self.session.page(id, request, &list, repository).await
     }
 
     async fn branches(
@@ -264,20 +211,13 @@ impl Api for Github {
         search_text: &str,
         request: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let parts = segments(PROVIDER, repository)?;
-        let [owner, name] = parts[..] else {
-            return Err(GitError::NotFound { provider: PROVIDER });
-        };
-        let list = ListId::new(&[
-            "github branches",
-            self.web.as_str(),
-            repository,
-            search_text,
-        ]);
+        let [owner, name] = parts(PROVIDER, repository)?;
+        let id = self.session.list_id("branches", &[repository, search_text]);
         if search_text.is_empty() {
             let path = ["repos", owner, name, "branches"];
-            let fetch = |cursor, size| self.list((&path, None), &[], cursor, size);
-            return page(list, request, MAX_PAGE_ITEMS, branch, fetch).await;
+            let list = ApiList::new(self.session.url(&path, &[])?, None);
+            let branch = |value: &_| branch(value, "/commit/sha", "/commit/commit/committer/date");
+            return self.session.page(id, request, &list, branch).await;
         }
         let fetch = async |after: Option<String>, size: usize| {
             let variables = json!({"owner": owner, "name": name, "text": search_text, "first": size,
@@ -295,45 +235,32 @@ impl Api for Github {
             };
             Ok(ProviderPage { values, next })
         };
-        page(list, request, MAX_PAGE_ITEMS, ref_node, fetch).await
+        page(id, request, SPEC.paging.max_items, ref_node, fetch).await
     }
 
-    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        let list = ListId::new(&["github installations", self.web.as_str()]);
-        let fetch = async |cursor: Option<String>, size: usize| {
-            let number = page_number(cursor.as_deref())?;
-            let (page, per_page) = (number.to_string(), size.to_string());
-            let parameters = [("per_page", per_page.as_str()), ("page", &page)];
-            let url = self.session.url(&["user", "installations"], &parameters)?;
-            let reply = self.session.send_get(url).await?;
+    async fn installations(
+        &self,
+        request: &GitPageRequest,
+    ) -> Result<Option<GitPage<String>>, GitError> {
+        let list_id = self.session.list_id("installations", &[]);
+        let url = self.session.url(&["user", "installations"], &[])?;
+        let list = ApiList {
             // Only tokens of a GitHub app have installations; GitHub refuses the request for other tokens.
-            if reply.status == 404 || (reply.status == 403 && !reply.is_rate_limited()) {
-                let values = Vec::new();
-                return Ok(ProviderPage { values, next: None });
-            }
-            let answer = self.session.parse(reply)?;
-            Ok(to_provider_page(
-                answer,
-                Some("installations"),
-                number,
-                true,
-            ))
+            is_empty: |reply| {
+                reply.status == 404 || (reply.status == 403 && !reply.is_rate_limited())
+            },
+            ..ApiList::new(url, Some("installations"))
         };
-        page(
-            list,
-            request,
-            MAX_PAGE_ITEMS,
-            |value| id(value, "/id"),
-            fetch,
-        )
-        .await
+        let installation = |value: &_| id(value, "/id");
+        let installations = self.session.page(list_id, request, &list, installation);
+        installations.await.map(Some)
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
         let data = self.graphql(TASKS, json!({})).await?;
-        let pull_requests = nodes(&data, "/viewer/pullRequests/nodes")
+        let pull_requests = items(&data, "/viewer/pullRequests/nodes")
             .filter_map(|value| task(value, pull_request_task_type(value)?));
-        let issues = nodes(&data, "/search/nodes")
+        let issues = items(&data, "/search/nodes")
             .filter_map(|value| task(value, SuggestedTaskType::OpenIssue));
         Ok(pull_requests.chain(issues).take(MAX_TASKS).collect())
     }
@@ -343,24 +270,18 @@ impl Api for Github {
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
-        let url = self
-            .session
-            .url(&[&["repos"], &parts[..], &["pulls"]].concat(), &[])?;
+        let path = [&["repos"], &parts[..], &["pulls"]].concat();
         let body = json!({"title": request.title, "body": request.body, "draft": request.draft,
             "head": short_branch_name(&request.source_branch), "base": short_branch_name(&request.target_branch)});
-        let answer = self.session.create(url, &body).await?.body;
-        Ok(ParsedPullRequest {
-            url: web_url(PROVIDER, &answer, "/html_url")?,
-            number: number(&answer, "/number"),
-        })
+        pull_request::open(&self.session, &path, &body, ("/html_url", "/number")).await
     }
 
-    async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError> {
+    async fn label(&self, request: &NewPullRequest, number: i64) -> Result<Option<()>, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let number = number.to_string();
         let path = [&["repos"], &parts[..], &["issues", &number, "labels"]].concat();
         let url = self.session.url(&path, &[])?;
         let body = json!({"labels": request.labels});
-        self.session.create(url, &body).await.map(drop)
+        self.session.create(url, &body).await.map(|_| Some(()))
     }
 }

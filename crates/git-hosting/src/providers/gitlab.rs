@@ -4,66 +4,46 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
-    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
-    SuggestedTaskType,
+    NewPullRequest, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::http::client::Http;
-use crate::http::session::{
-    ProviderResponse, ProviderSession, TokenScheme, flag, id, number, text,
-};
-use crate::providers::paging::{ListId, ProviderPage, page, page_number};
-use crate::providers::pull_request::{short_branch_name, web_url, with_draft_prefix};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, items, number, text};
+use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::paging::{ProviderPage, page};
+use crate::providers::pull_request::{self, short_branch_name, with_draft_prefix};
 use crate::providers::{
-    Api, MAX_TASKS, ParsedPullRequest, or_default, repository_in_url, search_text,
+    Api, MAX_TASKS, ParsedPullRequest, branch, or_default, owner_type, repository_in_url,
+    search_text, sort_order, task,
 };
-use crate::repository_url::{join_segments, segments, web_base};
+use crate::repository_url::{join_segments, segments};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
-const MAX_PAGE_ITEMS: usize = 100;
+const SPEC: ApiSpec = ApiSpec {
+    provider: PROVIDER,
+    scheme: TokenScheme::Bearer,
+    name: "gitlab",
+    paging: Paging {
+        position: "page",
+        length: "per_page",
+        max_items: 100,
+        next: NextPage::NumberHeader("x-next-page"),
+    },
+};
 
 pub(crate) struct Gitlab {
     session: ProviderSession,
-    web: Url,
     graphql: Url,
 }
 
 impl Gitlab {
     pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
-        let web = web_base(access)?;
-        let base = join_segments(PROVIDER, &web, &["api", "v4"])?;
-        let graphql = join_segments(PROVIDER, &web, &["api", "graphql"])?;
-        Ok(Self {
-            session: ProviderSession::new(http, access, base, TokenScheme::Bearer)?,
-            web,
-            graphql,
-        })
-    }
-
-    async fn list(
-        &self,
-        path: &[&str],
-        parameters: &[(&str, &str)],
-        cursor: Option<String>,
-        size: usize,
-    ) -> Result<ProviderPage, GitError> {
-        let (number, size) = (
-            page_number(cursor.as_deref())?.to_string(),
-            size.to_string(),
-        );
-        let mut all = parameters.to_vec();
-        all.extend([("page", number.as_str()), ("per_page", &size)]);
-        Ok(to_provider_page(self.session.get(path, &all).await?))
-    }
-}
-
-fn to_provider_page(mut answer: ProviderResponse) -> ProviderPage {
-    let next = answer.header("x-next-page").map(str::to_owned);
-    ProviderPage {
-        values: answer.list(None),
-        next,
+        let base = |web: &_| join_segments(PROVIDER, web, &["api", "v4"]);
+        let session = ProviderSession::new(http, access, &SPEC, base)?;
+        let graphql = join_segments(PROVIDER, &session.web, &["api", "graphql"])?;
+        Ok(Self { session, graphql })
     }
 }
 
@@ -76,21 +56,8 @@ fn repository(value: &Value) -> Option<GitRepository> {
         is_public: text(value, "/visibility").is_some_and(|visibility| visibility == "public"),
         stargazers_count: value.pointer("/star_count").and_then(Value::as_u64),
         pushed_at: text(value, "/last_activity_at"),
-        owner_type: Some(if is_group {
-            OwnerType::Organization
-        } else {
-            OwnerType::User
-        }),
+        owner_type: Some(owner_type(is_group)),
         main_branch: text(value, "/default_branch"),
-    })
-}
-
-fn branch(value: &Value) -> Option<GitBranch> {
-    Some(GitBranch {
-        name: text(value, "/name")?,
-        commit_sha: text(value, "/commit/id").unwrap_or_default(),
-        protected: flag(value, "/protected").unwrap_or_default(),
-        last_push_date: text(value, "/commit/committed_date"),
     })
 }
 
@@ -111,24 +78,16 @@ fn merge_request(value: &Value) -> Option<SuggestedTask> {
     } else {
         return None;
     };
-    task(value, task_type, text(value, "/project/fullPath")?)
-}
-
-fn task(value: &Value, task_type: SuggestedTaskType, repo: String) -> Option<SuggestedTask> {
-    Some(SuggestedTask {
-        git_provider: PROVIDER,
-        task_type,
-        repo,
-        issue_number: number(value, "/iid")?,
-        title: text(value, "/title").unwrap_or_default(),
-    })
+    let repo = text(value, "/project/fullPath")?;
+    task((PROVIDER, task_type), repo, value, "/iid")
 }
 
 fn issue(value: &Value) -> Option<SuggestedTask> {
     // `group/project#7`
     let reference = text(value, "/references/full")?;
     let (repo, _) = reference.rsplit_once('#')?;
-    task(value, SuggestedTaskType::OpenIssue, repo.to_owned())
+    let kind = (PROVIDER, SuggestedTaskType::OpenIssue);
+    task(kind, repo.to_owned(), value, "/iid")
 }
 
 #[async_trait]
@@ -152,15 +111,9 @@ impl Api for Gitlab {
     ) -> Result<GitPage<GitRepository>, GitError> {
         let search_text = search_text(query);
         let sort = format!("{:?}", query.sort);
-        let parts = [
-            "gitlab repositories",
-            self.web.as_str(),
-            search_text.unwrap_or_default(),
-            &sort,
-        ];
-        let list = ListId::new(&parts);
-        if let Some(path) =
-            search_text.and_then(|search_text| repository_in_url(search_text, &self.web))
+        let parts = [search_text.unwrap_or_default(), &sort];
+        let id = self.session.list_id("repositories", &parts);
+        if let Some(path) = search_text.and_then(|text| repository_in_url(text, &self.session.web))
         {
             let fetch = async |_, _| {
                 let project = self.session.get(&["projects", &path], &[]).await.map(Some);
@@ -168,30 +121,27 @@ impl Api for Gitlab {
                 let values = values.unwrap_or_default();
                 Ok(ProviderPage { values, next: None })
             };
-            return page(list, request, MAX_PAGE_ITEMS, repository, fetch).await;
+            return page(id, request, SPEC.paging.max_items, repository, fetch).await;
         }
         // The API cannot sort by forks.
         let by_stars = query
             .sort
             .is_some_and(|sort| sort.by == RepositorySortKey::Stars);
-        let ascending = query.sort.is_some_and(|sort| !sort.descending);
+        let order_by = if by_stars {
+            "star_count"
+        } else {
+            "last_activity_at"
+        };
         let mut parameters = vec![
             ("membership", "true"),
-            (
-                "order_by",
-                if by_stars {
-                    "star_count"
-                } else {
-                    "last_activity_at"
-                },
-            ),
-            ("sort", if ascending { "asc" } else { "desc" }),
+            ("order_by", order_by),
+            ("sort", sort_order(query)),
         ];
         if let Some(search_text) = search_text {
             parameters.extend([("search", search_text), ("search_namespaces", "true")]);
         }
-        let fetch = |cursor, size| self.list(&["projects"], &parameters, cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, repository, fetch).await
+        let list = ApiList::new(self.session.url(&["projects"], &parameters)?, None);
+        self.session.page(id, request, &list, repository).await
     }
 
     async fn branches(
@@ -203,27 +153,12 @@ impl Api for Gitlab {
         // The name is one segment of the path, with encoded slashes.
         let project = segments(PROVIDER, repository)?.join("/");
         let path = ["projects", &project, "repository", "branches"];
-        let list = ListId::new(&[
-            "gitlab branches",
-            self.web.as_str(),
-            repository,
-            search_text,
-        ]);
-        let parameters = [("search", search_text)];
-        let parameters = if search_text.is_empty() {
-            &[][..]
-        } else {
-            &parameters
-        };
-        let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
-        page(list, request, MAX_PAGE_ITEMS, branch, fetch).await
-    }
-
-    async fn installations(&self, _: &GitPageRequest) -> Result<GitPage<String>, GitError> {
-        Err(GitError::Unsupported {
-            provider: PROVIDER,
-            what: "installations",
-        })
+        let mut parameters = vec![("search", search_text)];
+        parameters.retain(|(_, text)| !text.is_empty());
+        let list = ApiList::new(self.session.url(&path, &parameters)?, None);
+        let branch = |value: &_| branch(value, "/commit/id", "/commit/committed_date");
+        let id = self.session.list_id("branches", &[repository, search_text]);
+        self.session.page(id, request, &list, branch).await
     }
 
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
@@ -239,12 +174,8 @@ impl Api for Gitlab {
         );
         let merge_requests = merge_requests?.body;
         let path = "/data/currentUser/authoredMergeRequests/nodes";
-        let merge_requests = merge_requests.pointer(path).and_then(Value::as_array);
+        let merge_requests = items(&merge_requests, path).filter_map(merge_request);
         let issues = issues?.list(None);
-        let merge_requests = merge_requests
-            .into_iter()
-            .flatten()
-            .filter_map(merge_request);
         Ok(merge_requests
             .chain(issues.iter().filter_map(issue))
             .take(MAX_TASKS)
@@ -263,7 +194,6 @@ impl Api for Gitlab {
             segments(PROVIDER, repository)?.join("/")
         };
         let path = ["projects", &project, "merge_requests"];
-        let url = self.session.url(&path, &[])?;
         let mut body = json!({"title": with_draft_prefix(&request.title, request.draft, "Draft:"),
             "source_branch": short_branch_name(&request.source_branch),
             "target_branch": short_branch_name(&request.target_branch),
@@ -271,15 +201,11 @@ impl Api for Gitlab {
         if !request.labels.is_empty() {
             body["labels"] = json!(request.labels.join(","));
         }
-        let answer = self.session.create(url, &body).await?.body;
-        Ok(ParsedPullRequest {
-            url: web_url(PROVIDER, &answer, "/web_url")?,
-            number: number(&answer, "/iid"),
-        })
+        pull_request::open(&self.session, &path, &body, ("/web_url", "/iid")).await
     }
 
     /// Does nothing: the request that opens the merge request carries the labels.
-    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
-        Ok(())
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<Option<()>, GitError> {
+        Ok(Some(()))
     }
 }

@@ -6,15 +6,21 @@ pub(crate) mod bitbucket_data_center;
 pub(crate) mod forgejo;
 pub(crate) mod github;
 pub(crate) mod gitlab;
+pub(crate) mod lists;
 mod paging;
 mod pull_request;
 
 use async_trait::async_trait;
+use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser, NewPullRequest,
-    RepositoryQuery, SuggestedTask,
+    OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
+use serde_json::Value;
 use url::Url;
+
+use crate::http::session::{flag, number, text};
+use crate::repository_url::segments;
 
 /// Longest list of suggested tasks.
 pub(crate) const MAX_TASKS: usize = 100;
@@ -34,15 +40,21 @@ pub(crate) trait Api: Send + Sync {
         text: &str,
         page: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError>;
-    async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
+    /// `None` if the provider has none.
+    async fn installations(&self, _: &GitPageRequest) -> Result<Option<GitPage<String>>, GitError> {
+        Ok(None)
+    }
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
     /// Sends one request and never repeats it.
     async fn open_pull_request(
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError>;
-    /// Sets labels after the request that opens a pull request, for providers where that request cannot carry them.
-    async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
+    /// Sets labels after the request that opens a pull request, for providers where that request cannot carry them. `None` if this
+    /// crate cannot set them.
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<Option<()>, GitError> {
+        Ok(None)
+    }
 }
 
 /// The parsed response to the request that opens a pull request.
@@ -75,6 +87,87 @@ pub(crate) fn repository_in_url(text: &str, web: &Url) -> Option<String> {
 pub(crate) fn search_text(query: &RepositoryQuery) -> Option<&str> {
     let text = query.text.as_deref()?.trim();
     (!text.is_empty()).then_some(text)
+}
+
+/// Splits the name of a repository into its N segments.
+pub(crate) fn parts<const N: usize>(
+    provider: GitProvider,
+    repository: &str,
+) -> Result<[&str; N], GitError> {
+    let parts = segments(provider, repository)?;
+    parts
+        .try_into()
+        .map_err(|_| GitError::NotFound { provider })
+}
+
+/// The sort key and order of a search, by names that several APIs share.
+pub(crate) fn sort_parameters(
+    query: &RepositoryQuery,
+    default: &'static str,
+) -> [(&'static str, &'static str); 2] {
+    let by = query.sort.map_or(default, |sort| match sort.by {
+        RepositorySortKey::Stars => "stars",
+        RepositorySortKey::Forks => "forks",
+        RepositorySortKey::Updated => "updated",
+    });
+    [("sort", by), ("order", sort_order(query))]
+}
+
+/// The order of a search, descending by default.
+pub(crate) fn sort_order(query: &RepositoryQuery) -> &'static str {
+    match query.sort {
+        Some(sort) if !sort.descending => "asc",
+        _ => "desc",
+    }
+}
+
+pub(crate) fn owner_type(is_organization: bool) -> OwnerType {
+    if is_organization {
+        OwnerType::Organization
+    } else {
+        OwnerType::User
+    }
+}
+
+/// Leaves out repositories whose full name, in lower case, does not match.
+pub(crate) fn if_named(
+    repository: Option<GitRepository>,
+    matches: impl Fn(&str) -> bool,
+) -> Option<GitRepository> {
+    repository.filter(|repository| matches(&repository.full_name.to_lowercase()))
+}
+
+/// A branch with `name`, and these pointers to its commit and to the time of that. Unprotected if the API does not say.
+pub(crate) fn branch(value: &Value, commit: &str, pushed_at: &str) -> Option<GitBranch> {
+    Some(GitBranch {
+        name: text(value, "/name")?,
+        commit_sha: text(value, commit).unwrap_or_default(),
+        protected: flag(value, "/protected").unwrap_or_default(),
+        last_push_date: text(value, pushed_at),
+    })
+}
+
+/// A task with `title`, and this pointer to its number.
+pub(crate) fn task(
+    (git_provider, task_type): (GitProvider, SuggestedTaskType),
+    repo: String,
+    value: &Value,
+    number_at: &str,
+) -> Option<SuggestedTask> {
+    Some(SuggestedTask {
+        git_provider,
+        task_type,
+        repo,
+        issue_number: number(value, number_at)?,
+        title: text(value, "/title").unwrap_or_default(),
+    })
+}
+
+/// The address of the entry with both flags.
+pub(crate) fn usable_email(entries: &[Value], flags: [&str; 2]) -> Option<String> {
+    let is_usable = |entry: &&Value| flags.iter().all(|path| flag(entry, path) == Some(true));
+    let mut usable = entries.iter().filter(is_usable);
+    usable.find_map(|entry| text(entry, "/email"))
 }
 
 #[cfg(test)]

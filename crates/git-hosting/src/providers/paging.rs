@@ -18,7 +18,7 @@ const MAX_PAGE_LIMIT: usize = 100;
 const MAX_TOKEN_BYTES: usize = 4096;
 
 /// A page of the provider.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ProviderPage {
     pub(crate) values: Vec<Value>,
     /// The provider's cursor of the next page; `None` on the last page.
@@ -142,14 +142,16 @@ where
     })
 }
 
-/// Parses a cursor that is a page number; the first page without a cursor.
-pub(crate) fn page_number(cursor: Option<&str>) -> Result<u32, GitError> {
-    let number = cursor.map_or(Some(1), |text| text.parse().ok());
-    number.filter(|n| *n >= 1).ok_or(GitError::InvalidPageToken)
+/// Parses a cursor that is a number, which is `first` without a cursor.
+pub(crate) fn page_number(cursor: Option<&str>, first: usize) -> Result<usize, GitError> {
+    let number = cursor.map_or(Some(first), |text| text.parse().ok());
+    number
+        .filter(|number| *number >= first)
+        .ok_or(GitError::InvalidPageToken)
 }
 
 /// The cursor of the page after this one, if there is one.
-pub(crate) fn next_page_number(page: u32, has_next: bool) -> Option<String> {
+pub(crate) fn next_page_number(page: usize, has_next: bool) -> Option<String> {
     has_next.then(|| page.saturating_add(1).to_string())
 }
 
@@ -179,9 +181,9 @@ mod tests {
             let fetch = |cursor: Option<String>, size: usize| {
                 let all = &all;
                 async move {
-                    let number = page_number(cursor.as_deref())?;
+                    let number = page_number(cursor.as_deref(), 1)?;
                     let size = size.min(cap);
-                    let from = (number as usize - 1) * size;
+                    let from = (number - 1) * size;
                     let values: Vec<_> = all.iter().skip(from).take(size).cloned().collect();
                     let next = next_page_number(number, from + values.len() < all.len());
                     Ok(ProviderPage { values, next })

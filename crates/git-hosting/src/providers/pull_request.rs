@@ -1,11 +1,11 @@
 //! Helpers for pull requests that several providers share.
 
-use domain::conversation::GitProvider;
 use domain::git::GitError;
 use serde_json::Value;
 use url::Url;
 
-use crate::http::session::{text, unavailable};
+use crate::http::session::{ProviderSession, number, text, unavailable};
+use crate::providers::ParsedPullRequest;
 
 /// The name of a branch without `refs/heads/`.
 pub(crate) fn short_branch_name(name: &str) -> &str {
@@ -30,22 +30,23 @@ pub(crate) fn with_draft_prefix(title: &str, is_draft: bool, prefix: &str) -> St
     }
 }
 
-/// The URL of the pull request's web page, read from the response.
-pub(crate) fn web_url(provider: GitProvider, answer: &Value, path: &str) -> Result<Url, GitError> {
-    let url: Option<Url> = text(answer, path).and_then(|url| url.parse().ok());
+/// Opens a pull request by one request. `url_at` and `number_at` point to its web page and number in the response.
+pub(crate) async fn open(
+    session: &ProviderSession,
+    path: &[&str],
+    body: &Value,
+    (url_at, number_at): (&str, &str),
+) -> Result<ParsedPullRequest, GitError> {
+    let url = session.url(path, &[])?;
+    let opened = session.create(url, body).await?.body;
+    let url: Option<Url> = text(&opened, url_at).and_then(|url| url.parse().ok());
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    url.ok_or_else(|| {
-        unavailable(
-            provider,
-            "the response names no URL of the pull request".into(),
-        )
-    })
-}
-
-/// The error for labels where this crate cannot set them.
-pub(crate) fn no_labels(provider: GitProvider) -> Result<(), GitError> {
-    let what = "labels here";
-    Err(GitError::Unsupported { provider, what })
+    let url = url.ok_or_else(|| {
+        let what = "the response names no URL of the pull request";
+        unavailable(session.spec.provider, what.into())
+    })?;
+    let number = number(&opened, number_at);
+    Ok(ParsedPullRequest { url, number })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Connections, with a test clock.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -132,13 +132,16 @@ fn connections_per_address_are_bounded_except_for_proxies() {
 fn a_connection_with_a_new_request_is_not_closed() {
     let world = ConnectionFixture::new(10, 0);
     let connection = world.accept(0, "127.0.0.1");
-    let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
+    let seen = connection.entry.idle(Duration::from_secs(5)).unwrap();
     let request = connection.begin_request(false).unwrap();
-    assert!(!connection.entry.close(seen), "it is busy");
+    assert!(!connection.entry.close(&seen), "it is busy");
     drop(request);
-    assert!(!connection.entry.close(seen), "its answer may be under way");
-    let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
-    assert!(connection.entry.close(seen) && !connection.entry.close(seen));
+    assert!(
+        !connection.entry.close(&seen),
+        "its answer may be under way"
+    );
+    let seen = connection.entry.idle(Duration::from_secs(5)).unwrap();
+    assert!(connection.entry.close(&seen) && !connection.entry.close(&seen));
     assert_eq!(world.ended(), 1);
     assert!(connection.begin_request(true).is_none());
     assert!(connection.entry.idle(Duration::from_secs(9)).is_none());

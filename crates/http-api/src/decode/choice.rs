@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Decode, FieldError, FieldErrors, Path};
+use super::{DecodeScalar, FieldError};
 
 /// The Python type of the set in the reference; it only changes the `type` of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum ChoiceKind {
     Literal,
 }
 
-/// A type whose values are a closed set of words (the derive of this name declares one), in the order in which the error lists them.
+/// A type whose values are a closed set of words, in the order in which the error lists them.
 pub trait Choice: Copy + 'static {
     /// Enumeration or literal.
     const KIND: ChoiceKind = ChoiceKind::Enum;
@@ -32,15 +32,12 @@ pub trait Choice: Copy + 'static {
     }
 }
 
-impl<T: Choice> Decode for T {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let found = value
-            .as_str()
-            .and_then(|word| T::CHOICES.iter().find(|(name, _)| *name == word));
-        if found.is_none() {
-            errors.push(at, fault::<T>(), value);
-        }
-        found.map(|(_, choice)| *choice)
+impl<T: Choice> DecodeScalar for T {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let word = value.as_str();
+        let mut choices = T::CHOICES.iter();
+        let found = choices.find(|(name, _)| Some(*name) == word);
+        found.map(|(_, choice)| *choice).ok_or_else(fault::<T>)
     }
 }
 

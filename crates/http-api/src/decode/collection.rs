@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Decode, FieldError, FieldErrors, Path};
+use super::{Decode, DecodeScalar, FieldError, FieldErrors, Path};
 
 /// `null` is `None`.
 impl<T: Decode> Decode for Option<T> {
@@ -18,14 +18,6 @@ impl<T: Decode> Decode for Option<T> {
             T::decode(value, at, errors).map(Some)
         }
     }
-
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        if value.is_null() {
-            Some(None)
-        } else {
-            T::decode_owned(value, at, errors).map(Some)
-        }
-    }
 }
 
 impl<T: Decode> Decode for Vec<T> {
@@ -37,36 +29,14 @@ impl<T: Decode> Decode for Vec<T> {
             errors.push(at, FieldError::list_type(), value);
             return None;
         };
-        let mut all = Some(Self::with_capacity(list.len()));
+        let mut all = Self::with_capacity(list.len());
         for (index, item) in list.iter().enumerate() {
-            let decoded = T::decode(item, &at.index(index).of_type::<T>(), errors);
-            all = all.zip(decoded).map(|(mut all, item)| {
-                all.push(item);
-                all
-            });
+            all.extend(T::decode(item, &at.index(index).of_type::<T>(), errors));
             if errors.is_full() {
                 return None;
             }
         }
-        all
-    }
-
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let Value::Array(list) = value else {
-            return Self::decode(&value, at, errors);
-        };
-        let mut all = Some(Self::new());
-        for (index, item) in list.into_iter().enumerate() {
-            let decoded = T::decode_owned(item, &at.index(index).of_type::<T>(), errors);
-            all = all.zip(decoded).map(|(mut all, item)| {
-                all.push(item);
-                all
-            });
-            if errors.is_full() {
-                return None;
-            }
-        }
-        all
+        (all.len() == list.len()).then_some(all)
     }
 }
 
@@ -79,7 +49,7 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
             errors.push(at, FieldError::dict_type(), value);
             return None;
         };
-        let mut all = Some(Self::new());
+        let (mut all, mut is_complete) = (Self::new(), true);
         for (key, item) in map {
             let place = at.key(key);
             let name = K::decode(
@@ -88,37 +58,27 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
                 errors,
             );
             let decoded = V::decode(item, &place.of_type::<V>(), errors);
-            all = all.zip(name.zip(decoded)).map(|(mut all, (name, item))| {
-                all.insert(name, item);
-                all
-            });
+            is_complete &= name.is_some() && decoded.is_some();
+            all.extend(name.zip(decoded));
             if errors.is_full() {
                 return None;
             }
         }
-        all
+        is_complete.then_some(all)
     }
 }
 
 /// A document that is passed on unread. Accepts any value; for objects only, see [`JsonObject`].
-impl Decode for Value {
-    fn decode(value: &Value, _at: &Path<'_>, _errors: &mut FieldErrors) -> Option<Self> {
-        Some(value.clone())
-    }
-
-    fn decode_owned(value: Value, _at: &Path<'_>, _errors: &mut FieldErrors) -> Option<Self> {
-        Some(value)
+impl DecodeScalar for Value {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        Ok(value.clone())
     }
 }
 
 /// An object that is passed on unread. Errors may quote it; see [`JsonObject`].
-impl Decode for Map<String, Value> {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        if let Value::Object(map) = value {
-            return Some(map.clone());
-        }
-        errors.push(at, FieldError::dict_type(), value);
-        None
+impl DecodeScalar for Map<String, Value> {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        value.as_object().cloned().ok_or_else(FieldError::dict_type)
     }
 }
 
@@ -126,21 +86,10 @@ impl Decode for Map<String, Value> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JsonObject(pub Map<String, Value>);
 
-impl Decode for JsonObject {
+impl DecodeScalar for JsonObject {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        if let Value::Object(map) = value {
-            return Some(Self(map.clone()));
-        }
-        errors.push(at, FieldError::dict_type(), value);
-        None
-    }
-
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        match value {
-            Value::Object(map) => Some(Self(map)),
-            other => Self::decode(&other, at, errors),
-        }
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        Map::parse(value).map(Self)
     }
 }

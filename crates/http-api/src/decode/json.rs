@@ -26,15 +26,11 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 }
 
 fn explain(text: &str, error: &serde_json::Error) -> JsonError {
-    match json_syntax::first_error(text) {
-        Err(json_syntax::TooDeep) => JsonError::Undecodable,
-        Ok(Some((position, message))) => JsonError::Syntax { position, message },
-        // Values that Python accepts and Rust cannot represent: numbers beyond a double, unpaired surrogates.
-        Ok(None) => JsonError::Syntax {
-            position: offset(text, error),
-            message: "Value out of range",
-        },
-    }
+    // Python accepts some values that Rust cannot represent: numbers beyond a double, unpaired surrogates.
+    json_syntax::first_error(text).unwrap_or_else(|| JsonError::Syntax {
+        position: offset(text, error),
+        message: "Value out of range",
+    })
 }
 
 /// Characters before the line and column that serde reports.

@@ -1,43 +1,28 @@
 //! Locates the first syntax error of a JSON text, with the text and position of Python's `json` module, which clients see in
 //! `json_invalid`. Runs only after `serde_json` has refused the text.
 
+use super::JsonError;
+
 /// Levels of nesting that `serde_json` accepts.
 const MAX_NESTING_LEVELS: usize = 127;
 
-/// The text is nested too deeply to be scanned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooDeep;
-
-/// Position in characters, and message.
-type SyntaxError = (usize, &'static str);
-
-enum ScanError {
-    Invalid(SyntaxError),
-    TooDeep,
-}
-
-impl From<SyntaxError> for ScanError {
-    fn from(found: SyntaxError) -> Self {
-        Self::Invalid(found)
-    }
+/// An error at `position`, in characters.
+const fn invalid(position: usize, message: &'static str) -> JsonError {
+    JsonError::Syntax { position, message }
 }
 
 const EXPECTING_VALUE: &str = "Expecting value";
 const EXPECTING_PROPERTY: &str = "Expecting property name enclosed in double quotes";
 
 /// The first error that Python would report, or `None` if it would accept the text.
-pub(super) fn first_error(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
+pub(super) fn first_error(text: &str) -> Option<JsonError> {
     let chars: Vec<char> = text.chars().collect();
     let scanner = Scanner { chars: &chars };
-    let start = scanner.skip_blanks(0);
-    match scanner.value(start, 0) {
-        Err(ScanError::Invalid(found)) => Ok(Some(found)),
-        Err(ScanError::TooDeep) => Err(TooDeep),
-        Ok(end) => {
-            let end = scanner.skip_blanks(end);
-            Ok((end < chars.len()).then_some((end, "Extra data")))
-        }
-    }
+    let end = match scanner.value(scanner.skip_blanks(0), 0) {
+        Ok(end) => scanner.skip_blanks(end),
+        Err(found) => return Some(found),
+    };
+    (end < chars.len()).then(|| invalid(end, "Extra data"))
 }
 
 /// Each method takes the position where an element starts and returns the position after it.
@@ -57,9 +42,9 @@ impl Scanner<'_> {
         position
     }
 
-    fn value(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
+    fn value(&self, start: usize, depth: usize) -> Result<usize, JsonError> {
         if depth > MAX_NESTING_LEVELS {
-            return Err(ScanError::TooDeep);
+            return Err(JsonError::Undecodable);
         }
         match self.at(start) {
             Some('"') => self.string(start),
@@ -69,11 +54,11 @@ impl Scanner<'_> {
             Some('t') => self.word(start, "true"),
             Some('f') => self.word(start, "false"),
             Some('n') => self.word(start, "null"),
-            _ => Err((start, EXPECTING_VALUE).into()),
+            _ => Err(invalid(start, EXPECTING_VALUE)),
         }
     }
 
-    fn word(&self, start: usize, word: &str) -> Result<usize, ScanError> {
+    fn word(&self, start: usize, word: &str) -> Result<usize, JsonError> {
         let end = start + word.len();
         let same = self
             .chars
@@ -82,7 +67,7 @@ impl Scanner<'_> {
         if same {
             Ok(end)
         } else {
-            Err((start, EXPECTING_VALUE).into())
+            Err(invalid(start, EXPECTING_VALUE))
         }
     }
 
@@ -94,7 +79,7 @@ impl Scanner<'_> {
     }
 
     /// A number ends at the first character that cannot continue it (`01` is `0` and extra data).
-    fn number(&self, start: usize) -> Result<usize, ScanError> {
+    fn number(&self, start: usize) -> Result<usize, JsonError> {
         let first = if self.at(start) == Some('-') {
             start + 1
         } else {
@@ -103,7 +88,7 @@ impl Scanner<'_> {
         let mut end = match self.at(first) {
             Some('0') => first + 1,
             Some('1'..='9') => self.digits(first),
-            _ => return Err((start, EXPECTING_VALUE).into()),
+            _ => return Err(invalid(start, EXPECTING_VALUE)),
         };
         if self.at(end) == Some('.') && self.digits(end + 1) > end + 1 {
             end = self.digits(end + 1);
@@ -118,8 +103,8 @@ impl Scanner<'_> {
         Ok(end)
     }
 
-    fn string(&self, start: usize) -> Result<usize, ScanError> {
-        let unterminated = ScanError::Invalid((start, "Unterminated string starting at"));
+    fn string(&self, start: usize) -> Result<usize, JsonError> {
+        let unterminated = invalid(start, "Unterminated string starting at");
         let mut position = start + 1;
         loop {
             match self.at(position) {
@@ -135,19 +120,21 @@ impl Scanner<'_> {
                         if is_last
                             || !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit))
                         {
-                            return Err((position + 1, "Invalid \\uXXXX escape").into());
+                            return Err(invalid(position + 1, "Invalid \\uXXXX escape"));
                         }
                         position += 6;
                     }
-                    Some(_) => return Err((position, "Invalid \\escape").into()),
+                    Some(_) => return Err(invalid(position, "Invalid \\escape")),
                 },
-                Some(c) if c < ' ' => return Err((position, "Invalid control character at").into()),
+                Some(c) if c < ' ' => {
+                    return Err(invalid(position, "Invalid control character at"));
+                }
                 Some(_) => position += 1,
             }
         }
     }
 
-    fn array(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
+    fn array(&self, start: usize, depth: usize) -> Result<usize, JsonError> {
         let mut position = self.skip_blanks(start + 1);
         if self.at(position) == Some(']') {
             return Ok(position + 1);
@@ -157,29 +144,29 @@ impl Scanner<'_> {
             match self.at(position) {
                 Some(']') => return Ok(position + 1),
                 Some(',') => position = self.skip_blanks(position + 1),
-                _ => return Err((position, "Expecting ',' delimiter").into()),
+                _ => return Err(invalid(position, "Expecting ',' delimiter")),
             }
         }
     }
 
-    fn object(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
+    fn object(&self, start: usize, depth: usize) -> Result<usize, JsonError> {
         let mut position = self.skip_blanks(start + 1);
         if self.at(position) == Some('}') {
             return Ok(position + 1);
         }
         loop {
             if self.at(position) != Some('"') {
-                return Err((position, EXPECTING_PROPERTY).into());
+                return Err(invalid(position, EXPECTING_PROPERTY));
             }
             position = self.skip_blanks(self.string(position)?);
             if self.at(position) != Some(':') {
-                return Err((position, "Expecting ':' delimiter").into());
+                return Err(invalid(position, "Expecting ':' delimiter"));
             }
             position = self.skip_blanks(self.value(self.skip_blanks(position + 1), depth + 1)?);
             match self.at(position) {
                 Some('}') => return Ok(position + 1),
                 Some(',') => position = self.skip_blanks(position + 1),
-                _ => return Err((position, "Expecting ',' delimiter").into()),
+                _ => return Err(invalid(position, "Expecting ',' delimiter")),
             }
         }
     }

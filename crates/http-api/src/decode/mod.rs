@@ -1,7 +1,7 @@
 //! Decodes JSON, query and path parameters into input types. Reports **all** errors at once, with `FastAPI`'s texts.
 //!
 //! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`model`] generates the decoder of a
-//! struct or of alternatives, and the derive [`Choice`](derive@Choice) that of a closed set of words. `serde` is not used for
+//! struct or of alternatives, and the macro `dto::enums::choice` that of a closed set of words. `serde` is not used for
 //! input because it stops at the first error.
 //!
 //! **Secrets.** A type that is or contains a secret has `SENSITIVE = true`. [`model`] derives it from the members. A
@@ -23,7 +23,6 @@ mod scalar;
 mod secret;
 mod timestamps;
 mod union;
-mod uuids;
 
 #[cfg(test)]
 mod tests;
@@ -34,11 +33,11 @@ pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
 pub use domain::patch::Patch;
 pub use errors::{FieldError, FieldErrors, Flavour};
-pub use http_api_derive::{Choice, model};
+pub use http_api_derive::model;
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;
-pub use rules::{Rule, bounds, characters, items, pattern, refusal};
+pub use rules::{bounds, characters, items, pattern, refusal};
 pub use scalar::SaturatedInt;
 pub use secret::Sensitive;
 pub use union::{UnionArm, union};
@@ -52,10 +51,23 @@ pub trait Decode: Sized {
 
     /// Decodes `value`, located at `at`. `None` means that at least one error was added.
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self>;
+}
 
-    /// Like [`Decode::decode`], for an owned value: documents are moved instead of copied.
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        Self::decode(&value, at, errors)
+/// A type whose values have at most one error.
+pub trait DecodeScalar: Sized {
+    /// Whether a value of this type is a secret.
+    const SENSITIVE: bool = false;
+
+    /// Decodes `value`, or returns its error.
+    fn parse(value: &Value) -> Result<Self, FieldError>;
+}
+
+impl<T: DecodeScalar> Decode for T {
+    const SENSITIVE: bool = <T as DecodeScalar>::SENSITIVE;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let parsed = T::parse(value);
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
 }
 

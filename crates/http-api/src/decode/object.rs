@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use serde_json::{Map, Value};
 
-use super::{Decode, FieldError, FieldErrors, Patch, Path, Rule};
+use super::{Decode, FieldError, FieldErrors, Patch, Path};
 
 /// A model that is being read. `Model` is the type that it becomes: if a member is sensitive, so must be the model,
 /// or it does not compile.
@@ -89,10 +89,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
 
     /// A member that may be absent or `null`: both are `Some(None)`.
     pub fn optional<T: Decode>(&mut self, key: &'static str) -> Option<Option<T>> {
-        match self.find::<T>(key) {
-            Some(value) => self.read(key, value),
-            None => Some(None),
-        }
+        self.default(key, || None)
     }
 
     /// A member that may be absent, but not `null`.
@@ -125,13 +122,14 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Checks a member that has been read; call it right after reading, so that errors keep their order.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "rules are made where they are used"
-    )]
-    pub fn rule<T>(&mut self, key: &'static str, member: Option<&T>, rule: impl Rule<T>) {
-        if let Some(fault) = member.and_then(|value| rule.check(value)) {
-            self.push_error(key, fault);
+    pub fn rule<T>(
+        &mut self,
+        key: &'static str,
+        member: Option<&T>,
+        rule: impl Fn(&T) -> Option<FieldError>,
+    ) {
+        if let Some(fault) = member.and_then(rule) {
+            self.add_error(key, fault);
         }
     }
 
@@ -145,24 +143,14 @@ impl<'a, Model: Decode> Object<'a, Model> {
         match parse(member?) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.push_error(key, FieldError::value_error(error));
+                self.add_error(key, FieldError::value_error(error));
                 None
             }
         }
     }
 
-    /// As [`Object::convert`], for a member that may be absent.
-    pub fn convert_optional<T, U, E: Display>(
-        &mut self,
-        key: &'static str,
-        member: Option<Option<T>>,
-        parse: impl FnOnce(T) -> Result<U, E>,
-    ) -> Option<Option<U>> {
-        self.convert(key, member, |value| value.map(parse).transpose())
-    }
-
     /// Adds an error of a member. Quotes the value only in models without secrets.
-    fn push_error(&mut self, key: &'static str, fault: FieldError) {
+    pub fn add_error(&mut self, key: &'static str, fault: FieldError) {
         let place = self.at.key(key).of_type::<Model>();
         let input = match self.map.get(key) {
             Some(Value::Array(texts)) if self.at.is_query() => texts.last(),
@@ -170,11 +158,6 @@ impl<'a, Model: Decode> Object<'a, Model> {
         };
         self.errors
             .push(&place, fault, input.unwrap_or(&Value::Null));
-    }
-
-    /// Adds an error of the member `key`, for rules over several members.
-    pub fn add_error(&mut self, key: &'static str, fault: FieldError) {
-        self.push_error(key, fault);
     }
 
     /// Refuses all members that were not read. Without this call they are ignored.

@@ -52,24 +52,23 @@ impl<'a> Path<'a> {
         Path::root("header", false, false)
     }
 
-    /// The member `key` of this value, with the same sensitivity: see [`Path::of_type`].
-    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+    const fn step<'b>(&'b self, step: PathStep<'b>) -> Path<'b> {
         Path {
             parent: Some(self),
-            step: PathStep::Key(key),
+            step,
             secret: self.secret,
             query: false,
         }
     }
 
+    /// The member `key` of this value, with the same sensitivity: see [`Path::of_type`].
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+        self.step(PathStep::Key(key))
+    }
+
     /// The element `index` of this value, with the same sensitivity: see [`Path::of_type`].
     pub const fn index(&self, index: usize) -> Path<'_> {
-        Path {
-            parent: Some(self),
-            step: PathStep::Index(index),
-            secret: self.secret,
-            query: false,
-        }
+        self.step(PathStep::Index(index))
     }
 
     /// The same location, known to have the type `T`: its value may be quoted exactly if `T` is not sensitive.

@@ -1,13 +1,13 @@
-//! Decodes strings, booleans and numbers, as lenient as pydantic's lax mode.
+//! Decodes strings, booleans, numbers and UUIDs, as lenient as pydantic's lax mode.
 
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
+use uuid::Uuid;
 
-use super::{Decode, FieldError, FieldErrors, Path};
+use super::{DecodeScalar, FieldError};
 
-impl Decode for String {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = text_of(value).map(str::to_owned);
-        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+impl DecodeScalar for String {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        text_of(value).map(str::to_owned)
     }
 }
 
@@ -22,14 +22,14 @@ pub(super) fn text_of(value: &Value) -> Result<&str, FieldError> {
     }
 }
 
-impl Decode for bool {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = match value {
-            Value::Bool(flag) => return Some(*flag),
+impl DecodeScalar for bool {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        match value {
+            Value::Bool(flag) => Ok(*flag),
             Value::String(text) => word(text),
             Value::Number(number) => match (number.as_f64(), number.is_u64() && !number.is_i64()) {
-                (Some(0.0), _) => return Some(false),
-                (Some(1.0), _) => return Some(true),
+                (Some(0.0), _) => Ok(false),
+                (Some(1.0), _) => Ok(true),
                 // pydantic reports whole numbers of 64 bits as unparsable, and others as the wrong type.
                 (Some(real), false) if real.fract() == 0.0 && real.abs() < TWO_POW_63 => {
                     Err(bool_parsing())
@@ -37,8 +37,7 @@ impl Decode for bool {
                 _ => Err(bool_type()),
             },
             _ => Err(bool_type()),
-        };
-        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+        }
     }
 }
 
@@ -64,10 +63,17 @@ fn bool_parsing() -> FieldError {
     )
 }
 
-impl Decode for i64 {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = whole(value);
-        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+impl DecodeScalar for i64 {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        match value {
+            Value::Bool(flag) => Ok(Self::from(*flag)),
+            Value::Number(number) => integer_of(number),
+            Value::String(text) => integer(text),
+            _ => Err(FieldError::new(
+                "int_type",
+                "Input should be a valid integer",
+            )),
+        }
     }
 }
 
@@ -75,9 +81,9 @@ impl Decode for i64 {
 #[derive(Debug, Clone, Copy)]
 pub struct SaturatedInt(pub i64);
 
-impl Decode for SaturatedInt {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = whole(value).or_else(|fault| {
+impl DecodeScalar for SaturatedInt {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let parsed = i64::parse(value).or_else(|fault| {
             let is_negative = match value {
                 Value::String(text) => text.trim_start().starts_with('-'),
                 other => other.as_f64().is_some_and(|real| real < 0.0),
@@ -88,20 +94,7 @@ impl Decode for SaturatedInt {
                 _ => Err(fault),
             }
         });
-        let parsed = parsed.map_err(|fault| errors.push(at, fault, value));
-        parsed.map(Self).ok()
-    }
-}
-
-fn whole(value: &Value) -> Result<i64, FieldError> {
-    match value {
-        Value::Bool(flag) => Ok(i64::from(*flag)),
-        Value::Number(number) => integer_of(number),
-        Value::String(text) => integer(text),
-        _ => Err(FieldError::new(
-            "int_type",
-            "Input should be a valid integer",
-        )),
+        parsed.map(Self)
     }
 }
 
@@ -164,31 +157,30 @@ fn int_parsing_size() -> FieldError {
     )
 }
 
-impl Decode for f64 {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = match value {
-            Value::Bool(flag) => Ok(f64::from(u8::from(*flag))),
-            Value::Number(number) => number.as_f64().ok_or_else(finite_number),
-            Value::String(text) => text.trim().replace('_', "").parse::<f64>().map_err(|_| {
+impl DecodeScalar for f64 {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let real = match value {
+            Value::Bool(flag) => Self::from(u8::from(*flag)),
+            Value::Number(number) => number.as_f64().ok_or_else(finite_number)?,
+            Value::String(text) => text.trim().replace('_', "").parse().map_err(|_| {
                 FieldError::new(
                     "float_parsing",
                     "Input should be a valid number, unable to parse string as a number",
                 )
-            }),
-            _ => Err(FieldError::new(
-                "float_type",
-                "Input should be a valid number",
-            )),
+            })?,
+            _ => {
+                return Err(FieldError::new(
+                    "float_type",
+                    "Input should be a valid number",
+                ));
+            }
         };
         // JSON cannot represent infinity and NaN in a response.
-        let finite = parsed.and_then(|real| {
-            if real.is_finite() {
-                Ok(real)
-            } else {
-                Err(finite_number())
-            }
-        });
-        finite.map_err(|fault| errors.push(at, fault, value)).ok()
+        if real.is_finite() {
+            Ok(real)
+        } else {
+            Err(finite_number())
+        }
     }
 }
 
@@ -199,24 +191,41 @@ fn finite_number() -> FieldError {
 /// Unsigned numbers. A number that does not fit is out of bounds, not of the wrong type.
 macro_rules! unsigned_integers {
     ($($number:ty),*) => {$(
-        impl Decode for $number {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-                let wide = i64::decode(value, at, errors)?;
-                if let Ok(fits) = Self::try_from(wide) {
-                    return Some(fits);
-                }
-                let fault = if wide < 0 {
-                    FieldError::new("greater_than_equal", "Input should be greater than or equal to 0")
-                        .with_context(serde_json::json!({"ge": 0}))
-                } else {
-                    FieldError::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
-                        .with_context(serde_json::json!({"le": Self::MAX}))
-                };
-                errors.push(at, fault, value);
-                None
+        impl DecodeScalar for $number {
+            fn parse(value: &Value) -> Result<Self, FieldError> {
+                let wide = i64::parse(value)?;
+                Self::try_from(wide).map_err(|_| {
+                    if wide < 0 {
+                        FieldError::new("greater_than_equal", "Input should be greater than or equal to 0")
+                            .with_context(json!({"ge": 0}))
+                    } else {
+                        FieldError::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
+                            .with_context(json!({"le": Self::MAX}))
+                    }
+                })
             }
         }
     )*};
 }
 
 unsigned_integers!(u16, u32, u64);
+
+/// Every spelling that Python accepts. The error is pydantic's, which uses the same crate.
+impl DecodeScalar for Uuid {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let Value::String(text) = value else {
+            return Err(FieldError::new(
+                "uuid_type",
+                "UUID input should be a string, bytes or UUID object",
+            ));
+        };
+        Self::parse_str(text).map_err(|error| {
+            let error = error.to_string();
+            FieldError::new(
+                "uuid_parsing",
+                format!("Input should be a valid UUID, {error}"),
+            )
+            .with_context(json!({"error": error}))
+        })
+    }
+}

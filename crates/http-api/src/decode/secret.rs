@@ -6,14 +6,13 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::scalar::text_of;
-use super::{Decode, FieldErrors, Path};
+use super::{Decode, DecodeScalar, FieldError, FieldErrors, Path};
 
-impl Decode for SecretString {
+impl DecodeScalar for SecretString {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let parsed = text_of(value).map(Self::from);
-        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        text_of(value).map(Self::from)
     }
 }
 

@@ -7,10 +7,10 @@ use speedate::{
 };
 use strum::EnumMessage;
 
-use super::{Decode, FieldError, FieldErrors, Path};
+use super::{DecodeScalar, FieldError};
 
-impl Decode for DateTime<Utc> {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+impl DecodeScalar for DateTime<Utc> {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
         let parsed = match value {
             Value::String(text) => from_text(text),
             Value::Number(number) => from_number(number),
@@ -19,10 +19,7 @@ impl Decode for DateTime<Utc> {
                 "Input should be a valid datetime",
             )),
         };
-        parsed
-            .and_then(|moment| to_utc(&moment))
-            .map_err(|fault| errors.push(at, fault, value))
-            .ok()
+        to_utc(&parsed?)
     }
 }
 

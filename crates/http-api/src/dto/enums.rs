@@ -1,25 +1,73 @@
-//! Schemas of the domain's enumerations. Their words come from the domain and are not repeated.
+//! Closed sets of words: a macro that declares them, and the schemas of the domain's enumerations, whose words come from the
+//! domain and are not repeated.
 
 use std::borrow::Cow;
 
+use domain::audit::AuditOutcome;
 use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
+use domain::event::EventOrder;
 use domain::git::{OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
-use domain::start_task::{AgentType, StartStatus};
+use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
+use domain::user::identity::Role;
+use domain::user::usage::EventStorage;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::decode::Choice;
+
+pub(crate) fn words_schema<T: Choice>(description: &str, default: Option<&str>) -> RefOr<Schema> {
+    let words = T::CHOICES.iter().map(|(word, _)| *word);
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description))
+        .enum_values(Some(words))
+        .default(default.map(Into::into))
+        .build()
+        .into()
+}
+
+/// Declares a set of words with its decoder, its serialiser and its schema: `choice!(pub Enum Name, "Description." { … })`. `Literal`
+/// instead of `Enum` marks one that is a literal in the reference: its error has another `type`.
+macro_rules! choice {
+    ($visibility:vis $kind:ident $name:ident, $description:literal { $($variant:ident = $word:literal,)* }) => {
+        #[doc = $description]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visibility enum $name { $(#[doc = concat!("`", $word, "`")] $variant,)* }
+
+        impl $crate::decode::Choice for $name {
+            const KIND: $crate::decode::ChoiceKind = $crate::decode::ChoiceKind::$kind;
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)*];
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str($crate::decode::Choice::word(*self))
+            }
+        }
+
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                $crate::dto::enums::words_schema::<Self>($description, None)
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    };
+}
+pub(crate) use choice;
+
 macro_rules! enum_schemas {
-    ($($(#[$doc:meta])* $marker:ident = $words:ty, $name:literal;)*) => {$(
-        $(#[$doc])*
+    ($($marker:ident = $words:ty, $name:literal, $description:literal $(, default $default:literal)?;)*) => {$(
+        #[doc = $description]
         #[derive(Debug, Clone, Copy)]
         pub enum $marker {}
 
         impl PartialSchema for $marker {
             fn schema() -> RefOr<Schema> {
-                let words = <$words>::ALL.iter().map(|(word, _)| *word);
-                ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).build().into()
+                let default = [$($default)?].first().copied();
+                words_schema::<$words>($description, default)
             }
         }
 
@@ -32,20 +80,17 @@ macro_rules! enum_schemas {
 }
 
 enum_schemas! {
-    /// State of a sandbox.
-    SandboxStatusSchema = SandboxStatus, "SandboxStatus";
-    /// State of an agent.
-    ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus";
-    /// Status of a start task.
-    StartStatusSchema = StartStatus, "AppConversationStartTaskStatus";
-    /// Git providers.
-    GitProviderSchema = GitProvider, "ProviderType";
-    /// Kind of a repository's owner.
-    OwnerTypeSchema = OwnerType, "OwnerType";
-    /// Why a task is suggested.
-    SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType";
-    /// What started a conversation.
-    TriggerSchema = Trigger, "ConversationTrigger";
-    /// Kind of agent.
-    AgentTypeSchema = AgentType, "AgentType";
+    SandboxStatusSchema = SandboxStatus, "SandboxStatus", "Status of a sandbox.";
+    ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus", "State of the agent.";
+    StartStatusSchema = StartStatus, "AppConversationStartTaskStatus", "Status of a start task.";
+    StartTaskOrderSchema = StartTaskOrder, "AppConversationStartTaskSortOrder", "The order of start tasks.", default "CREATED_AT_DESC";
+    EventOrderSchema = EventOrder, "EventSortOrder", "The order of events.", default "TIMESTAMP";
+    EventStorageSchema = EventStorage, "EventStorageState", "How events are stored.";
+    GitProviderSchema = GitProvider, "ProviderType", "A git provider.";
+    OwnerTypeSchema = OwnerType, "OwnerType", "The kind of a repository's owner.";
+    SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType", "The kind of a suggested task.";
+    TriggerSchema = Trigger, "ConversationTrigger", "What started a conversation.";
+    AgentTypeSchema = AgentType, "AgentType", "The kind of agent.";
+    RoleSchema = Role, "UserRole", "A role.";
+    AuditOutcomeSchema = AuditOutcome, "AuditOutcome", "The outcome of an audited action.";
 }

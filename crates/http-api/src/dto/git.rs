@@ -6,97 +6,45 @@ use domain::git::{
     RepositorySort, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
 use domain::page::PageRequest;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::PageDto;
-use super::enums::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
 use super::page::{PageQuery, ShortPageQuery};
 use crate::decode::{Choice, model};
 
 /// A repository.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = Repository)]
+#[model(response = Repository, from(found: GitRepository))]
 pub struct RepositoryDto {
     /// The id at the provider.
     id: String,
     /// `owner/name`, with groups in between, or with an organization in front.
     full_name: String,
-    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
     is_public: bool,
-    #[schema(required)]
     stargazers_count: Option<u64>,
     /// On legacy routes the address of the next page, elsewhere `null`: use `next_page_id`.
-    #[schema(required)]
-    link_header: Option<String>,
+    #[from(None)]
+    pub(crate) link_header: Option<String>,
     /// In the provider's format.
-    #[schema(required)]
     pushed_at: Option<String>,
-    #[schema(value_type = Option<OwnerTypeSchema>, required)]
     owner_type: Option<OwnerType>,
-    #[schema(required)]
     main_branch: Option<String>,
 }
 
-impl RepositoryDto {
-    /// Adds the address of the next page.
-    #[must_use]
-    pub fn with_next_link(self, link_header: Option<String>) -> Self {
-        Self {
-            link_header,
-            ..self
-        }
-    }
-}
-
-impl From<GitRepository> for RepositoryDto {
-    fn from(found: GitRepository) -> Self {
-        Self {
-            id: found.id,
-            full_name: found.full_name,
-            git_provider: found.git_provider,
-            is_public: found.is_public,
-            stargazers_count: found.stargazers_count,
-            link_header: None,
-            pushed_at: found.pushed_at,
-            owner_type: found.owner_type,
-            main_branch: found.main_branch,
-        }
-    }
-}
-
 /// A branch.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = Branch)]
+#[model(response = Branch, from(found: GitBranch))]
 pub struct BranchDto {
     name: String,
     commit_sha: String,
     /// Also `false` if the provider does not report it.
     protected: bool,
     /// In the provider's format, if it reports it.
-    #[schema(required)]
     last_push_date: Option<String>,
 }
 
-impl From<GitBranch> for BranchDto {
-    fn from(found: GitBranch) -> Self {
-        Self {
-            name: found.name,
-            commit_sha: found.commit_sha,
-            protected: found.protected,
-            last_push_date: found.last_push_date,
-        }
-    }
-}
-
 /// A task that a conversation could be started for.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = GitSuggestedTask)]
+#[model(response = GitSuggestedTask, from(task: SuggestedTask))]
 pub struct SuggestedTaskDto {
-    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
-    #[schema(value_type = SuggestedTaskTypeSchema)]
     task_type: SuggestedTaskType,
     repo: String,
     /// The number of the issue or pull request.
@@ -104,44 +52,15 @@ pub struct SuggestedTaskDto {
     title: String,
 }
 
-impl From<SuggestedTask> for SuggestedTaskDto {
-    fn from(task: SuggestedTask) -> Self {
-        Self {
-            git_provider: task.git_provider,
-            task_type: task.task_type,
-            repo: task.repo,
-            issue_number: task.issue_number,
-            title: task.title,
-        }
-    }
-}
-
 /// The account that a token belongs to.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = GitUser)]
+#[model(response = GitUser, from(user: GitUser))]
 pub struct GitUserDto {
     id: String,
     login: String,
     avatar_url: String,
-    #[schema(required)]
     company: Option<String>,
-    #[schema(required)]
     name: Option<String>,
-    #[schema(required)]
     email: Option<String>,
-}
-
-impl From<GitUser> for GitUserDto {
-    fn from(user: GitUser) -> Self {
-        Self {
-            id: user.id,
-            login: user.login,
-            avatar_url: user.avatar_url,
-            company: user.company,
-            name: user.name,
-            email: user.email,
-        }
-    }
 }
 
 impl<T> PageDto<T> {
@@ -180,10 +99,8 @@ pub fn git_page(page: impl Into<PageRequest>) -> GitPageRequest {
 
 /// `provider` and a page.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct InstallationsQuery {
     /// The git provider.
-    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// The page.
     #[decode(flatten)]
@@ -192,10 +109,8 @@ pub struct InstallationsQuery {
 
 /// The query for repositories.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct RepositoriesQuery {
     /// The git provider.
-    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// Words, `owner/words` or the URL of a repository. Without it, repositories that the token can read.
     #[decode(rename = "query")]
@@ -229,10 +144,8 @@ impl RepositoriesQuery {
 
 /// The query for branches.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct BranchesQuery {
     /// The git provider.
-    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// `owner/name`.
     pub repository: String,

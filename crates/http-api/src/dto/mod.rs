@@ -5,7 +5,6 @@ pub mod configuration;
 pub mod conversation;
 pub mod enums;
 pub mod git;
-pub mod json_lists;
 pub mod legacy;
 pub mod page;
 pub mod sandbox;
@@ -15,17 +14,16 @@ pub mod timestamped;
 use actix_web::http::StatusCode;
 use domain::page::Page;
 use serde::Serialize;
-use utoipa::ToSchema;
 
+use crate::decode::model;
 use crate::problem::Problem;
 
 /// One page of a search.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response)]
 pub struct PageDto<T> {
     /// The items, in the order of the search.
     pub items: Vec<T>,
     /// Send it as `page_id` for the next page; `null` on the last one.
-    #[schema(required)]
     pub next_page_id: Option<String>,
 }
 
@@ -40,8 +38,13 @@ impl<T> PageDto<T> {
     }
 }
 
+/// Converts each item of a list.
+pub(crate) fn each<S, T: From<S>>(list: Vec<S>) -> Vec<T> {
+    list.into_iter().map(T::from).collect()
+}
+
 /// The response of commands without a result.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[model(response)]
 pub struct Success {
     /// Always `true`.
     #[schema(example = true)]
@@ -54,7 +57,7 @@ impl Success {
 }
 
 /// The response of commands with a text (`Settings stored`).
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response)]
 pub struct Message {
     /// What was done.
     pub message: String,
@@ -81,10 +84,9 @@ pub struct BatchBytes(usize);
 impl BatchBytes {
     /// Counts a document. 413 if the response becomes too large (`what`: `events`).
     pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
-        let mut length = ByteCounter(0);
         // A document that cannot be serialized fails when it is sent.
-        let _ = serde_json::to_writer(&mut length, document);
-        self.0 = self.0.saturating_add(length.0);
+        let length = serde_json::to_vec(document).map_or(0, |bytes| bytes.len());
+        self.0 = self.0.saturating_add(length);
         if self.0 <= MAX_BATCH_BYTES {
             return Ok(());
         }
@@ -92,20 +94,6 @@ impl BatchBytes {
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The {what} are too large for one response: request fewer"),
         ))
-    }
-}
-
-/// A writer that only counts bytes.
-struct ByteCounter(usize);
-
-impl std::io::Write for ByteCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

@@ -8,7 +8,6 @@ macro_rules! page_queries {
     ($($(#[$doc:meta])* $name:ident: $limit:literal;)*) => {$(
         $(#[$doc])*
         #[model(query)]
-        #[derive(Debug, Clone)]
         pub struct $name {
             /// `next_page_id` of the previous page.
             #[param(value_type = String, required = false)]

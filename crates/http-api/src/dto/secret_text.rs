@@ -5,28 +5,26 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, Serializer};
 
-/// A secret in a response. `Debug` redacts it; serializing reveals it.
+/// A secret in a response, which may be shared with other responses. `Debug` redacts it; serializing reveals it.
 #[derive(Debug, Clone)]
-pub enum SecretText {
-    /// Created for this response.
-    Own(SecretString),
-    /// Shared with other responses.
-    Shared(Arc<SecretString>),
-}
+pub struct SecretText(Arc<SecretString>);
 
 impl SecretText {
     /// The secret in clear.
     pub fn expose(&self) -> &str {
-        match self {
-            Self::Own(secret) => secret.expose_secret(),
-            Self::Shared(secret) => secret.expose_secret(),
-        }
+        self.0.expose_secret()
     }
 }
 
 impl From<Arc<SecretString>> for SecretText {
     fn from(secret: Arc<SecretString>) -> Self {
-        Self::Shared(secret)
+        Self(secret)
+    }
+}
+
+impl From<SecretString> for SecretText {
+    fn from(secret: SecretString) -> Self {
+        Self(Arc::new(secret))
     }
 }
 

@@ -1,5 +1,7 @@
 //! JSON bodies: bounded in size and time, then decoded with all errors.
 
+use std::time::Duration;
+
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
@@ -10,8 +12,8 @@ use actix_web::web::{Bytes, BytesMut};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::parse_budget;
-use super::{RequestPart, state_of};
+use super::parse_budget::{self, ParsePermit};
+use super::{RequestInput, RequestPart, state_of};
 use crate::decode::{Decode, FieldError, FieldErrors, Flavour, JsonError, Path};
 use crate::problem::Problem;
 
@@ -20,14 +22,9 @@ use crate::problem::Problem;
 pub struct Body<T>(pub T);
 
 impl<T: Decode> RequestPart for Body<T> {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::User).await?;
+        Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
 
@@ -36,17 +33,12 @@ impl<T: Decode> RequestPart for Body<T> {
 pub struct OptionalBody<T>(pub Option<T>);
 
 impl<T: Decode> RequestPart for OptionalBody<T> {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::User).await?;
         if matches!(bytes.trim_ascii(), b"" | b"null") {
             return Ok(Some(Self(None)));
         }
-        let value = decode_body(req, bytes, flavour, errors).await?;
+        let value = decode_body(input, bytes).await?;
         Ok(value.map(|value| Self(Some(value))))
     }
 }
@@ -61,14 +53,9 @@ pub struct BodyWithBytes<T> {
 }
 
 impl<T: Decode> RequestPart for BodyWithBytes<T> {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        let value = decode_body(req, bytes.clone(), flavour, errors).await?;
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::User).await?;
+        let value = decode_body(input, bytes.clone()).await?;
         Ok(value.map(|value| Self { value, bytes }))
     }
 }
@@ -78,14 +65,9 @@ impl<T: Decode> RequestPart for BodyWithBytes<T> {
 pub struct WebhookBody<T>(pub T);
 
 impl<T: Decode> RequestPart for WebhookBody<T> {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let bytes = read(req, payload, state_of(req)?.limits().webhook_body).await?;
-        Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::Webhook).await?;
+        Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
 
@@ -94,24 +76,45 @@ impl<T: Decode> RequestPart for WebhookBody<T> {
 pub struct RawJson(pub Result<Value, JsonError>);
 
 impl RequestPart for RawJson {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        _: Flavour,
-        _: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        let (read, _share) =
-            parse_budget::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::User).await?;
+        let (read, _share) = input.parse(&bytes).await?;
         Ok(Some(Self(read)))
     }
 }
 
-/// Reads the whole body, up to `limit` bytes and until the deadline.
-pub(super) async fn read(
+/// The sender of a body, which decides how large it may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum BodyKind {
+    User,
+    Webhook,
+}
+
+impl RequestInput<'_> {
+    /// Reads the whole body, up to the limit and until the deadline.
+    pub(super) async fn read_body(&mut self, kind: BodyKind) -> Result<Bytes, Problem> {
+        let limits = &state_of(self.req)?.limits;
+        let limit = match kind {
+            BodyKind::User => limits.body,
+            BodyKind::Webhook => limits.webhook_body,
+        };
+        read(self.req, self.payload, limit, limits.body_deadline).await
+    }
+
+    /// Parses a body within the memory budget.
+    async fn parse(
+        &self,
+        bytes: &Bytes,
+    ) -> Result<(Result<Value, JsonError>, ParsePermit), Problem> {
+        parse_budget::parse_document(&state_of(self.req)?.parse_budget, bytes).await
+    }
+}
+
+async fn read(
     req: &HttpRequest,
     payload: &mut Payload,
     limit: usize,
+    deadline: Duration,
 ) -> Result<Bytes, Problem> {
     let encoding = req
         .headers()
@@ -130,7 +133,6 @@ pub(super) async fn read(
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large(limit));
     }
-    let deadline = state_of(req)?.limits().body_deadline;
     let announced = announced.and_then(|length| usize::try_from(length).ok());
     let announced = announced.or_else(|| is_empty_upgrade(req).then_some(0));
     let whole = tokio::time::timeout(deadline, collect(payload, limit, announced)).await;
@@ -199,17 +201,17 @@ pub(super) fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
 }
 
 pub(super) async fn decode_body<T: Decode>(
-    req: &HttpRequest,
+    input: &mut RequestInput<'_>,
     bytes: Bytes,
-    flavour: Flavour,
-    errors: &mut FieldErrors,
 ) -> Result<Option<T>, Problem> {
     let at = Path::body(T::SENSITIVE);
     if bytes.is_empty() {
-        missing(errors);
+        missing(&mut input.errors);
         return Ok(None);
     }
-    if !is_json(req, flavour) {
+    let flavour = input.flavour;
+    if !is_json(input.req, flavour) {
+        let errors = &mut input.errors;
         // The reference passes the raw text to the model, which then has the wrong type.
         let text = Value::from(String::from_utf8_lossy(&bytes).into_owned());
         if T::decode(&text, &at, errors).is_some() {
@@ -217,11 +219,11 @@ pub(super) async fn decode_body<T: Decode>(
         }
         return Ok(None);
     }
-    let (read, _share) =
-        parse_budget::parse_document(state_of(req)?.parse_budget(), &bytes).await?;
+    let (read, _share) = input.parse(&bytes).await?;
+    let errors = &mut input.errors;
     match read {
         Ok(Value::Null) => missing(errors),
-        Ok(value) => return Ok(T::decode_owned(value, &at, errors)),
+        Ok(value) => return Ok(T::decode(&value, &at, errors)),
         Err(JsonError::Undecodable) if flavour == Flavour::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
         }

@@ -9,9 +9,9 @@ use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
 use application::authenticate::AuthenticatedUser;
 use application::keyed_semaphore::KeyedPermit;
+use application::secrets::may_read_secrets;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
-use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
 use domain::sandbox::Sandbox;
 use domain::user::identity::Role;
@@ -35,20 +35,15 @@ pub(crate) const MAX_KEY_BYTES: usize = 512;
 pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is a user only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
-    /// The user from the cache, without waiting. `None` if the cache has no entry.
-    fn cached_user(&self, _key: Option<&str>, _now: Timestamp) -> Option<Actor> {
-        None
-    }
     /// The sandbox with this session key, while the key is valid.
-    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem>;
     /// The sandbox with this callback token or session key, while that is valid.
-    async fn callback(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+    async fn callback(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
         self.sandbox(key).await
     }
     /// The sandbox of a webhook report, possibly from the cache.
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        let found = self.sandbox(key).await?;
-        Ok(found.map(|caller| Arc::new(caller.0)))
+        Ok(self.sandbox(key).await?.map(Arc::new))
     }
 }
 
@@ -62,21 +57,12 @@ impl Authenticator for App {
         Ok(user.map(Actor::from))
     }
 
-    fn cached_user(&self, key: Option<&str>, now: Timestamp) -> Option<Actor> {
-        self.authenticate.cached_user(key, now).map(Actor::from)
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
+        Ok(self.authenticate.sandbox(key.expose_secret()).await?)
     }
 
-    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
-        Ok(self
-            .authenticate
-            .sandbox(key.expose_secret())
-            .await?
-            .map(SandboxCaller))
-    }
-
-    async fn callback(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
-        let found = self.authenticate.callback(key.expose_secret()).await?;
-        Ok(found.map(SandboxCaller))
+    async fn callback(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
+        Ok(self.authenticate.callback(key.expose_secret()).await?)
     }
 
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
@@ -142,13 +128,6 @@ impl Caller for Admin {
 #[derive(Debug, Clone)]
 pub struct SandboxCaller(pub Sandbox);
 
-impl SandboxCaller {
-    /// The scope of the sandbox's owner.
-    pub fn scope(&self) -> Scope {
-        Scope::User(self.0.owner.clone())
-    }
-}
-
 /// The agent server of a sandbox that sends a webhook report. Holds one of the sandbox's permits until it is dropped.
 #[derive(Debug)]
 pub struct Reporter(
@@ -184,28 +163,33 @@ pub(crate) async fn user_of(
     key: Option<&str>,
 ) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
-    let authenticator = state.authenticator();
-    let now = received_at(req, state);
-    let found = match authenticator.cached_user(key, now) {
-        // The usual case, which needs no future.
-        found @ Some(_) => found,
-        None => {
-            authenticator
-                .user(key.map(SecretString::from).as_ref())
-                .await?
-        }
-    };
+    let key_secret = key.map(SecretString::from);
+    let found = state.ports.authenticator.user(key_secret.as_ref()).await?;
     if let Some(actor) = &found {
-        AuditContext::set_actor(req, AuditActor::User(actor.user.clone()), actor.key);
-        let limit_status = state.rate().count_user_request(&actor.user, actor.key, now);
-        if let Err(refusal) = key_attempts::accept_key(req, key, limit_status) {
-            if let Some(held) = state.rate().hold_refusal_of_user(&actor.user, now) {
-                held.wait().await;
-            }
-            return Err(refusal);
-        }
+        let sender = AuditActor::User(actor.user.clone());
+        admit(req, key, sender, actor.key).await?;
     }
     Ok(found)
+}
+
+/// Records the sender of a request, remembers its key and counts the request. A refusal may be held for a while.
+async fn admit(
+    req: &HttpRequest,
+    key: Option<&str>,
+    sender: AuditActor,
+    key_id: Option<ApiKeyId>,
+) -> Result<(), Problem> {
+    let state = state_of(req)?;
+    let now = received_at(req, state);
+    AuditContext::set_actor(req, sender.clone(), key_id);
+    let limit_status = state.rate.count_request(&sender, key_id, now);
+    let admitted = key_attempts::accept_key(req, key, limit_status);
+    if admitted.is_err()
+        && let Some(held) = state.rate.hold_refusal(&sender, now)
+    {
+        held.wait().await;
+    }
+    admitted
 }
 
 impl Caller for Actor {
@@ -256,42 +240,28 @@ fn invalid_session_key() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "Invalid session API key")
 }
 
-/// The sandbox with this session key, if the rate limit admits the request.
+/// The keys that identify a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SandboxKeys {
+    Session,
+    /// Its callback token or its session key.
+    Callback,
+}
+
+/// The sandbox with this key, if the rate limit admits the request.
 async fn sandbox_of(
     req: &HttpRequest,
     key: &SecretString,
-) -> Result<Option<SandboxCaller>, Problem> {
-    let found = state_of(req)?.authenticator().sandbox(key).await?;
-    count_request(req, key, found).await
-}
-
-/// The sandbox with this callback token or session key, if the rate limit admits the request.
-async fn callback_of(
-    req: &HttpRequest,
-    key: &SecretString,
-) -> Result<Option<SandboxCaller>, Problem> {
-    let found = state_of(req)?.authenticator().callback(key).await?;
-    count_request(req, key, found).await
-}
-
-/// Counts the request of the sandbox that was found, if any.
-async fn count_request(
-    req: &HttpRequest,
-    key: &SecretString,
-    found: Option<SandboxCaller>,
-) -> Result<Option<SandboxCaller>, Problem> {
-    let state = state_of(req)?;
-    if let Some(caller) = &found {
-        AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let now = received_at(req, state);
-        let limit_status = state.rate().count_sandbox_request(&caller.0.id, now);
-        if let Err(refusal) = key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)
-        {
-            if let Some(held) = state.rate().hold_refusal_of_sandbox(&caller.0.id, now) {
-                held.wait().await;
-            }
-            return Err(refusal);
-        }
+    keys: SandboxKeys,
+) -> Result<Option<Sandbox>, Problem> {
+    let authenticator = &state_of(req)?.ports.authenticator;
+    let found = match keys {
+        SandboxKeys::Session => authenticator.sandbox(key).await?,
+        SandboxKeys::Callback => authenticator.callback(key).await?,
+    };
+    if let Some(sandbox) = &found {
+        let sender = AuditActor::Sandbox(sandbox.id.clone());
+        admit(req, Some(key.expose_secret()), sender, None).await?;
     }
     Ok(found)
 }
@@ -299,24 +269,26 @@ async fn count_request(
 impl Caller for SandboxCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
-        let found = sandbox_of(req, &key).await?;
-        found.ok_or_else(invalid_session_key)
+        let found = sandbox_of(req, &key, SandboxKeys::Session).await?;
+        found.map(Self).ok_or_else(invalid_session_key)
     }
 }
 
-/// A sandbox, identified by its callback token or session key. Conversations store the addresses of the routes that take
+/// The sandbox with the callback token or session key of a request. Conversations store the addresses of the routes that take
 /// it.
-#[derive(Debug, Clone)]
-pub struct CallbackCaller(pub Sandbox);
+pub(crate) async fn callback_sandbox(req: &HttpRequest) -> Result<Sandbox, Problem> {
+    let key = session_key_of(req)?;
+    let found = sandbox_of(req, &key, SandboxKeys::Callback).await?;
+    found.ok_or_else(invalid_session_key)
+}
 
-impl Caller for CallbackCaller {
-    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let key = session_key_of(req)?;
-        let found = callback_of(req, &key).await?;
-        found
-            .map(|caller| Self(caller.0))
-            .ok_or_else(invalid_session_key)
+/// Refuses a sandbox that neither runs nor starts.
+pub(crate) fn require_active(sandbox: &Sandbox) -> Result<(), Problem> {
+    if may_read_secrets(sandbox) {
+        return Ok(());
     }
+    let refusal = "Sandbox is not running";
+    Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
 }
 
 impl Caller for Reporter {
@@ -325,11 +297,11 @@ impl Caller for Reporter {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
         let state = state_of(req)?;
-        let found = state.authenticator().reporter(&key).await?;
+        let found = state.ports.authenticator.reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
         AuditContext::set_actor(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
-        let turn = state.intake().acquire(&sandbox.id).await?;
+        let turn = state.intake.acquire(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }
 }
@@ -356,46 +328,29 @@ pub enum UserOrSandbox {
     /// Identified by a user's key.
     User(Actor),
     /// Identified by a sandbox's key.
-    Sandbox(Box<SandboxCaller>),
+    Sandbox(Box<Sandbox>),
 }
 
 impl UserOrSandbox {
-    /// The scope of the user, or of the sandbox's owner.
-    pub fn scope(&self) -> Scope {
-        match self {
-            Self::User(actor) => actor.scope(),
-            Self::Sandbox(caller) => caller.scope(),
-        }
+    /// A user, or a sandbox with its callback token or session key.
+    pub(crate) async fn by_callback(req: &HttpRequest) -> Result<Self, Problem> {
+        Self::by_key(req, SandboxKeys::Callback).await
     }
-}
 
-impl Caller for UserOrSandbox {
-    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let key = key_of(req);
-        if let Some(key) = &key
-            && let Some(caller) = sandbox_of(req, key).await?
+    async fn by_key(req: &HttpRequest, keys: SandboxKeys) -> Result<Self, Problem> {
+        if let Some(key) = key_of(req)
+            && let Some(sandbox) = sandbox_of(req, &key, keys).await?
         {
-            return Ok(Self::Sandbox(Box::new(caller)));
+            return Ok(Self::Sandbox(Box::new(sandbox)));
         }
         let user = user_of(req, key_text(req)).await?;
         user.map(Self::User).ok_or_else(Problem::unauthorized)
     }
 }
 
-/// A user, or a sandbox that may authenticate with its callback token.
-#[derive(Debug, Clone)]
-pub struct UserOrCallback(pub UserOrSandbox);
-
-impl Caller for UserOrCallback {
+impl Caller for UserOrSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        if let Some(key) = key_of(req)
-            && let Some(caller) = callback_of(req, &key).await?
-        {
-            return Ok(Self(UserOrSandbox::Sandbox(Box::new(caller))));
-        }
-        let user = user_of(req, key_text(req)).await?;
-        let user = user.map(UserOrSandbox::User);
-        user.map(Self).ok_or_else(Problem::unauthorized)
+        Self::by_key(req, SandboxKeys::Session).await
     }
 }
 

@@ -4,16 +4,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use actix_web::HttpRequest;
-use actix_web::dev::Payload;
 use actix_web::web::Bytes;
 use domain::json::estimate_memory_bytes;
 use serde_json::Value;
 
-use super::body::{decode_body, is_json, read};
+use super::body::{BodyKind, decode_body, is_json};
 use super::parse_budget::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
-use super::{RequestPart, state_of};
-use crate::decode::{FieldError, FieldErrors, Flavour, Path, Sensitive};
+use super::{RequestInput, RequestPart, state_of};
+use crate::decode::{FieldError, Path, Sensitive};
 use crate::problem::Problem;
 
 /// Events taken from one batch; agent servers send at most a few hundred.
@@ -37,20 +35,17 @@ pub struct EventBatch {
 }
 
 impl RequestPart for EventBatch {
-    async fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let state = state_of(req)?;
-        let bytes = read(req, payload, state.limits().webhook_body).await?;
-        let Some((events, left_out)) = split(&bytes).filter(|_| is_json(req, flavour)) else {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let bytes = input.read_body(BodyKind::Webhook).await?;
+        let Some((events, left_out)) = split(&bytes).filter(|_| is_json(input.req, input.flavour))
+        else {
             if bytes.len() <= MAX_EXPLAINED_BATCH_BYTES {
-                decode_body::<UnquotedBatch>(req, bytes, flavour, errors).await?;
+                decode_body::<UnquotedBatch>(input, bytes).await?;
             }
-            if errors.is_empty() {
-                errors.push_silent(&Path::body(false), FieldError::list_type());
+            if input.errors.is_empty() {
+                input
+                    .errors
+                    .push_silent(&Path::body(false), FieldError::list_type());
             }
             return Ok(None);
         };
@@ -63,7 +58,7 @@ impl RequestPart for EventBatch {
         Ok(Some(Self {
             bytes,
             events: events.into_iter().enumerate().collect(),
-            budget: state.parse_budget().clone(),
+            budget: state_of(input.req)?.parse_budget.clone(),
         }))
     }
 }

@@ -1,10 +1,7 @@
 //! Headers that routes take as input.
 
-use actix_web::HttpRequest;
-use actix_web::dev::Payload;
-
-use super::RequestPart;
-use crate::decode::{Decode, FieldError, FieldErrors, Flavour, Path, Rule, characters};
+use super::{RequestInput, RequestPart};
+use crate::decode::{Decode, FieldError, Path, characters};
 use crate::problem::Problem;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -14,18 +11,13 @@ const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 pub struct IdempotencyKey(pub Option<String>);
 
 impl RequestPart for IdempotencyKey {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let Some(value) = req.headers().get(IDEMPOTENCY_KEY) else {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let Some(value) = input.req.headers().get(IDEMPOTENCY_KEY) else {
             return Ok(Some(Self(None)));
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
         let visible = text.bytes().all(|b| b.is_ascii_graphic());
-        let fault = characters(1..=255).check(&text).or_else(|| {
+        let fault = characters(1..=255)(&text).or_else(|| {
             (!visible).then(|| {
                 FieldError::value_error(
                     "an idempotency key may only contain visible ASCII characters",
@@ -35,7 +27,9 @@ impl RequestPart for IdempotencyKey {
         Ok(match fault {
             None => Some(Self(Some(text))),
             Some(fault) => {
-                errors.push(&Path::header().key(IDEMPOTENCY_KEY), fault, &text.into());
+                input
+                    .errors
+                    .push(&Path::header().key(IDEMPOTENCY_KEY), fault, &text.into());
                 None
             }
         })
@@ -52,17 +46,13 @@ impl LastEventId {
 }
 
 impl RequestPart for LastEventId {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let Some(value) = req.headers().get(Self::NAME) else {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let Some(value) = input.req.headers().get(Self::NAME) else {
             return Ok(Some(Self(None)));
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let number = u64::decode(&text.into(), &Path::header().key(Self::NAME), errors);
+        let (header, errors) = (Path::header(), &mut input.errors);
+        let number = u64::decode(&text.into(), &header.key(Self::NAME), errors);
         Ok(number.map(|number| Self(Some(number))))
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn check_key_attempts<'a>(
     let state = state_of(req)?;
     let from = (address_of(req, attempt), attempt);
     state
-        .rate()
+        .rate
         .check_key_attempts(keys, from, received_at(req, state))
 }
 
@@ -49,20 +49,19 @@ pub(crate) fn count_wrong_keys<'a>(
     attempt: KeyPurpose,
 ) {
     let Ok(state) = state_of(req) else { return };
-    keys.for_each(|key| state.rate().forget_key(key));
+    keys.for_each(|key| state.rate.forget_key(key));
     if req.extensions_mut().insert(WrongKeyCounted).is_none() {
-        let now = state.ports().clock.now();
+        let now = state.ports.clock.now();
         let address = address_of(req, attempt);
-        state.rate().count_wrong_key(address, attempt, now);
+        state.rate.count_wrong_key(address, attempt, now);
     }
 }
 
 /// Marks a request whose wrong keys were counted.
 struct WrongKeyCounted;
 
-/// Whether this key was valid before.
 pub(crate) fn is_known_key(req: &HttpRequest, key: &SecretString) -> bool {
-    state_of(req).is_ok_and(|state| state.rate().is_known_key(key))
+    state_of(req).is_ok_and(|state| state.rate.is_known_key(key))
 }
 
 /// Remembers a valid key, and attaches its owner's rate limit to the request.
@@ -72,7 +71,7 @@ pub(crate) fn accept_key(
     limit_status: Option<RateLimitStatus>,
 ) -> Result<(), Problem> {
     if let Some(key) = key {
-        state_of(req)?.rate().remember_key(key);
+        state_of(req)?.rate.remember_key(key);
     }
     let Some(limit_status) = limit_status else {
         return Ok(());

@@ -31,10 +31,12 @@ pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use callers::{
-    Actor, Admin, Anonymous, Authenticator, CallbackCaller, Caller, EventReporter, LegacyActor,
-    Reporter, SandboxCaller, UserOrCallback, UserOrSandbox, key_of,
+    Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,
+    SandboxCaller, UserOrSandbox, key_of,
 };
-pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
+pub(crate) use callers::{
+    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, require_active, user_of,
+};
 pub use client::ClientAddress;
 pub use event_batch::{EventBatch, EventChunk};
 pub use header::{IdempotencyKey, LastEventId};
@@ -57,12 +59,20 @@ pub struct ApiCall<W, P = ()>(pub W, pub P);
 pub trait RequestPart: Sized {
     /// Reads the part. `Ok(None)` means that errors were added; a [`Problem`] ends the request immediately (an unreadable or
     /// oversized body).
-    fn extract(
-        req: &HttpRequest,
-        payload: &mut Payload,
-        flavour: Flavour,
-        errors: &mut FieldErrors,
-    ) -> impl Future<Output = Result<Option<Self>, Problem>>;
+    fn extract(input: &mut RequestInput<'_>)
+    -> impl Future<Output = Result<Option<Self>, Problem>>;
+}
+
+/// A request whose parts are being read.
+pub struct RequestInput<'a> {
+    /// Its head.
+    pub req: &'a HttpRequest,
+    /// Its body.
+    pub payload: &'a mut Payload,
+    /// The form of errors for its caller.
+    pub flavour: Flavour,
+    /// The errors of the parts so far.
+    pub errors: FieldErrors,
 }
 
 impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P> {
@@ -73,14 +83,18 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P
         let (req, mut payload) = (req.clone(), payload.take());
         Box::pin(async move {
             let who = identify_caller::<W>(&req).await?;
-            let mut errors = FieldErrors::new();
-            let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
-            match part {
-                Some(part) if errors.is_empty() => {
+            let mut input = RequestInput {
+                req: &req,
+                payload: &mut payload,
+                flavour: W::FLAVOUR,
+                errors: FieldErrors::new(),
+            };
+            match P::extract(&mut input).await? {
+                Some(part) if input.errors.is_empty() => {
                     audit::begin(&req);
                     Ok(Self(who, part))
                 }
-                _ => Err(Problem::invalid(&errors, W::FLAVOUR)),
+                _ => Err(Problem::invalid(&input.errors, W::FLAVOUR)),
             }
         })
     }
@@ -98,10 +112,9 @@ async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
 
 /// When the request was received: one reading of the clock serves its limits and the age of its key.
 pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
-    AuditContext::received_at(req).unwrap_or_else(|| state.ports().clock.now())
+    AuditContext::received_at(req).unwrap_or_else(|| state.ports.clock.now())
 }
 
-/// The state of this application.
 pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
     req.app_data::<State>()
         .map(web::Data::get_ref)
@@ -109,12 +122,7 @@ pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
 }
 
 impl RequestPart for () {
-    async fn extract(
-        _: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        _: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
+    async fn extract(_: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
         Ok(Some(()))
     }
 }
@@ -123,13 +131,8 @@ macro_rules! tuple_of_request_parts {
     ($($part:ident),+) => {
         #[expect(non_snake_case, reason = "the type parameters name the values, too")]
         impl<$($part: RequestPart),+> RequestPart for ($($part,)+) {
-            async fn extract(
-                req: &HttpRequest,
-                payload: &mut Payload,
-                flavour: Flavour,
-                errors: &mut FieldErrors,
-            ) -> Result<Option<Self>, Problem> {
-                $(let $part = $part::extract(req, payload, flavour, errors).await?;)+
+            async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+                $(let $part = $part::extract(input).await?;)+
                 Ok((|| Some(($($part?,)+)))())
             }
         }

@@ -1,12 +1,11 @@
 //! Path and query parameters.
 
-use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
 use domain::id::{ConversationId, SandboxId};
 use serde_json::{Map, Value};
 
-use super::RequestPart;
-use crate::decode::{Decode, FieldErrors, Flavour, Path};
+use super::{RequestInput, RequestPart};
+use crate::decode::{Decode, Path};
 use crate::problem::Problem;
 
 /// A path parameter type with a fixed name.
@@ -31,20 +30,15 @@ impl NamedParam for SandboxId {
 pub struct PathParam<T>(pub T);
 
 impl<T: NamedParam> RequestPart for PathParam<T> {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let given = path_values(req)?;
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let given = path_values(input.req)?;
         let value = given.get(T::NAME).ok_or_else(|| {
             Problem::internal(format!("the route has no parameter {{{}}}", T::NAME))
         })?;
         let decoded = T::decode(
             value,
             &Path::path_params().key(T::NAME).of_type::<T>(),
-            errors,
+            &mut input.errors,
         );
         if decoded.is_none() && T::UNKNOWN_IF_INVALID {
             return Err(Problem::not_found());
@@ -58,14 +52,9 @@ impl<T: NamedParam> RequestPart for PathParam<T> {
 pub struct PathParams<T>(pub T);
 
 impl<T: Decode> RequestPart for PathParams<T> {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        let given = Value::Object(path_values(req)?);
-        Ok(T::decode(&given, &Path::path_params(), errors).map(Self))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let given = Value::Object(path_values(input.req)?);
+        Ok(T::decode(&given, &Path::path_params(), &mut input.errors).map(Self))
     }
 }
 
@@ -85,13 +74,9 @@ fn path_values(req: &HttpRequest) -> Result<Map<String, Value>, Problem> {
 pub struct Query<T>(pub T);
 
 impl<T: Decode> RequestPart for Query<T> {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        errors: &mut FieldErrors,
-    ) -> Result<Option<Self>, Problem> {
-        Ok(T::decode(&query_values(req.query_string()), &Path::query(), errors).map(Self))
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        let given = query_values(input.req.query_string());
+        Ok(T::decode(&given, &Path::query(), &mut input.errors).map(Self))
     }
 }
 

@@ -80,7 +80,6 @@ pub(super) async fn run_off_thread<T: Send + 'static>(
         .map_err(|error| Problem::internal(format!("parsing a body failed: {error}")))
 }
 
-/// Parses one document.
 pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,

@@ -12,10 +12,8 @@ use crate::problem::Problem;
 const MAX_CONCURRENT_REPORTS: usize = 8;
 /// These and the waiting ones, of which only the head has been read.
 const MAX_QUEUED_REPORTS: usize = 32;
-/// Longest wait for a permit.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The permits of this process.
 pub(crate) struct ReportIntake(KeyedSemaphore<SandboxId>);
 
 impl Default for ReportIntake {

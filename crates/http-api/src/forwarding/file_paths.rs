@@ -12,7 +12,6 @@ use super::path_owner::is_below;
 use super::query;
 use crate::extract::Application;
 
-/// Routes that take paths.
 const FILE_ROUTES: [&str; 2] = ["/api/file", "/api/git"];
 /// Routes with a path as their suffix.
 const PATH_SUFFIX_ROUTES: [&str; 4] = [
@@ -21,7 +20,6 @@ const PATH_SUFFIX_ROUTES: [&str; 4] = [
     "/api/git/changes/",
     "/api/git/diff/",
 ];
-/// The query parameter with a path.
 const PATH_PARAM: &str = "path";
 /// Characters that are escaped in the path of a URL.
 const PATH_ESCAPES: &AsciiSet = &CONTROLS

@@ -31,11 +31,12 @@ pub(crate) use self::query::without_keys;
 use self::route_recheck::RouteRecheck;
 use crate::access_recheck::AccessRecheck;
 use crate::extract::{
-    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of, state_of,
-    user_of,
+    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of,
+    received_at, state_of, user_of,
 };
 use crate::problem::Problem;
 use crate::rate::{self, KeyPurpose};
+use crate::state::HttpState;
 use crate::trace;
 
 /// Forbids scripts, an origin, and fetching anything.
@@ -112,7 +113,6 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
     )
 }
 
-/// The forwarded request and its target.
 fn target_of(
     req: &HttpRequest,
     agent_route: AgentRoute,
@@ -186,7 +186,6 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
 }
 
-/// The route of a forwarded request.
 struct ForwardRoute {
     agent_route: AgentRoute,
     /// Whether the request gets the sandbox's key.
@@ -255,11 +254,33 @@ async fn resolve(
         return Err(refusal(&keys));
     }
     let state = state_of(req)?;
+    if let RouteDecision::Unchecked(conversation) = decision {
+        limit_keyless_sockets(req, state, conversation).await?;
+    }
     let user = user.map(|actor| {
         let access = AccessRecheck::new(state.clone(), of_user.to_vec());
         (actor, access)
     });
     open_route(app, decision, by_key, user).await
+}
+
+/// Refuses a socket without a key if its address opens too many of them to this conversation.
+async fn limit_keyless_sockets(
+    req: &HttpRequest,
+    state: &HttpState,
+    conversation: ConversationId,
+) -> Result<(), Problem> {
+    let counted =
+        state
+            .rate
+            .count_keyless_socket(address_of(req), conversation, received_at(req, state));
+    let Err(held) = counted else { return Ok(()) };
+    if let Some(held) = held {
+        held.wait().await;
+    }
+    Err(rate::too_many_requests(
+        "Too many sockets without a key to this conversation. Send the sandbox's session_api_key in the query, or slow down.",
+    ))
 }
 
 /// Counts keys that are no sandbox's. A key that was valid before may be a user's: configured keys may have any form.
@@ -386,7 +407,6 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
     (keys, of_headers)
 }
 
-/// The error response when forwarding fails.
 pub(crate) fn forward_problem(failure: &ForwardError) -> Problem {
     use std::error::Error as _;
     let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::BAD_GATEWAY);

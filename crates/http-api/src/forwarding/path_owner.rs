@@ -48,7 +48,6 @@ const SHARED_EXACT_PATHS: &[&str] = &[
     "/server_info",
 ];
 
-/// Who serves a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathOwner {
     /// The service (or nothing, and it answers 404).
@@ -68,15 +67,12 @@ pub(crate) enum PathOwner {
 pub(crate) enum CallerClass {
     /// The holder of a sandbox's key.
     Sandbox,
-    /// A user.
     User,
     /// The request has a key, which is not valid.
     UnknownKey,
-    /// The request has no key.
     NoKey,
 }
 
-/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteDecision {
     /// The service's routes handle it.

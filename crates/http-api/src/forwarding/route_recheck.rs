@@ -1,7 +1,5 @@
 //! Rechecks the access of forwarded responses and sockets.
 
-use std::rc::Rc;
-
 use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::{ConversationId, SandboxId};
@@ -18,27 +16,20 @@ use crate::state::HttpState;
 pub(crate) enum RouteRecheck {
     /// Opened with the key of this sandbox.
     Sandbox {
-        /// The key.
         key: SecretString,
         /// The sandbox that the key belonged to.
         sandbox: SandboxId,
     },
     /// Opened by a user who may see this conversation.
     User {
-        /// The user.
         actor: Actor,
-        /// The user's keys.
         access: AccessRecheck,
-        /// The conversation in the path.
         conversation: ConversationId,
-        /// The sandbox that it ran in.
         sandbox: SandboxId,
     },
     /// Opened by an unknown caller, for a conversation that ran in this sandbox.
     Unchecked {
-        /// The conversation in the path.
         conversation: ConversationId,
-        /// The sandbox that it ran in.
         sandbox: SandboxId,
     },
 }
@@ -50,13 +41,11 @@ impl RouteRecheck {
         app: Application,
         state: &HttpState,
     ) -> LocalBoxFuture<'static, ()> {
-        let interval = state.limits().access_recheck_interval;
-        let asked = Rc::new((self, app));
-        poll_until_refused(interval, move || {
-            let asked = Rc::clone(&asked);
-            async move { asked.0.is_refused(&asked.1).await }.boxed_local()
-        })
-        .boxed_local()
+        let interval = state.limits.access_recheck_interval;
+        let recheck = async move {
+            poll_until_refused(interval, || self.is_refused(&app).boxed_local()).await;
+        };
+        recheck.boxed_local()
     }
 
     async fn is_refused(&self, app: &Application) -> bool {

@@ -22,7 +22,6 @@ pub(crate) use version::ProtocolVersion;
 /// Messages of one batch, which are processed in order.
 const MAX_BATCH_MESSAGES: usize = 10;
 
-/// The result of processing a body.
 #[derive(Debug, PartialEq)]
 pub(crate) enum McpReply {
     /// No message needs a response.
@@ -33,7 +32,6 @@ pub(crate) enum McpReply {
     Refused(Value),
 }
 
-/// Processes a body for this caller.
 pub(crate) async fn exchange(
     app: &App,
     opener: &PullRequestCaller,
@@ -118,9 +116,9 @@ async fn answer(
 
 fn initialize(params: &Map<String, Value>) -> Value {
     let asked = params.get("protocolVersion").and_then(Value::as_str);
-    let version = asked.and_then(ProtocolVersion::read).unwrap_or_default();
+    let version: ProtocolVersion = asked.and_then(|text| text.parse().ok()).unwrap_or_default();
     json!({
-        "protocolVersion": version.as_str(),
+        "protocolVersion": <&str>::from(version),
         "capabilities": {"tools": {"listChanged": false}},
         "serverInfo": {"name": "agent-workspace", "version": env!("CARGO_PKG_VERSION")},
         "instructions": "Opens pull requests with the git tokens of the user that you work for. Push the source branch first.",

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-/// Error codes of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RpcErrorCode {
     Parse = -32700,
@@ -11,13 +10,11 @@ pub(crate) enum RpcErrorCode {
     Params = -32602,
 }
 
-/// The error of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RpcError(pub(super) RpcErrorCode, pub(super) &'static str);
 
 pub(super) type RpcResult = Result<Value, RpcError>;
 
-/// A received message.
 #[derive(Debug, PartialEq)]
 pub(super) enum RpcMessage {
     Request {
@@ -70,7 +67,6 @@ fn invalid(why: &str) -> RpcMessage {
     RpcMessage::Invalid(fault(&Value::Null, RpcErrorCode::Invalid, why))
 }
 
-/// The response to a request.
 pub(super) fn answer(id: &Value, outcome: RpcResult) -> Value {
     match outcome {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
@@ -78,7 +74,6 @@ pub(super) fn answer(id: &Value, outcome: RpcResult) -> Value {
     }
 }
 
-/// An error response.
 pub(crate) fn fault(id: &Value, code: RpcErrorCode, why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code as i32, "message": why}})
 }

@@ -23,7 +23,6 @@ pub(super) struct McpTool {
     pub(super) repository: (&'static str, &'static str),
     /// Whether the repository may also be given by number.
     pub(super) takes_number: bool,
-    /// The argument with the text.
     pub(super) text: &'static str,
     pub(super) takes_draft: bool,
     pub(super) takes_labels: bool,

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use domain::metrics::{BUCKET_BOUNDS_MS, HistogramSnapshot};
 
-/// The content type of the page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The prefix of every name.
 const PREFIX: &str = "agent_workspace_";
 
 /// A page of metrics that is being written. Names are given without the prefix; labels are never free text.
@@ -18,8 +16,19 @@ pub(crate) struct MetricsPage {
     prefix: &'static str,
 }
 
-/// Label names and values.
-pub(crate) type MetricLabels<'a> = &'a [(&'a str, &'a str)];
+/// A value without labels.
+pub(super) fn one<V>(value: V) -> [([(&'static str, &'static str); 0], V); 1] {
+    [([], value)]
+}
+
+/// Values by the value of one label.
+pub(super) fn by<'a, V>(
+    label: &'a str,
+    values: impl IntoIterator<Item = (&'a str, V)>,
+) -> impl Iterator<Item = ([(&'a str, &'a str); 1], V)> {
+    let values = values.into_iter();
+    values.map(move |(name, value)| ([(label, name)], value))
+}
 
 impl MetricsPage {
     pub(crate) fn new() -> Self {
@@ -41,28 +50,34 @@ impl MetricsPage {
     }
 
     /// Writes a counter. `name` ends with `_total`.
-    pub(crate) fn counter<'a>(
+    pub(super) fn counter<'a, L: AsRef<[(&'a str, &'a str)]>>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (MetricLabels<'a>, u64)>,
+        samples: impl IntoIterator<Item = (L, u64)>,
     ) {
-        self.head(name, "counter", help);
-        for (labels, value) in values {
-            self.sample(name, labels, value);
-        }
+        self.numbers(name, "counter", help, samples);
     }
 
-    /// Writes a gauge.
-    pub(crate) fn gauge<'a>(
+    pub(super) fn gauge<'a, L: AsRef<[(&'a str, &'a str)]>>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (MetricLabels<'a>, u64)>,
+        samples: impl IntoIterator<Item = (L, u64)>,
     ) {
-        self.head(name, "gauge", help);
-        for (labels, value) in values {
-            self.sample(name, labels, value);
+        self.numbers(name, "gauge", help, samples);
+    }
+
+    fn numbers<'a, L: AsRef<[(&'a str, &'a str)]>>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        self.head(name, kind, help);
+        for (labels, value) in samples {
+            self.sample(name, labels.as_ref(), value);
         }
     }
 
@@ -73,11 +88,11 @@ impl MetricsPage {
     }
 
     /// Writes a histogram of durations. `name` ends with `_seconds`.
-    pub(crate) fn histogram<'a>(
+    pub(super) fn histogram<'a, L: AsRef<[(&'a str, &'a str)]>>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (MetricLabels<'a>, HistogramSnapshot)>,
+        samples: impl IntoIterator<Item = (L, HistogramSnapshot)>,
     ) {
         self.head(name, "histogram", help);
         let (bucket, sum, count) = (
@@ -85,7 +100,8 @@ impl MetricsPage {
             format!("{name}_sum"),
             format!("{name}_count"),
         );
-        for (labels, measured) in values {
+        for (labels, measured) in samples {
+            let labels = labels.as_ref();
             let bounds = BUCKET_BOUNDS_MS.iter().map(|ms| seconds(*ms));
             let bounds = bounds.chain(["+Inf".to_owned()]);
             for (bound, at_most) in bounds.zip(measured.cumulative_counts) {
@@ -110,7 +126,7 @@ impl MetricsPage {
         );
     }
 
-    fn sample(&mut self, name: &str, labels: MetricLabels<'_>, value: impl std::fmt::Display) {
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         self.text.push_str(self.prefix);
         self.text.push_str(name);
         for (at, (label, value)) in labels.iter().enumerate() {
@@ -140,18 +156,14 @@ mod tests {
     #[test]
     fn a_page_has_the_form_that_prometheus_reads() {
         let mut page = MetricsPage::new();
-        page.counter(
-            "x_total",
-            "How often.",
-            [(&[("a", "b\"c\\d\ne")] as MetricLabels<'_>, 3)],
-        );
-        page.with_standard_names(|page| page.gauge("up", "Now.", [(&[] as MetricLabels<'_>, 1)]));
+        page.counter("x_total", "How often.", by("a", [("b\"c\\d\ne", 3)]));
+        page.with_standard_names(|page| page.gauge("up", "Now.", one(1)));
         let durations = DurationHistogram::default();
         durations.record(Duration::from_millis(1500));
         page.histogram(
             "t_seconds",
             "How long.",
-            [(&[("k", "v")] as MetricLabels<'_>, durations.snapshot())],
+            by("k", [("v", durations.snapshot())]),
         );
         let text = page.finish();
         let start = "# HELP agent_workspace_x_total How often.\n# TYPE agent_workspace_x_total counter\n\

@@ -8,8 +8,6 @@ use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
 use domain::metrics::{Counter, DurationHistogram, Gauge};
 
-/// Longest route pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 256;
 /// The label of requests that matched no route.
 const UNMATCHED_ROUTE: &str = "unmatched";
 /// The label of requests that were forwarded to agent servers.
@@ -18,18 +16,15 @@ const FORWARDED_ROUTE: &str = "gateway";
 const ANY_METHOD: &str = "ANY";
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// The counters of all routes.
 #[derive(Debug, Default)]
 pub(crate) struct RequestMetrics {
     /// By path pattern, then by method.
     routes: HashMap<String, Vec<(Method, RouteMetrics)>>,
     unmatched: RouteMetrics,
-    /// Requests that the gateway forwarded.
     forwarded: RouteMetrics,
     pub(crate) in_flight: Gauge,
 }
 
-/// The counters of one route.
 #[derive(Debug, Default)]
 pub(crate) struct RouteMetrics {
     classes: [Counter; STATUS_CLASSES.len()],
@@ -53,7 +48,6 @@ impl RouteMetrics {
 }
 
 impl RequestMetrics {
-    /// Creates the counters of these routes.
     pub(crate) fn of<'a>(routes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known: HashMap<_, Vec<_>> = HashMap::new();
         for (method, pattern) in routes {
@@ -70,11 +64,9 @@ impl RequestMetrics {
         }
     }
 
-    /// Counts a response.
     pub(crate) fn record(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
-        let mut buffer = [0; MAX_PATTERN_BYTES];
-        let route = pattern(req, &mut buffer).and_then(|pattern| {
-            let methods = self.routes.get(pattern)?;
+        let route = pattern(req).and_then(|pattern| {
+            let methods = self.routes.get(&pattern)?;
             methods.iter().find(|(method, _)| method == req.method())
         });
         route
@@ -84,9 +76,7 @@ impl RequestMetrics {
 
     /// The pattern of the route that handled this request.
     pub(crate) fn route_of(&self, req: &HttpRequest) -> Option<&str> {
-        let mut buffer = [0; MAX_PATTERN_BYTES];
-        let pattern = pattern(req, &mut buffer)?;
-        let (known, _) = self.routes.get_key_value(pattern)?;
+        let (known, _) = self.routes.get_key_value(&pattern(req)?)?;
         Some(known)
     }
 
@@ -118,29 +108,17 @@ impl RequestMetrics {
     }
 }
 
-/// The pattern of the route that handled this request.
-fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; MAX_PATTERN_BYTES]) -> Option<&'a str> {
-    let info = req.match_info();
-    let path = info.as_str();
-    if info.is_empty() {
-        return Some(path);
-    }
-    let (mut at, mut length) = (0, 0);
-    let mut push = |text: &str| {
-        let place = buffer.get_mut(length..length + text.len())?;
-        place.copy_from_slice(text.as_bytes());
-        length += text.len();
-        Some(())
-    };
-    for (name, value) in info.iter() {
+/// The pattern of the route that handled this request. Actix would match all routes again to find it.
+fn pattern(req: &HttpRequest) -> Option<String> {
+    let path = req.match_info().as_str();
+    let (mut pattern, mut at) = (String::with_capacity(path.len()), 0);
+    for (name, value) in req.match_info().iter() {
         // Values are slices of the path.
         let from = (value.as_ptr() as usize).checked_sub(path.as_ptr() as usize)?;
-        push(path.get(at..from)?)?;
-        push("{")?;
-        push(name)?;
-        push("}")?;
+        pattern.push_str(path.get(at..from)?);
+        pattern.extend(["{", name, "}"]);
         at = from + value.len();
     }
-    push(path.get(at..)?)?;
-    std::str::from_utf8(&buffer[..length]).ok()
+    pattern.push_str(path.get(at..)?);
+    Some(pattern)
 }

@@ -14,16 +14,14 @@ use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
 use super::body::with_guard;
+use crate::body_writer::CHUNK_BYTES;
 use crate::connections::{ClientConnection, InFlightRequest};
 use crate::problem::Problem;
 
 /// Paths that are served even when there are too many connections: monitoring, and webhook reports.
 const ESSENTIAL_PATHS: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
 const REPORT_PREFIX: &str = "/api/v1/webhooks/";
-/// Actix takes a chunk of any size at once, however slow the client, and asks for the next one when most of it is sent.
-const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The slot of one request.
 pub(super) struct ConnectionSlot {
     in_flight: Option<InFlightRequest>,
     /// Whether the connection is over the limit.
@@ -75,7 +73,8 @@ impl ConnectionSlot {
     }
 }
 
-/// A complete body, handed over in chunks as fast as the client reads.
+/// A complete body, handed over in chunks as fast as the client reads. Actix takes a chunk of any size at once, however slow
+/// the client, and asks for the next one when most of it is sent.
 pub(super) struct ChunkedBody {
     length: u64,
     rest: Bytes,

@@ -63,7 +63,7 @@ impl RequestContext {
             head.set_connection_type(ConnectionType::Close);
         }
         let headers = head.headers_mut();
-        self.state.cors().decorate(self.origin.as_ref(), headers);
+        self.state.cors.decorate(self.origin.as_ref(), headers);
         headers.insert(REQUEST_ID, self.id.clone());
         if is_forwarded {
             return;
@@ -80,14 +80,13 @@ impl RequestContext {
     }
 }
 
-/// The layer around the whole application.
 pub(crate) async fn edge(
     state: State,
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    url_prefix::strip(&mut req, state.addresses());
-    let id = request_id::of(req.headers().get(REQUEST_ID), state.ports().ids.as_ref());
+    url_prefix::strip(&mut req, &state.addresses);
+    let id = request_id::of(req.headers().get(REQUEST_ID), state.ports.ids.as_ref());
     let client = ClientAddress::resolve(&req, state.trusted_proxies());
     let span = tracing::info_span!(
         "http.request",
@@ -101,14 +100,14 @@ pub(crate) async fn edge(
     );
     trace::begin(&state, &span, req.headers());
     if client.has_untrusted_headers
-        && state.listener() == Listener::Public
+        && state.listener == Listener::Public
         && state.is_first_proxy_warning()
     {
         span.in_scope(warn_of_untrusted_proxy);
     }
-    let received_at = state.ports().clock.now();
+    let received_at = state.ports.clock.now();
     AuditContext::begin(&req, id.clone(), received_at);
-    state.stats().touch(received_at, req.path());
+    state.stats.touch(received_at, req.path());
     let connection_slot = ConnectionSlot::of(&req);
     let context = RequestContext {
         id,
@@ -141,7 +140,7 @@ async fn serve(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let payload_guard = PayloadGuard::of(&mut req);
     let arrived = Instant::now();
-    let requests = context.state.http_metrics().requests();
+    let requests = context.state.http_metrics.requests();
     let _in_flight = requests.in_flight.enter();
     let early = connection_slot
         .refusal()
@@ -236,7 +235,7 @@ fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
         return None;
     }
     let state = state_of(req.request()).ok()?;
-    let reason = state.ports().readiness.refuses_writes()?;
+    let reason = state.ports.readiness.refuses_writes()?;
     Some(
         Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason)
             .retry_after(STORAGE_FULL_RETRY_AFTER),
@@ -262,20 +261,20 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 /// Responses that need no route.
 fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<HttpResponse> {
-    let cors = context.state.cors();
+    let cors = &context.state.cors;
     if req.method() == Method::OPTIONS
         && let Some(preflight) = cors.preflight(req.headers())
     {
         return Some(preflight);
     }
-    let addresses = context.state.addresses();
+    let addresses = &context.state.addresses;
     // Not only the host that a proxy forwards: a proxy that writes no `X-Forwarded-Host` passes on the client's.
     let host = req.headers().get(HOST).and_then(|host| host.to_str().ok());
     if addresses.is_elsewhere([context.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
     // The metrics listener has no routes that a page could abuse, and scrapers use host names that only they know.
-    let is_open = context.state.is_open() && context.state.listener() != Listener::Metrics;
+    let is_open = context.state.is_open && context.state.listener != Listener::Metrics;
     if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("Pages of this origin may not call a service in open mode; add the origin to http.cors_origins").error_response());
     }

@@ -18,10 +18,6 @@ pub(super) fn redacted(path: &str) -> Cow<'_, str> {
     }
     let is_hidden =
         |at: usize, part: &str| (is_signed && at == 4 && !part.is_empty()) || is_signature(part);
-    let mut parts = path.split('/').enumerate();
-    if !parts.any(|(at, part)| is_hidden(at, part)) {
-        return Cow::Borrowed(path);
-    }
     let parts = path.split('/').enumerate();
     let parts: Vec<_> = parts
         .map(|(at, part)| if is_hidden(at, part) { "…" } else { part })

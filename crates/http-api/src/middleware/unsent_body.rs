@@ -29,7 +29,7 @@ pub(super) fn account(
         // Streams are bounded where they are written.
         Err(body) => response.set_body(body),
         Ok(bytes) => {
-            let (caller, unsent) = (owner_of(&request), state.unsent());
+            let (caller, unsent) = (owner_of(&request), &state.unsent);
             let share = if request.method().is_safe() {
                 unsent.try_take(caller, bytes.len())
             } else {

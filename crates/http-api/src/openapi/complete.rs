@@ -52,15 +52,15 @@ fn unique_id(operation: &Value, path: &str, method: &str) -> String {
 }
 
 fn add_components(document: &mut Value) {
-    for (kind, name, component) in components().into_iter().chain(security_schemes()) {
-        document["components"][kind][name] = component;
+    for (section, components) in shared_components().as_object().into_iter().flatten() {
+        for (name, component) in components.as_object().into_iter().flatten() {
+            document["components"][section][name] = component.clone();
+        }
     }
 }
 
-/// Section of the components, name and value.
-type NamedComponent = (&'static str, &'static str, Value);
-
-fn components() -> [NamedComponent; 5] {
+/// The shapes of errors, and how callers authenticate.
+fn shared_components() -> Value {
     let list_of = |name: &str| {
         json!({
             "type": "object",
@@ -69,68 +69,48 @@ fn components() -> [NamedComponent; 5] {
         })
     };
     let step = json!({"anyOf": [{"type": "string"}, {"type": "integer"}]});
-    let item = json!({
-        "type": "object",
-        "required": ["type", "loc", "msg"],
-        "properties": {
-            "type": {"type": "string", "description": "A stable word for the kind of error."},
-            "loc": {"type": "array", "items": step, "description": "The path to the refused value."},
-            "msg": {"type": "string"},
-            "input": {"description": "The refused value. Absent if it is large or may be secret."},
-            "ctx": {"type": "object", "description": "The violated bounds."},
+    json!({
+        "schemas": {
+            "ValidationError": {
+                "type": "object",
+                "required": ["type", "loc", "msg"],
+                "properties": {
+                    "type": {"type": "string", "description": "A stable word for the kind of error."},
+                    "loc": {"type": "array", "items": step, "description": "The path to the refused value."},
+                    "msg": {"type": "string"},
+                    "input": {"description": "The refused value. Absent if it is large or may be secret."},
+                    "ctx": {"type": "object", "description": "The violated bounds."},
+                },
+            },
+            "HTTPValidationError": list_of("ValidationError"),
+            "LegacyValidationError": {
+                "type": "object",
+                "required": ["loc", "msg", "type"],
+                "properties": {
+                    "loc": {"type": "array", "items": {"type": "string"}},
+                    "msg": {"type": "string"},
+                    "type": {"type": "string"},
+                },
+            },
+            "LegacyHTTPValidationError": list_of("LegacyValidationError"),
+            "Detail": {
+                "type": "object",
+                "required": ["detail"],
+                "properties": {"detail": {"type": "string"}},
+            },
         },
-    });
-    let legacy_item = json!({
-        "type": "object",
-        "required": ["loc", "msg", "type"],
-        "properties": {
-            "loc": {"type": "array", "items": {"type": "string"}},
-            "msg": {"type": "string"},
-            "type": {"type": "string"},
-        },
-    });
-    let detail = json!({
-        "type": "object",
-        "required": ["detail"],
-        "properties": {"detail": {"type": "string"}},
-    });
-    [
-        ("schemas", "ValidationError", item),
-        ("schemas", "HTTPValidationError", list_of("ValidationError")),
-        ("schemas", "LegacyValidationError", legacy_item),
-        (
-            "schemas",
-            "LegacyHTTPValidationError",
-            list_of("LegacyValidationError"),
-        ),
-        ("schemas", "Detail", detail),
-    ]
-}
-
-fn security_schemes() -> [NamedComponent; 3] {
-    [
-        (
-            "securitySchemes",
-            "ApiKey",
-            json!({
+        "securitySchemes": {
+            "ApiKey": {
                 "type": "apiKey", "in": "header", "name": "X-Session-API-Key",
                 "description": "A user's API key. Routes for sandboxes take the sandbox's session key.",
-            }),
-        ),
-        (
-            "securitySchemes",
-            "Bearer",
-            json!({"type": "http", "scheme": "bearer"}),
-        ),
-        (
-            "securitySchemes",
-            "AccessToken",
-            json!({
+            },
+            "Bearer": {"type": "http", "scheme": "bearer"},
+            "AccessToken": {
                 "type": "apiKey", "in": "header", "name": "X-Access-Token",
                 "description": "A token that a program in a sandbox received for one git provider.",
-            }),
-        ),
-    ]
+            },
+        },
+    })
 }
 
 fn add_answers(route: (&str, &str), operation: &mut Value) {
@@ -199,36 +179,46 @@ fn shared_answers(
         "HTTPValidationError"
     };
 
-    let mut shared = vec![("500", "A server error", "Detail")];
-    if !public {
-        shared.push((
-            "401",
-            "Missing or unknown key",
-            if legacy { validation } else { "Detail" },
-        ));
-        shared.push(("429", "A limit was reached", "Detail"));
-        shared.push(("503", "Temporarily unavailable", "Detail"));
-    }
-    if matches!(method, "post" | "put" | "patch") && !path.ends_with("/pause") {
-        shared.push((
-            "507",
-            "The disk is nearly full, or a quota of the user is exhausted",
+    let refused = if legacy { validation } else { "Detail" };
+    let writes = matches!(method, "post" | "put" | "patch") && !path.ends_with("/pause");
+    let full = "The disk is nearly full, or a quota of the user is exhausted";
+    let table = [
+        (true, "500", "A server error", "Detail"),
+        (!public, "401", "Missing or unknown key", refused),
+        (!public, "429", "A limit was reached", "Detail"),
+        (!public, "503", "Temporarily unavailable", "Detail"),
+        (writes, "507", full, "Detail"),
+        (
+            path.contains('{'),
+            "404",
+            "Unknown, or owned by another user",
             "Detail",
-        ));
-    }
-    if path.contains('{') {
-        shared.push(("404", "Unknown, or owned by another user", "Detail"));
-    }
-    if takes_body || takes_params {
-        shared.push(("422", "Invalid input", validation));
-    }
-    if takes_body {
-        shared.push(("400", "An invalid request or body", "Detail"));
-        shared.push(("408", "The body did not arrive in time", "Detail"));
-        shared.push(("413", "The body is too large", "Detail"));
-        shared.push(("415", "The body has a content encoding", "Detail"));
-    }
+        ),
+        (
+            takes_body || takes_params,
+            "422",
+            "Invalid input",
+            validation,
+        ),
+        (takes_body, "400", "An invalid request or body", "Detail"),
+        (
+            takes_body,
+            "408",
+            "The body did not arrive in time",
+            "Detail",
+        ),
+        (takes_body, "413", "The body is too large", "Detail"),
+        (
+            takes_body,
+            "415",
+            "The body has a content encoding",
+            "Detail",
+        ),
+    ];
+    let shared = table.into_iter().filter(|(applies, ..)| *applies);
     shared
+        .map(|(_, status, text, schema)| (status, text, schema))
+        .collect()
 }
 
 fn answer(status: &str, description: &str, schema: &str) -> Value {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Slots for keys.
 const KNOWN_KEY_SLOTS: usize = 4096;
 
 /// Hashes of keys by a secret of this process, each in its slot; a later key replaces an earlier one. A remembered key gives

@@ -41,7 +41,6 @@ impl RateLimitStatus {
         Err(too_many_requests("Too many requests"))
     }
 
-    /// Stores it in the request's extensions.
     pub(crate) fn attach_to(self, req: &impl HttpMessage) {
         req.extensions_mut().insert(self);
     }
@@ -51,7 +50,6 @@ impl RateLimitStatus {
         req.extensions().get::<Self>().copied()
     }
 
-    /// Writes the headers.
     pub(crate) fn write_headers(self, headers: &mut HeaderMap) {
         let full_after_micros = Duration::from_micros(self.drawn.full_after_micros);
         let seconds = full_after_micros.as_secs() + u64::from(full_after_micros.subsec_nanos() > 0);

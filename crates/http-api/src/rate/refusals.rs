@@ -18,7 +18,6 @@ const DELAY_SPREAD_MS: u64 = 1_000;
 /// Successive multiples of it are far apart from each other modulo the spread (the golden ratio).
 const DELAY_STEP_MS: u64 = 618;
 
-/// The refusals that are held now.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     held: AtomicUsize,

@@ -7,12 +7,13 @@ use actix_web::test::TestRequest;
 use actix_web::web;
 use async_trait::async_trait;
 use domain::id::UserId;
+use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
 use crate::decode::{FieldErrors, Flavour};
-use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
+use crate::extract::{Actor, Authenticator, RequestInput, RequestPart};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -36,7 +37,7 @@ impl Authenticator for Register {
         Ok(found.map(|(_, name)| actor(name)))
     }
 
-    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<Sandbox>, Problem> {
         Ok(None)
     }
 }
@@ -44,16 +45,20 @@ impl Authenticator for Register {
 #[actix_web::test]
 async fn access_lasts_as_long_as_one_key_is_valid() {
     let register = Arc::new(Register(Mutex::default()));
-    let mut ports = state(&config(), None).ports().clone();
+    let mut ports = state(&config(), None).ports.clone();
     ports.authenticator = register.clone();
     let request = TestRequest::get()
         .app_data(web::Data::new(HttpState::new(&config(), ports)))
         .insert_header(("X-Session-API-Key", "of-a-sandbox"))
         .insert_header(("Authorization", "Bearer mine"))
         .to_http_request();
-    let (mut payload, mut errors) = (Payload::None, FieldErrors::new());
-    let recheck = AccessRecheck::extract(&request, &mut payload, Flavour::V1, &mut errors);
-    let recheck = recheck.await.unwrap().unwrap();
+    let mut input = RequestInput {
+        req: &request,
+        payload: &mut Payload::None,
+        flavour: Flavour::V1,
+        errors: FieldErrors::new(),
+    };
+    let recheck = AccessRecheck::extract(&mut input).await.unwrap().unwrap();
     let is_refused = async |keys: Option<Vec<(&'static str, &'static str)>>| {
         *register.0.lock().unwrap() = keys;
         recheck.is_refused(&actor("ada")).await

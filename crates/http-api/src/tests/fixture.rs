@@ -8,6 +8,7 @@ use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
+use domain::sandbox::Sandbox;
 use domain::user::identity::NewApiKey;
 use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
@@ -23,7 +24,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Readiness, ReadinessCheck};
-use crate::route_table::{RouteRegistry, RouteTable};
+use crate::route_table::{RouteRegistry, RouteSet};
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
 pub(super) const KEY: &str = "aw_user";
@@ -41,7 +42,7 @@ impl Authenticator for FakeAuthenticator {
         Ok(known.then(|| Actor::plain(UserId::parse("ada").unwrap())))
     }
 
-    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<Sandbox>, Problem> {
         Ok(None)
     }
 }
@@ -206,21 +207,20 @@ async fn busy() -> Result<HttpResponse, Problem> {
 }
 
 /// All routes, and the test routes.
-pub(super) const TABLE: RouteTable = RouteTable {
-    serve: register,
-    list: register,
-    document: Some(|routes| register(routes)),
-};
+#[derive(Clone, Copy)]
+pub(super) struct TestRoutes;
 
-fn register(config: &mut impl RouteRegistry) {
-    crate::routes::register(config);
-    config
-        .service(search)
-        .service(rename)
-        .service(legacy)
-        .service(webhook)
-        .service(large);
-    config.service(panicking).service(broken).service(busy);
+impl RouteSet for TestRoutes {
+    fn register(self, config: &mut impl RouteRegistry) {
+        crate::routes::register(config);
+        config
+            .service(search)
+            .service(rename)
+            .service(legacy)
+            .service(webhook)
+            .service(large);
+        config.service(panicking).service(broken).service(busy);
+    }
 }
 
 /// A response.
@@ -243,8 +243,8 @@ impl TestResponse {
 /// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
 /// response.
 pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> TestResponse {
-    let application = super::memory::application(&MemoryStore::new(), &state.ports().clock);
-    let app = crate::assemble(state, TABLE).app_data(Application::new(application));
+    let application = super::memory::application(&MemoryStore::new(), &state.ports.clock);
+    let app = crate::assemble(state, TestRoutes).app_data(Application::new(application));
     let app = test::init_service(app).await;
     let response = match app.call(request.to_request()).await {
         Ok(response) => response.into_parts().1,

@@ -284,7 +284,7 @@ async fn a_draining_service_closes_connections_and_is_not_ready() {
     let said = body["checks"]["draining"].as_str().unwrap();
     assert!(said.contains("about to stop"), "{said}");
     let state = stopping();
-    let application = application(&MemoryStore::new(), &state.ports().clock);
+    let application = application(&MemoryStore::new(), &state.ports.clock);
     let app = test::init_service(crate::app(state, application)).await;
     // Routes of the service, and requests that are refused before forwarding.
     for (path, status) in [("/alive", 200), ("/api/bash/x", 401)] {
@@ -412,7 +412,7 @@ async fn unread_large_responses_are_limited() {
         total: usize::MAX,
     };
     let state = state(&config, None);
-    let application = application(&MemoryStore::new(), &state.ports().clock);
+    let application = application(&MemoryStore::new(), &state.ports.clock);
     let app = test::init_service(crate::app(state, application)).await;
     let get = async |path: &str| app.call(getting(path).to_request()).await.unwrap();
     let large = "/docs/swagger-ui-bundle.js";

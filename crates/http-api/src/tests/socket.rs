@@ -7,7 +7,7 @@ use actix_web::dev::ServerHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::fixture::{KEY, TABLE, config, state};
+use super::fixture::{KEY, TestRoutes, config, state};
 
 struct Running {
     address: SocketAddr,
@@ -20,7 +20,7 @@ struct Running {
 )]
 fn serve() -> Running {
     let state = state(&config(), None);
-    let server = HttpServer::new(move || crate::assemble(state.clone(), TABLE))
+    let server = HttpServer::new(move || crate::assemble(state.clone(), TestRoutes))
         .workers(1)
         .disable_signals()
         .bind("127.0.0.1:0")

@@ -6,22 +6,18 @@ use domain::clock::Timestamp;
 use proptest::prelude::*;
 use zip::ZipArchive;
 
-use super::directory::{CentralDirectory, ZipEntry};
-use super::{ZipWriter, safe_name};
+use super::{ZipStream, safe_name};
 
 const NOON: i64 = 1_793_188_800_000_000;
 
 fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let (mut archive, mut out) = (ZipWriter::new(), Vec::new());
+    let (mut archive, mut out) = (ZipStream::new(), Vec::new());
     for (name, content) in files {
-        archive
-            .add(name, Timestamp::from_micros(NOON), content, &mut out)
-            .unwrap();
+        let at = Timestamp::from_micros(NOON);
+        archive.add(name, at, content).unwrap();
+        out.extend(archive.take());
     }
-    let mut ending = archive.finish().unwrap();
-    while let Some(part) = ending.next_part().unwrap() {
-        out.extend(part);
-    }
+    out.extend(archive.finish().unwrap());
     out
 }
 
@@ -70,29 +66,28 @@ fn a_file_larger_than_all_buffers_is_restored() {
 
 #[test]
 fn more_files_than_zip_without_zip64_supports_are_restored() {
-    const EMPTY: [u8; 2] = [3, 0];
-    let (mut directory, mut out) = (CentralDirectory::new(), Vec::new());
-    let names: Vec<_> = (0..65_540).map(|n| format!("event_{n:06}")).collect();
-    for name in &names {
-        let entry = ZipEntry {
-            name,
-            at: 0x5d75_501d,
-            crc: 0,
-            compressed: 2,
-            length: 0,
-        };
-        let start = out.len();
-        out.resize(start + ZipEntry::header_length(name), 0);
-        entry.write_header(&mut out[start..]);
-        out.extend(EMPTY);
-        directory.push(&entry).unwrap();
+    let names = (0..65_540).map(|n| format!("event_{n:06}"));
+    let files: Vec<_> = names.map(|name| (name, Vec::new())).collect();
+    let mut found = ZipArchive::new(Cursor::new(archive(&files))).unwrap();
+    assert_eq!(found.len(), files.len());
+    let last = found.by_index(files.len() - 1).unwrap();
+    assert_eq!(last.name().unwrap(), files[files.len() - 1].0);
+}
+
+#[test]
+fn times_are_kept_within_the_range_of_the_format() {
+    for (time, year) in [
+        ("1970-01-01T00:00:00Z", 1980),
+        ("2026-11-21T10:00:59Z", 2026),
+        ("9999-01-01T00:00:00Z", 2106),
+    ] {
+        let mut archive = ZipStream::new();
+        let at = Timestamp::new(time.parse().unwrap());
+        archive.add("a", at, b"{}").unwrap();
+        let bytes = archive.finish().unwrap();
+        let mut found = ZipArchive::new(Cursor::new(bytes)).unwrap();
+        let file = found.by_index(0).unwrap();
+        assert_eq!(file.last_modified().unwrap().year(), year, "{time}");
+        assert_eq!(file.unix_mode(), Some(0o100_644));
     }
-    let mut ending = directory.finish().unwrap();
-    while let Some(part) = ending.next_part().unwrap() {
-        out.extend(part);
-    }
-    let mut found = ZipArchive::new(Cursor::new(out)).unwrap();
-    assert_eq!(found.len(), names.len());
-    let last = found.by_index(names.len() - 1).unwrap();
-    assert_eq!(last.name().unwrap(), names[names.len() - 1]);
 }

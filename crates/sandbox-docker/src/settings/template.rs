@@ -112,13 +112,12 @@ fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
 
 /// Without the prefix `CAP_`.
 fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
-    let names = reader.entries("docker.capabilities", "names such as CHOWN", |text| {
+    reader.parsed_list("docker.capabilities", "names such as CHOWN", |text| {
         let name = text.strip_prefix("CAP_").unwrap_or(text);
         let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
         // `ALL` is refused: a list must name what an agent needs.
         (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
-    });
-    names.unwrap_or_default()
+    })
 }
 
 fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString> {
@@ -141,15 +140,16 @@ fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString
 
 fn ports(reader: &SettingReader<'_>) -> Vec<ExposedPort> {
     let key = "docker.ports";
-    let ports = reader.entries(key, "entries NAME=PORT", |text| {
+    let ports = reader.parsed_list(key, "entries NAME=PORT", |text| {
         let (name, port) = assignment(text)?;
         let port = port.trim().parse().ok().filter(|port| *port != 0)?;
         let name = name.to_owned();
         Some(ExposedPort { name, port })
     });
-    let Some(ports) = ports else {
-        return Vec::new();
-    };
+    if ports.len() < reader.list(key).len() {
+        // The reader has recorded the invalid entry.
+        return ports;
+    }
     let names: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
     let numbers: BTreeSet<u16> = ports.iter().map(|port| port.port).collect();
     if names.len() < ports.len() || numbers.len() < ports.len() {
@@ -165,6 +165,5 @@ fn ports(reader: &SettingReader<'_>) -> Vec<ExposedPort> {
 
 fn mounts(reader: &SettingReader<'_>) -> Vec<BindMount> {
     let expected = "entries /SOURCE:/TARGET or /SOURCE:/TARGET:ro with absolute paths";
-    let mounts = reader.entries("docker.mounts", expected, mount);
-    mounts.unwrap_or_default()
+    reader.parsed_list("docker.mounts", expected, mount)
 }

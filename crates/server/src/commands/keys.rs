@@ -3,51 +3,58 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow, bail};
-use application::administration::{KeyOptions, Origin, administer, new_key, successor_key};
+use application::administration::{KeyOptions, new_key, successor_key};
 use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
-use domain::clock::{Clock, Timestamp};
-use domain::id::{ApiKeyId, IdGenerator};
+use domain::clock::Timestamp;
+use domain::id::ApiKeyId;
 use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
+use super::{administer, column_width, seconds};
 use crate::cli::{Create, Keys, Rotate};
-use crate::compose::Store;
+use crate::compose::{self, Store};
+use crate::config::Config;
+use crate::data_dir::DataDir;
 
 /// Runs the command and returns its standard output.
-pub(crate) async fn run(
-    command: Keys,
-    single_user: bool,
-    store: &Store,
-    ids: &dyn IdGenerator,
-    clock: &dyn Clock,
-) -> anyhow::Result<String> {
+pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String> {
+    let (data_dir, store) = super::open(config).await?;
+    let store = store.as_ref();
     let keys: &dyn ApiKeyRepository = store;
+    let now = compose::clock().now();
     match command {
         Keys::Create(create) => {
-            if single_user {
+            if has_single_user(config, &data_dir)? {
                 refuse_second_user(store, &create.user).await?;
             }
-            self::create(create, store, ids, clock.now()).await
+            self::create(create, store, now).await
         }
-        Keys::Rotate(rotate) => self::rotate(rotate, store, ids, clock.now()).await,
+        Keys::Rotate(rotate) => self::rotate(rotate, store, now).await,
         Keys::List { user } => {
             let listed = keys.list(user.as_ref()).await;
-            Ok(table(
-                &listed.context("cannot read the API keys")?,
-                clock.now(),
-            ))
+            Ok(table(&listed.context("cannot read the API keys")?, now))
         }
         Keys::Revoke { id } => {
             let user = find(keys, id).await?.user;
             let change = AdminChange::RevokeKey { id, user };
-            let origin = Origin::command("keys revoke");
-            administer(store, &origin, ids, clock.now(), &change)
+            administer(store, "keys revoke", &change)
                 .await
                 .context("cannot revoke the API key")?;
             Ok(format!("revoked {id}\n"))
         }
     }
+}
+
+/// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
+/// configured; `serve` refuses in that case.
+fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
+    let name = match config.sandbox.backend {
+        Some(name) => Some(name.to_owned()),
+        None => data_dir.backend()?,
+    };
+    let backend = name.and_then(|name| config.backend(&name));
+    Ok(backend.is_some_and(|backend| !backend.features().allows_multiple_users))
 }
 
 async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKey> {
@@ -58,12 +65,7 @@ async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKe
     })
 }
 
-async fn create(
-    create: Create,
-    store: &Store,
-    ids: &dyn IdGenerator,
-    now: Timestamp,
-) -> anyhow::Result<String> {
+async fn create(create: Create, store: &Store, now: Timestamp) -> anyhow::Result<String> {
     let users: &dyn UserRepository = store;
     let existing = users.find(&create.user).await;
     let existing = existing.context("cannot read the users")?;
@@ -91,23 +93,24 @@ async fn create(
         name: create.name,
         expires_in: create.expires_in,
     };
-    let created = new_key(ids, now, &create.user, &options, &AuditActor::Cli);
+    let created = new_key(
+        compose::ids().as_ref(),
+        now,
+        &create.user,
+        &options,
+        &AuditActor::Cli,
+    );
     let change = AdminChange::CreateKey {
         key: created.key,
         new_user: Some(role),
     };
-    administer(store, &Origin::command("keys create"), ids, now, &change)
+    administer(store, "keys create", &change)
         .await
         .context("cannot store the API key: check the user with `agent-workspace users list`")?;
     Ok(format!("{}\n", created.text.expose_secret()))
 }
 
-async fn rotate(
-    rotate: Rotate,
-    store: &Store,
-    ids: &dyn IdGenerator,
-    now: Timestamp,
-) -> anyhow::Result<String> {
+async fn rotate(rotate: Rotate, store: &Store, now: Timestamp) -> anyhow::Result<String> {
     let old = find(store, rotate.id).await?;
     if old.is_expired(now) {
         bail!(
@@ -119,25 +122,26 @@ async fn rotate(
         name: None,
         expires_in: rotate.expires_in,
     };
-    let created = successor_key(ids, now, &old, &options, &AuditActor::Cli);
+    let created = successor_key(
+        compose::ids().as_ref(),
+        now,
+        &old,
+        &options,
+        &AuditActor::Cli,
+    );
     let change = AdminChange::RotateKey {
         old: old.id,
         new: created.key,
         until: now.plus(rotate.grace),
     };
-    administer(store, &Origin::command("keys rotate"), ids, now, &change)
+    administer(store, "keys rotate", &change)
         .await
         .context("cannot rotate the API key")?;
     Ok(format!("{}\n", created.text.expose_secret()))
 }
 
 fn table(keys: &[ApiKey], now: Timestamp) -> String {
-    let width = keys
-        .iter()
-        .map(|key| key.user.as_str().chars().count())
-        .max()
-        .unwrap_or(0)
-        .max(4);
+    let width = column_width(keys.iter().map(|key| key.user.as_str()));
     let mut text = format!(
         "{:32}  {:width$}  {:12}  {:20}  {:20}  {:20}  NAME\n",
         "ID", "USER", "KEY", "CREATED", "EXPIRES", "LAST USED"
@@ -161,12 +165,6 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
         );
     }
     text
-}
-
-/// Formats a time as `2026-01-31T12:00:00Z`.
-pub(crate) fn seconds(at: Timestamp) -> String {
-    at.to_utc()
-        .to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]

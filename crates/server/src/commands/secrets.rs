@@ -8,7 +8,6 @@
 //! environment, or a file that the configuration names) by hand, so the first step is theirs then.
 
 use std::fmt::Write as _;
-use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -22,20 +21,20 @@ use keyring::{InstallationKey, Keyring, MasterKey};
 use crate::cli::Secrets;
 use crate::compose::{self, Store, Vault};
 use crate::config::Config;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, lock_file};
 use crate::to_stderr;
 
 /// Runs the command. Returns its standard output, and whether all values are sealed with the key in use.
-pub(crate) async fn run(
-    command: Secrets,
-    config: &Config,
-    data_dir: &DataDir,
-    store: &Store,
-) -> anyhow::Result<(String, bool)> {
+pub(crate) async fn run(command: Secrets, config: &Config) -> anyhow::Result<(String, bool)> {
     let Secrets::RotateKey(options) = command;
+    let (data_dir, store) = super::open(config).await?;
+    let (data_dir, store) = (&data_dir, store.as_ref());
     let clock = compose::clock();
     // Two concurrent rotations would each write a key of their own. The lock ends with the process.
-    let _lock = lock(data_dir)?;
+    let _lock = lock_file(&data_dir.rotation_lock(), |_| {
+        "another command is rotating the master key of this data directory: wait until it has ended"
+            .to_owned()
+    })?;
     let vault = compose::open_vault(config, data_dir, store, clock.as_ref()).await?;
     let present = vault.keyring.key_id();
     let rotation = MasterKeyRotation {
@@ -139,22 +138,12 @@ async fn wait_for_key(
     time_limit: Duration,
 ) -> anyhow::Result<()> {
     let has_key = |holder: &KeyHolder| holder.keys.iter().any(|id| id == key);
-    let mut report = |missing: &[KeyHolder]| {
-        to_stderr(&format!(
-            "waiting for services that do not have the key {key} yet: {}",
-            names(missing)
-        ));
-    };
-    let missing = rotation.wait_for_services(has_key, time_limit, &mut report);
-    let missing = missing
-        .await
-        .context("cannot read the announcements of services")?;
-    if !missing.is_empty() {
+    let waiting = format!("waiting for services that do not have the key {key} yet");
+    if let Some(missing) = wait_for_services(rotation, has_key, time_limit, &waiting).await? {
         bail!(
-            "nothing was changed: these services do not have the key {key} and could not open secrets sealed with it: {}. \
+            "nothing was changed: these services do not have the key {key} and could not open secrets sealed with it: {missing}. \
              Configure it there (WORKSPACE_SECRETS__MASTER_KEY, with the former key in \
-             WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS), restart them, and run this command again",
-            names(&missing)
+             WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS), restart them, and run this command again"
         );
     }
     Ok(())
@@ -167,24 +156,30 @@ async fn wait_for_use(
     time_limit: Duration,
 ) -> anyhow::Result<()> {
     let seals_with_key = |holder: &KeyHolder| holder.seals_with.as_deref() == Some(key);
-    let mut report = |missing: &[KeyHolder]| {
-        to_stderr(&format!(
-            "waiting for services to seal with the key {key}: {}",
-            names(missing)
-        ));
-    };
-    let missing = rotation.wait_for_services(seals_with_key, time_limit, &mut report);
-    let missing = missing
-        .await
-        .context("cannot read the announcements of services")?;
-    if !missing.is_empty() {
+    let waiting = format!("waiting for services to seal with the key {key}");
+    if let Some(missing) = wait_for_services(rotation, seals_with_key, time_limit, &waiting).await?
+    {
         bail!(
-            "these services do not seal with the key {key} yet: {}. No secret is lost. Keep both keys, read the logs of \
-             these services, and run this command again",
-            names(&missing)
+            "these services do not seal with the key {key} yet: {missing}. No secret is lost. Keep both keys, read the logs of \
+             these services, and run this command again"
         );
     }
     Ok(())
+}
+
+/// Waits until all services meet the condition. Returns the names of those that do not within the time limit.
+async fn wait_for_services(
+    rotation: &MasterKeyRotation<'_>,
+    condition: impl Fn(&KeyHolder) -> bool,
+    time_limit: Duration,
+    waiting: &str,
+) -> anyhow::Result<Option<String>> {
+    let mut report = |missing: &[KeyHolder]| to_stderr(&format!("{waiting}: {}", names(missing)));
+    let missing = rotation.wait_for_services(condition, time_limit, &mut report);
+    let missing = missing
+        .await
+        .context("cannot read the announcements of services")?;
+    Ok((!missing.is_empty()).then(|| names(&missing)))
 }
 
 fn names(services: &[KeyHolder]) -> String {
@@ -223,27 +218,6 @@ async fn replace_vault(
             )
         }
         result => result.context("cannot store the installation's secret"),
-    }
-}
-
-fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
-    let path = data_dir.rotation_lock();
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            bail!(
-                "another command is rotating the master key of this data directory: wait until it has ended"
-            )
-        }
-        Err(TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("cannot lock {}", path.display()))
-        }
     }
 }
 

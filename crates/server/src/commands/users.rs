@@ -4,38 +4,33 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, bail};
-use application::administration::{Origin, administer};
 use application::users;
-use domain::clock::{Clock, Timestamp};
 use domain::error::{Classify as _, ErrorClass};
-use domain::id::{IdGenerator, UserId};
+use domain::id::UserId;
 use domain::user::identity::{AdminChange, PurgeCounts, User, UserRepository};
 
+use super::{administer, column_width, seconds};
 use crate::cli::{Delete, Users};
-use crate::commands::keys::seconds;
-use crate::compose::Store;
+use crate::compose::{self, Store};
+use crate::config::Config;
 
 /// Users per page of the store.
 const PAGE_LENGTH: usize = 500;
 
-/// Runs the command and returns its standard output. `local`: the user of all requests in open mode.
-pub(crate) async fn run(
-    command: Users,
-    local: Option<&UserId>,
-    store: &Store,
-    ids: &dyn IdGenerator,
-    clock: &dyn Clock,
-) -> anyhow::Result<String> {
+/// Runs the command and returns its standard output.
+pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<String> {
+    let (_, store) = super::open(config).await?;
     match command {
-        Users::List => Ok(table(&list(store).await?)),
+        Users::List => Ok(table(&list(store.as_ref()).await?)),
         Users::SetRole { user, role } => {
             let message = format!("{user} now has the role {}\n", role.as_str());
-            let (origin, now) = (Origin::command("users set-role"), clock.now());
             let change = AdminChange::SetRole { user, role };
-            administer(store, &origin, ids, now, &change).await?;
+            administer(&store, "users set-role", &change).await?;
             Ok(message)
         }
-        Users::Delete(delete) => self::delete(delete, local, store, ids, clock).await,
+        Users::Delete(delete) => {
+            self::delete(delete, compose::local_user(config).as_ref(), &store).await
+        }
     }
 }
 
@@ -53,12 +48,11 @@ pub(crate) async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>
     }
 }
 
+/// `local`: the user of all requests in open mode.
 async fn delete(
     Delete { user, yes }: Delete,
     local: Option<&UserId>,
     store: &Store,
-    ids: &dyn IdGenerator,
-    clock: &dyn Clock,
 ) -> anyhow::Result<String> {
     if local == Some(&user) {
         bail!(
@@ -70,14 +64,14 @@ async fn delete(
         confirm(&user)?;
     }
     let change = AdminChange::DeleteUser { user: user.clone() };
-    let origin = Origin::command("users delete");
-    let mut counts = match administer(store, &origin, ids, clock.now(), &change).await {
+    let mut counts = match administer(store, "users delete", &change).await {
         Err(error) if error.class() == ErrorClass::NotFound => {
             bail!("there is no user {user}: `agent-workspace users list` lists all")
         }
         result => result.with_context(|| format!("cannot delete {user}"))?,
     };
-    let purged = users::purge(store, clock, &user);
+    let clock = compose::clock();
+    let purged = users::purge(store, clock.as_ref(), &user);
     let purged = purged.await.with_context(|| {
         format!("{user} may not be deleted completely yet: run this command again (the service also continues what \
              was started)")
@@ -153,11 +147,13 @@ fn summary(user: &UserId, purged: &PurgeCounts) -> String {
 }
 
 fn table(users: &[User]) -> String {
-    let widths = users.iter().map(|user| user.id.as_str().chars().count());
-    let width = widths.max().unwrap_or(0).max(4);
+    let width = column_width(users.iter().map(|user| user.id.as_str()));
     let mut text = format!("{:width$}  {:5}  {:20}  STATE\n", "USER", "ROLE", "SINCE");
     for user in users {
-        let state = user.deleted_at.map_or_else(|| "active".to_owned(), deleted);
+        let state = user.deleted_at.map_or_else(
+            || "active".to_owned(),
+            |at| format!("deleted {}", seconds(at)),
+        );
         let since = seconds(user.created_at);
         let role = user.role.as_str();
         let _ = writeln!(
@@ -169,12 +165,9 @@ fn table(users: &[User]) -> String {
     text
 }
 
-fn deleted(at: Timestamp) -> String {
-    format!("deleted {}", seconds(at))
-}
-
 #[cfg(test)]
 mod tests {
+    use domain::clock::Timestamp;
     use domain::user::identity::Role;
 
     use super::*;

@@ -30,7 +30,7 @@ fn variables(data: &TempDir) -> Vec<(OsString, OsString)> {
 async fn a_backend_is_a_crate_and_a_line() {
     let data = TempDir::new().unwrap();
     let variables = variables(&data);
-    let config = Config::load(None, &variables).unwrap();
+    let config = Config::load(BACKENDS, None, &variables).unwrap();
     assert!(config.as_toml().contains("[example]"));
     let dir = DataDir::open(&config.data_dir).unwrap();
     let host = dir.host(ids().as_ref()).unwrap();
@@ -81,7 +81,7 @@ async fn a_backend_is_a_crate_and_a_line() {
 async fn doctor_examines_the_backend() {
     let data = TempDir::new().unwrap();
     let variables = variables(&data);
-    let config = Config::load(None, &variables).unwrap();
+    let config = Config::load(BACKENDS, None, &variables).unwrap();
     let report = doctor::examine(&config, &variables).await.render(false);
     for line in [
         "ok       sandboxes: example (configured)",

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandbox_provider::{BackendFeatures, ConfiguredBackend};
+use sandbox_provider::{BackendFeatures, ConfiguredBackend, SandboxProvider};
 use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{AuthModeSetting, AuthSettings, SecretsSettings};
 pub(crate) use sections::git::GitSettings;
@@ -27,9 +27,10 @@ use settings::{
 };
 pub(crate) use settings::{parse_duration, without_password};
 
-use crate::compose::BACKENDS;
 use sections::{quota, retention, web_client};
 
+/// The sandbox backends that a program registers.
+pub(crate) type SandboxProviders = [&'static dyn SandboxProvider];
 /// The backends of this program with their settings, in the order in which `auto` tries them.
 pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
 
@@ -85,15 +86,19 @@ impl ConfigError {
 
 impl Config {
     /// Reads `file` (otherwise the one in `WORKSPACE_CONFIG`) and the variables.
-    pub(crate) fn load(file: Option<&Path>, variables: &EnvVariables) -> Result<Self, ConfigError> {
+    pub(crate) fn load(
+        providers: &SandboxProviders,
+        file: Option<&Path>,
+        variables: &EnvVariables,
+    ) -> Result<Self, ConfigError> {
         let named = variable(variables, CONFIG_VARIABLE).map(PathBuf::from);
         let file = file.or(named.as_deref());
-        let sections = BACKENDS.iter().map(|backend| backend.section()).collect();
+        let sections = providers.iter().map(|it| it.section()).collect();
         let layers = SettingLayers::load(sections, file, variables);
         let reader = SettingReader::new(&layers, variables);
         let config = Self {
             file: file.map(Path::to_owned),
-            ..Self::read(&reader, &layers, variables)
+            ..Self::read(providers, &reader, &layers, variables)
         };
         let problems = reader.into_problems();
         if problems.is_empty() {
@@ -103,7 +108,12 @@ impl Config {
         }
     }
 
-    fn read(reader: &SettingReader<'_>, layers: &SettingLayers, variables: &EnvVariables) -> Self {
+    fn read(
+        providers: &SandboxProviders,
+        reader: &SettingReader<'_>,
+        layers: &SettingLayers,
+        variables: &EnvVariables,
+    ) -> Self {
         let data_dir = reader
             .optional_path("data_dir")
             .or_else(|| default_data_dir(variables));
@@ -115,7 +125,7 @@ impl Config {
         });
         let http = HttpSettings::read(reader);
         let storage = StorageSettings::read(reader, &data_dir);
-        let backends: Vec<_> = BACKENDS.iter().map(|it| it.configure(reader)).collect();
+        let backends: Vec<_> = providers.iter().map(|it| it.configure(reader)).collect();
         let derived = [
             ("data_dir", data_dir.display().to_string()),
             ("storage.url", without_password(storage.url.expose_secret())),
@@ -146,8 +156,12 @@ impl Config {
     }
 
     /// Rereads the same file.
-    pub(crate) fn read_again(&self, variables: &EnvVariables) -> Result<Self, ConfigError> {
-        Self::load(self.file.as_deref(), variables)
+    pub(crate) fn read_again(
+        &self,
+        providers: &SandboxProviders,
+        variables: &EnvVariables,
+    ) -> Result<Self, ConfigError> {
+        Self::load(providers, self.file.as_deref(), variables)
     }
 
     /// Keys whose values differ, sorted.

@@ -3,6 +3,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use super::*;
+use crate::compose::BACKENDS;
 
 const CANARY: &str = "canary-7f3a";
 
@@ -17,8 +18,8 @@ fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Result<Config, String
         file.write_all(text.as_bytes()).unwrap();
         file
     });
-    Config::load(file.as_ref().map(tempfile::NamedTempFile::path), &variables)
-        .map_err(|e| e.to_string())
+    let path = file.as_ref().map(tempfile::NamedTempFile::path);
+    Config::load(BACKENDS, path, &variables).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn the_defaults_are_valid_and_every_key_is_read() {
     let sections = BACKENDS.iter().map(|backend| backend.section()).collect();
     let layers = SettingLayers::load(sections, None, &variables);
     let reader = SettingReader::new(&layers, &variables);
-    Config::read(&reader, &layers, &variables);
+    Config::read(BACKENDS, &reader, &layers, &variables);
     let all_keys: BTreeSet<String> = layers.keys().map(str::to_owned).collect();
     assert_eq!(
         reader.keys_read(),

@@ -14,7 +14,7 @@ use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{
     AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
-    DELETED_USER_ENTITY, KeyHash, Role,
+    KeyHash, Role,
 };
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -133,18 +133,7 @@ async fn store_configured_key(
         .take(4)
         .chain("…".chars())
         .collect();
-    let key = ApiKey {
-        id: BOOTSTRAP_KEY_ID,
-        user: first_user(),
-        hash,
-        prefix,
-        created_at: now,
-        expires_at: None,
-        last_used_at: None,
-        name: Some("first key".to_owned()),
-        made_by: Some(AuditActor::Service.to_string()),
-    };
-    insert(store, key, now).await
+    insert(store, BOOTSTRAP_KEY_ID, (hash, prefix), now).await
 }
 
 /// Revokes the previously configured key, if there is one, with an entry in the audit log.
@@ -187,32 +176,37 @@ async fn store_generated_key(
             file.display()
         )
     })?;
+    // Derived from the key, so that repeating this step adds no second row.
+    let id = ApiKeyId::new(Uuid::from_bytes(id_bytes(&text)));
+    insert(store, id, (text.hash(), text.prefix()), now).await
+}
+
+/// Inserts the key and its user, an administrator.
+async fn insert(
+    store: &Store,
+    id: ApiKeyId,
+    (hash, prefix): (KeyHash, String),
+    now: Timestamp,
+) -> anyhow::Result<()> {
     let key = ApiKey {
-        // Derived from the key, so that repeating this step adds no second row.
-        id: ApiKeyId::new(Uuid::from_bytes(id_bytes(&text))),
+        id,
         user: first_user(),
-        hash: text.hash(),
-        prefix: text.prefix(),
+        hash,
+        prefix,
         created_at: now,
         expires_at: None,
         last_used_at: None,
         name: Some("first key".to_owned()),
         made_by: Some(AuditActor::Service.to_string()),
     };
-    insert(store, key, now).await
-}
-
-/// Inserts the key and its user, an administrator.
-async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()> {
-    let user = key.user.clone();
     let change = AdminChange::CreateKey {
         key,
         new_user: Some(Role::Admin),
     };
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
-        Err(StoreError::Conflict { entity }) if entity == DELETED_USER_ENTITY => {
-            tracing::warn!(user = %user, "the user of the first API key was deleted recently: a later start stores the key");
+        Err(StoreError::UserNameReserved) => {
+            tracing::warn!(user = %FIRST_USER, "the user of the first API key was deleted recently: a later start stores the key");
             Ok(())
         }
         // Another replica, or an earlier start that was interrupted, has inserted it.
@@ -249,7 +243,7 @@ mod tests {
         async fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let variables = [("WORKSPACE_DATA_DIR".into(), folder.path().into())];
-            let config = Config::load(None, &variables).unwrap();
+            let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
             Self {
                 folder,
                 keys: compose::open_store(&config).await.unwrap(),

@@ -1,23 +1,22 @@
 //! Runs the service: start, wait for a signal, orderly shutdown.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use application::audit::AuditService;
-use application::{App, BackgroundTasks, background};
+use application::{BackgroundTasks, background};
 use domain::error::chain;
 use domain::id::HostId;
 use http_api::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sandbox_provider::{Installation, SandboxNetworking};
 use secrecy::ExposeSecret as _;
-use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
 use crate::compose::{self, EnvVariables, KeyFollower, OpenedBackend, Service};
 use crate::config::{AuthModeSetting, Config, without_password};
-use crate::data_dir::{DataDir, Lock};
+use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::banner::StartupBanner;
 use crate::lifecycle::bootstrap::{FirstKey, first_key};
@@ -25,27 +24,15 @@ use crate::lifecycle::reload::ConfigReloader;
 use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
 use crate::listeners::callback::{CallbackListener, CallbackRoute};
-use crate::listeners::http_server::http_server;
-use crate::listeners::metrics as metrics_listener;
+use crate::listeners::http_server::{http_server, listen, spawn_http_server};
 use crate::logging::LogLevelHandle;
 
 /// Time for background work to stop after the last request. The next start resumes unfinished work.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
 /// Time to write the last entries of the audit log.
 const AUDIT_GRACE: Duration = Duration::from_secs(2);
-/// Time for all that follows the last request: background work, the audit log, and blocking work.
-pub(crate) const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long to wait for the lock of the data directory, which a killed service may hold for a moment.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections that may wait to be accepted.
-const LISTEN_BACKLOG: u32 = 4096;
-
-/// Also returns the address, because port 0 takes any free port.
-fn listen_at(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = listen(address)?;
-    let bound = listener.local_addr()?;
-    Ok((listener, bound))
-}
 
 /// Runs until a signal. Sandboxes keep running; the next start adopts them.
 pub(crate) async fn serve(
@@ -57,8 +44,9 @@ pub(crate) async fn serve(
     let data_dir = DataDir::open(&config.data_dir)?;
     let _lock = lock(&data_dir).await?;
     warn_of_exposure(config, &data_dir)?;
-    let (listener, bound) = listen_at(config.http.bind)?;
-    let metrics_socket = metrics_listener::listen(config)?;
+    let (listener, metrics_listener) = open_sockets(config)?;
+    // Port 0 takes any free port.
+    let bound = listener.local_addr()?;
 
     // Before the database is opened, which needs some disk space.
     let disk = DiskSpace::new(config);
@@ -88,22 +76,20 @@ pub(crate) async fn serve(
 
     let mut signals = Signals::new()?;
     let (app, http) = (service.app.clone(), service.http.clone());
-    let (server, main) = http_server(
-        &config.http,
-        Listener::Public,
-        listener,
-        http.clone(),
-        app.clone(),
-    )?;
+    let surface = (http.clone(), app.clone());
+    let (server, main) = http_server(&config.http, Listener::Public, listener, surface.clone())?;
     announce(config, bound, &sandboxes, &first_key);
-    start_background(&service.app);
+    background::spawn(&service.app);
+    background::prepare(&service.app);
     let manager = ServiceManager::of(variables);
     manager.ready();
     let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
     let audit = service.app.audit.clone();
+    let metrics = metrics_listener
+        .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));
     let listeners = RunningListeners {
         main,
-        metrics: metrics_listener::start(metrics_socket, config, &service, &tasks)?,
+        metrics: metrics.transpose()?,
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
         app,
         http,
@@ -115,6 +101,14 @@ pub(crate) async fn serve(
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");
     result
+}
+
+/// Opens the public socket and, if it is configured, the one for metrics.
+fn open_sockets(config: &Config) -> anyhow::Result<(TcpListener, Option<TcpListener>)> {
+    let public = listen(Listener::Public, config.http.bind)?;
+    let metrics = config.metrics.bind;
+    let metrics = metrics.map(|bind| listen(Listener::Metrics, bind));
+    Ok((public, metrics.transpose()?))
 }
 
 fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first_key: &FirstKey) {
@@ -222,7 +216,7 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
 
 /// Locks the data directory. After a crash the lock may still be held for some milliseconds: between `fork` and `exec` a
 /// child process shares it.
-async fn lock(data_dir: &DataDir) -> anyhow::Result<Lock> {
+async fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match data_dir.lock() {
@@ -232,11 +226,6 @@ async fn lock(data_dir: &DataDir) -> anyhow::Result<Lock> {
             result => return result,
         }
     }
-}
-
-fn start_background(app: &App) {
-    background::spawn(app);
-    background::prepare(app);
 }
 
 fn warn_of_exposure(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
@@ -250,23 +239,4 @@ fn warn_of_exposure(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    open(address).with_context(|| {
-        format!("cannot listen on {address}; set WORKSPACE_HTTP__BIND to another address or port")
-    })
-}
-
-/// Opens a listening socket.
-pub(crate) fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
-    // A restart must not wait for connections of the previous process (TIME_WAIT).
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(LISTEN_BACKLOG)?.into_std()
 }

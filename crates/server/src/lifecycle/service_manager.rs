@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use domain::error::chain;
+use settings::variable;
 
 use crate::compose::EnvVariables;
 
@@ -21,9 +22,7 @@ pub(crate) struct ServiceManager(Option<(UnixDatagram, SocketAddr)>);
 impl ServiceManager {
     /// The manager that the variables name, if any.
     pub(crate) fn of(variables: &EnvVariables) -> Self {
-        let named = variables.iter().find(|(name, _)| name == VARIABLE);
-        let name = named.map(|(_, value)| value.as_bytes());
-        let connected = name.filter(|name| !name.is_empty()).map(connect);
+        let connected = variable(variables, VARIABLE).map(|name| connect(name.as_bytes()));
         Self(connected.and_then(|result| {
             result
                 .inspect_err(|error| {

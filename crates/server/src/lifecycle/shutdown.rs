@@ -23,6 +23,9 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the servers to stop when requests are not awaited.
 const FORCED_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time for all that follows the last request: background work, the audit log, and blocking work.
+const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalRequest {
@@ -157,7 +160,7 @@ pub(crate) async fn serve_until_stopped(
     } else {
         Duration::ZERO
     };
-    manager.stopping(delay + http.drain + crate::lifecycle::serve::BACKGROUND_STOP_TIMEOUT);
+    manager.stopping(delay + http.drain + BACKGROUND_STOP_TIMEOUT);
     listeners.http.begin_draining();
     let in_order = async { tokio::join!(&mut server, stop(name, delay, listeners)).0 };
     tokio::select! {

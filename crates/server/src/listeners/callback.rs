@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use application::{App, BackgroundTasks};
-use domain::error::chain;
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -19,8 +18,7 @@ use sandbox_provider::{GatewayLookup, SandboxNetworking, is_loopback};
 use url::Url;
 
 use crate::config::{Config, HttpSettings, reachable};
-use crate::lifecycle::serve::listen;
-use crate::listeners::http_server::http_server;
+use crate::listeners::http_server::{listen, spawn_http_server};
 
 /// Backoff between attempts to listen while the engine answers.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
@@ -197,19 +195,12 @@ impl CallbackListener {
                 error.root_cause()
             )
         };
-        let socket = listen(address).map_err(unusable)?;
-        let (state, app) = (self.state.clone(), self.app.clone());
-        let (server, handle) =
-            http_server(&self.http, Listener::Callback, socket, state, app).map_err(unusable)?;
-        self.tasks.spawn(async move {
-            if let Err(error) = server.await {
-                tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to \
-                     restore it");
-            }
-        });
-        self.replace(Some(handle));
+        let socket = listen(Listener::Callback, address).map_err(unusable)?;
+        let parts = (self.state.clone(), self.app.clone());
+        let kind = Listener::Callback;
+        let handle = spawn_http_server(&self.http, kind, socket, parts, &self.tasks);
+        self.replace(Some(handle.map_err(unusable)?));
         *bound = Some(gateway);
-        tracing::info!(%address, "listening for reports of sandboxes");
         Ok(())
     }
 }

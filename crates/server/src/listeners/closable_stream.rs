@@ -1,86 +1,54 @@
 //! A client connection that any thread can close.
 //!
 //! The server's worker owns the socket. A second descriptor for other threads would halve the connections that the
-//! limit of open files allows. Other threads therefore set a flag and wake the worker, which then reads the end of the
-//! stream.
+//! limit of open files allows. Other threads therefore cancel a token, and the worker then reads the end of the stream.
 
 use std::cell::{OnceCell, Ref, RefCell};
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::task::AtomicWaker;
 use http_api::ClientConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A connection that can be closed from another thread.
 pub(crate) struct ClosableStream {
     stream: Rc<RefCell<TcpStream>>,
-    close_handle: Arc<CloseHandle>,
+    /// Closes the connection from any thread: reads return its end, and writes fail.
+    close_token: CancellationToken,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
     connection: Rc<OnceCell<Arc<ClientConnection>>>,
 }
 
 /// A connection after its server has dropped it.
 pub(crate) struct StreamRemainder {
     stream: Rc<RefCell<TcpStream>>,
-    close_handle: Arc<CloseHandle>,
+    close_token: CancellationToken,
     /// The connection counts until this is dropped.
     connection: Rc<OnceCell<Arc<ClientConnection>>>,
-}
-
-/// Closes a connection from any thread.
-#[derive(Debug, Default)]
-pub(crate) struct CloseHandle {
-    is_closed: AtomicBool,
-    /// One task both reads and writes, so one waker is enough.
-    waiting: AtomicWaker,
-}
-
-impl CloseHandle {
-    /// Closes the connection: reads return its end, and writes fail.
-    pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
-        self.waiting.wake();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    async fn closed(&self) {
-        poll_fn(|cx| {
-            self.waiting.register(cx.waker());
-            if self.is_closed() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-    }
 }
 
 impl ClosableStream {
     /// The stream for the server, and what remains when the server has dropped it.
     pub(crate) fn new(stream: TcpStream) -> (Self, StreamRemainder) {
         let stream = Rc::new(RefCell::new(stream));
-        let close_handle: Arc<CloseHandle> = Arc::default();
+        let close_token = CancellationToken::new();
         let connection = Rc::default();
         let remainder = StreamRemainder {
             stream: Rc::clone(&stream),
-            close_handle: Arc::clone(&close_handle),
+            close_token: close_token.clone(),
             connection: Rc::clone(&connection),
         };
         let stream = Self {
             stream,
-            close_handle,
+            closed: Box::pin(close_token.clone().cancelled_owned()),
+            close_token,
             connection,
         };
         (stream, remainder)
@@ -90,8 +58,8 @@ impl ClosableStream {
         self.stream.borrow()
     }
 
-    pub(crate) fn close_handle(&self) -> &Arc<CloseHandle> {
-        &self.close_handle
+    pub(crate) fn close_token(&self) -> &CancellationToken {
+        &self.close_token
     }
 
     /// Counts the connection until its remainder is dropped.
@@ -104,21 +72,13 @@ impl ClosableStream {
     fn poll_unless_closed<T>(
         &mut self,
         cx: &mut Context<'_>,
-        closed: impl Fn() -> io::Result<T>,
+        closed: impl FnOnce() -> io::Result<T>,
         poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if self.is_closed() {
+        if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(closed());
         }
-        let result = poll(Pin::new(&mut *self.stream.borrow_mut()), cx);
-        if result.is_pending() {
-            self.close_handle.waiting.register(cx.waker());
-            // The connection may have been closed before the waker was registered.
-            if self.is_closed() {
-                return Poll::Ready(closed());
-            }
-        }
-        result
+        poll(Pin::new(&mut *self.stream.borrow_mut()), cx)
     }
 
     /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the
@@ -132,10 +92,6 @@ impl ClosableStream {
             }
         }
     }
-
-    fn is_closed(&self) -> bool {
-        self.close_handle.is_closed()
-    }
 }
 
 impl StreamRemainder {
@@ -144,7 +100,7 @@ impl StreamRemainder {
     pub(crate) async fn linger(self, time_limit: Duration) {
         let Self {
             stream,
-            close_handle,
+            close_token,
             connection: _connection,
         } = self;
         let Some(mut stream) = Rc::into_inner(stream).map(RefCell::into_inner) else {
@@ -162,7 +118,7 @@ impl StreamRemainder {
             }
         };
         tokio::select! {
-            () = close_handle.closed() => {}
+            () = close_token.cancelled() => {}
             // The connection is closed in any case.
             _ = timeout(time_limit, drain) => {}
         }
@@ -185,7 +141,7 @@ impl AsyncRead for ClosableStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = self.poll_unless_closed(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf));
-        if self.is_closed() {
+        if self.close_token.is_cancelled() {
             self.discard_received();
         }
         // Zero bytes read mean the end of the stream.
@@ -250,16 +206,16 @@ mod tests {
         client.read_exact(&mut answer).await.unwrap();
         assert_eq!((&received, &answer), (b"query", b"answer"));
         client.write_all(b"rest").await.unwrap();
-        ours.close_handle().close();
+        ours.close_token().cancel();
         assert_eq!(ours.read(&mut received).await.unwrap(), 0);
         let refused = ours.write(b"x").await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
     }
 
     /// Closes the stream from another thread while the joined future waits.
-    fn close_from_another_thread(close_handle: Arc<CloseHandle>) -> impl Future<Output = ()> {
+    fn close_from_another_thread(close_token: CancellationToken) -> impl Future<Output = ()> {
         futures::future::lazy(|_| {
-            let thread = std::thread::spawn(move || close_handle.close());
+            let thread = std::thread::spawn(move || close_token.cancel());
             thread.join().unwrap();
         })
     }
@@ -267,11 +223,11 @@ mod tests {
     #[tokio::test]
     async fn a_pending_read_ends_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
-        let close_handle = Arc::clone(ours.close_handle());
+        let close_token = ours.close_token().clone();
         let mut received = [0; 8];
         let (read, ()) = tokio::join!(
             ours.read(&mut received),
-            close_from_another_thread(close_handle)
+            close_from_another_thread(close_token)
         );
         assert_eq!(read.unwrap(), 0);
     }
@@ -279,11 +235,11 @@ mod tests {
     #[tokio::test]
     async fn a_pending_write_fails_when_the_stream_is_closed() {
         let (mut ours, _client) = pair().await;
-        let close_handle = Arc::clone(ours.close_handle());
+        let close_token = ours.close_token().clone();
         let large_body = vec![0; 64 << 20];
         let (written, ()) = tokio::join!(
             ours.write_all(&large_body),
-            close_from_another_thread(close_handle)
+            close_from_another_thread(close_token)
         );
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

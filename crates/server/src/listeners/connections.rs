@@ -104,13 +104,13 @@ impl ConnectionPolicy {
         }
         let Ok(peer) = stream.peer_addr() else {
             // The peer has disconnected.
-            io.close_handle().close();
+            io.close_token().cancel();
             return;
         };
-        let close_handle = Arc::clone(io.close_handle());
+        let close_token = io.close_token().clone();
         let connection = self
             .connections
-            .accept(peer.ip(), move || close_handle.close());
+            .accept(peer.ip(), move || close_token.cancel());
         let connection = Arc::new(connection);
         io.count_as(Arc::clone(&connection));
         data.insert(connection);

@@ -2,7 +2,7 @@
 //! ([`crate::listeners::closable_stream`]).
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,25 +13,76 @@ use actix_service::{
 };
 use actix_web::dev::AppConfig;
 use anyhow::Context as _;
-use application::App;
+use application::{App, BackgroundTasks};
+use domain::error::chain;
 use http_api::{HttpState, Listener};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::config::HttpSettings;
 use crate::listeners::closable_stream::ClosableStream;
 use crate::listeners::connections::{ConnectionPolicy, REQUEST_HEAD_TIMEOUT};
 use crate::listeners::malformed_log::MalformedLog;
 
+/// Connections that may wait to be accepted.
+const LISTEN_BACKLOG: u32 = 4096;
 /// How long to read from a client before its connection is closed, so that the client receives the last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Opens the listening socket of the public or the metrics listener.
+pub(crate) fn listen(kind: Listener, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let (purpose, variable) = match kind {
+        Listener::Public | Listener::Callback => ("", "WORKSPACE_HTTP__BIND"),
+        Listener::Metrics => (" for /metrics", "WORKSPACE_METRICS__BIND"),
+    };
+    open(address).with_context(|| {
+        format!("cannot listen on {address}{purpose}; set {variable} to another address or port")
+    })
+}
+
+fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // A restart must not wait for connections of the previous process (TIME_WAIT).
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(LISTEN_BACKLOG)?.into_std()
+}
+
+/// Starts a listener beside the public one. It runs with the background tasks until its handle stops it.
+pub(crate) fn spawn_http_server(
+    config: &HttpSettings,
+    kind: Listener,
+    listener: TcpListener,
+    surface: (HttpState, App),
+    tasks: &BackgroundTasks,
+) -> anyhow::Result<ServerHandle> {
+    let address = listener.local_addr()?;
+    let purpose = match kind {
+        Listener::Metrics => "metrics scrapes",
+        Listener::Public | Listener::Callback => "reports of sandboxes",
+    };
+    let (server, handle) = http_server(config, kind, listener, surface)?;
+    tasks.spawn(async move {
+        if let Err(error) = server.await {
+            tracing::error!(
+                error = %chain(&error),
+                "the listener for {purpose} failed; restart the service to restore it"
+            );
+        }
+    });
+    tracing::info!(%address, "listening for {purpose}");
+    Ok(handle)
+}
 
 /// A server that its handle stops.
 pub(crate) fn http_server(
     config: &HttpSettings,
     kind: Listener,
     listener: TcpListener,
-    state: HttpState,
-    app: App,
+    (state, app): (HttpState, App),
 ) -> anyhow::Result<(
     impl Future<Output = std::io::Result<()>> + Send + 'static,
     ServerHandle,

@@ -5,4 +5,3 @@ pub(crate) mod closable_stream;
 pub(crate) mod connections;
 pub(crate) mod http_server;
 pub(crate) mod malformed_log;
-pub(crate) mod metrics;

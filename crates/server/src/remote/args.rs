@@ -19,13 +19,13 @@ pub(crate) struct ServiceArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `conversations`.
+/// Subcommands at a service.
 #[derive(Debug, Args)]
-pub(crate) struct Conversations {
+pub(crate) struct AtService<C: Subcommand> {
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
     #[command(subcommand)]
-    pub(crate) command: ConversationsCommand,
+    pub(crate) command: C,
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,7 +38,6 @@ pub(crate) enum ConversationsCommand {
     Follow(Follow),
 }
 
-/// Options of `conversations start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     /// The first message; `-` reads it from standard input.
@@ -78,7 +77,6 @@ pub(crate) struct Listing {
     pub(crate) all: bool,
 }
 
-/// Options of `conversations follow`.
 #[derive(Debug, Args)]
 pub(crate) struct Follow {
     /// Id of the conversation, from `conversations list`.
@@ -86,15 +84,6 @@ pub(crate) struct Follow {
     /// Print only events that arrive from now on.
     #[arg(long)]
     pub(crate) from_now: bool,
-}
-
-/// Arguments of `sandboxes`.
-#[derive(Debug, Args)]
-pub(crate) struct Sandboxes {
-    #[command(flatten)]
-    pub(crate) service: ServiceArgs,
-    #[command(subcommand)]
-    pub(crate) command: SandboxesCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -115,7 +104,6 @@ pub(crate) enum SandboxesCommand {
     Logs(Logs),
 }
 
-/// Options of `sandboxes logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// Id of the sandbox, from `sandboxes list`.
@@ -126,15 +114,6 @@ pub(crate) struct Logs {
     /// Number of lines from the end.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) tail: u32,
-}
-
-/// Arguments of `specs`.
-#[derive(Debug, Args)]
-pub(crate) struct Specs {
-    #[command(flatten)]
-    pub(crate) service: ServiceArgs,
-    #[command(subcommand)]
-    pub(crate) command: SpecsCommand,
 }
 
 #[derive(Debug, Subcommand)]

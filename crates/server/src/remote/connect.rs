@@ -1,15 +1,15 @@
 //! The connection of a command to a running service.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use client::{Client, Error};
 use keyring::private_file;
 use secrecy::SecretString;
+use settings::variable;
 
 use super::args::ServiceArgs;
-use crate::compose::EnvVariables;
+use crate::compose::{self, EnvVariables};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 
@@ -43,7 +43,7 @@ impl Connection {
         let (url, (key, key_source), is_local) = if let Some(url) = url {
             (url, explicit.unwrap_or_else(no_key), false)
         } else {
-            let config = Config::load(config, variables)?;
+            let config = Config::load(compose::BACKENDS, config, variables)?;
             let url = local_url(&config)?;
             let key = explicit.map_or_else(|| local_key(&config), Ok)?;
             (url, key, true)
@@ -133,18 +133,12 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
     })
 }
 
-fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsString> {
-    let mut set = variables.iter().filter(|(_, value)| !value.is_empty());
-    set.find(|(key, _)| key == name).map(|(_, value)| value)
-}
-
 fn text(variables: &EnvVariables, name: &str) -> anyhow::Result<Option<String>> {
-    let value = variable(variables, name).map(|value| value.to_str());
-    match value {
-        Some(None) => bail!("{name} must be valid UTF-8"),
-        Some(Some(text)) => Ok(Some(text.to_owned())),
-        None => Ok(None),
-    }
+    let text = variable(variables, name).map(|value| {
+        let text = value.to_str().map(str::to_owned);
+        text.with_context(|| format!("{name} must be valid UTF-8"))
+    });
+    text.transpose()
 }
 
 #[cfg(test)]

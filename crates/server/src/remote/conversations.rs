@@ -1,7 +1,6 @@
 //! The command `conversations`.
 
 use std::io::Read as _;
-use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use client::{
@@ -26,7 +25,7 @@ pub(super) async fn run(
     command: ConversationsCommand,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     match command {
         ConversationsCommand::Start(options) => start(*options, connection, output).await,
         ConversationsCommand::List(listing) => {
@@ -39,9 +38,7 @@ pub(super) async fn run(
                 head: TABLE_HEADER,
                 row,
             };
-            list.show(&listing, page, conversations.all(&filter))
-                .await?;
-            Ok(ExitCode::SUCCESS)
+            list.show(&listing, page, conversations.all(&filter)).await
         }
         ConversationsCommand::Follow(options) => {
             let found = connection.client.conversations().get(&options.id).await;
@@ -65,7 +62,7 @@ async fn start(
     start: StartArgs,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let message = match start.message.as_deref() {
         Some("-") => Some(from_stdin()?),
         other => other.map(str::to_owned),
@@ -88,8 +85,7 @@ async fn start(
             "conversation  {id}\nstart         {}  {}",
             task.id, task.status
         );
-        output.item(&task, &line)?;
-        return Ok(ExitCode::SUCCESS);
+        return output.item(&task, &line);
     }
     let mut progress = StartProgressPrinter { output, last: None };
     wait(&request, connection, &mut progress)
@@ -111,7 +107,7 @@ async fn start(
     if start.follow {
         return follow(&id, FollowFrom::Start, connection, output).await;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn from_stdin() -> anyhow::Result<String> {
@@ -139,7 +135,7 @@ impl StartProgressPrinter<'_> {
     fn print(&mut self, now: StartTask) {
         let visible = |task: &StartTask| (task.status.clone(), task.detail.clone());
         if self.last.as_ref().map(visible) != Some(visible(&now)) {
-            let seconds = (now.updated_at - now.created_at).as_seconds_f64();
+            let seconds = (now.updated_at.0 - now.created_at.0).as_seconds_f64();
             let detail = plain(now.detail.as_deref().unwrap_or_default(), 200);
             let line = format!("{seconds:6.1} s  {:22}  {detail}", now.status);
             self.output.note(line.trim_end());
@@ -191,7 +187,7 @@ async fn follow(
     from: FollowFrom,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let events = connection.client.events(id);
     let mut all = std::pin::pin!(events.follow(from, None));
     while let Some(next) = all
@@ -208,7 +204,7 @@ async fn follow(
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn row(conversation: &Conversation) -> String {

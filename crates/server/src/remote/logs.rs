@@ -1,7 +1,5 @@
 //! The command `sandboxes logs`.
 
-use std::process::ExitCode;
-
 use futures::TryStreamExt as _;
 use serde_json::json;
 
@@ -18,7 +16,7 @@ pub(super) async fn run(
     logs: &Logs,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let id = &logs.id;
     let sandboxes = connection.client.sandboxes();
     let pieces = sandboxes.logs(id, logs.tail, logs.follow).await;
@@ -42,7 +40,7 @@ pub(super) async fn run(
     if logs.follow {
         output.note("the log has ended: the sandbox stopped, it wrote nothing for 15 minutes, or the service is stopping");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Splits chunks into lines.

@@ -12,13 +12,12 @@ mod output;
 mod sandboxes;
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Subcommand;
 
 use crate::compose::EnvVariables;
-use args::{Conversations, Sandboxes, ServiceArgs, Specs};
+use args::{AtService, ConversationsCommand, SandboxesCommand, ServiceArgs, SpecsCommand};
 use connect::Connection;
 use output::CommandOutput;
 
@@ -26,11 +25,11 @@ use output::CommandOutput;
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
     /// Start, list and follow conversations of a running service, as one of its users.
-    Conversations(Conversations),
+    Conversations(AtService<ConversationsCommand>),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
-    Sandboxes(Sandboxes),
+    Sandboxes(AtService<SandboxesCommand>),
     /// List the sandbox specs of a running service, the templates that sandboxes are created from.
-    Specs(Specs),
+    Specs(AtService<SpecsCommand>),
 }
 
 impl RemoteCommand {
@@ -48,7 +47,7 @@ pub(crate) fn run(
     command: RemoteCommand,
     config: Option<&Path>,
     variables: &EnvVariables,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let service = command.service();
     let connection = Connection::new(service, config, variables)?;
     let output = CommandOutput::new(service.json);
@@ -72,7 +71,7 @@ pub(crate) fn run(
     // A running name resolution cannot be cancelled.
     runtime.shutdown_background();
     match result {
-        Err(error) if error.is::<output::OutputClosed>() => Ok(ExitCode::SUCCESS),
+        Err(error) if error.is::<output::OutputClosed>() => Ok(()),
         result => result,
     }
 }

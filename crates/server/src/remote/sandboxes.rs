@@ -1,10 +1,9 @@
 //! The commands `sandboxes` and `specs`.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use client::{Error, Page, Sandbox, Spec};
+use chrono::SecondsFormat;
+use client::{Error, Page, Sandbox, Spec, UtcTime};
 use futures::{Stream, TryStreamExt as _};
 use serde::Serialize;
 
@@ -19,7 +18,7 @@ pub(super) async fn run(
     command: SandboxesCommand,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let sandboxes = connection.client.sandboxes();
     let id = match command {
         SandboxesCommand::List(listing) => {
@@ -30,8 +29,7 @@ pub(super) async fn run(
                 head: TABLE_HEADER,
                 row,
             };
-            list.show(&listing, page, sandboxes.all()).await?;
-            return Ok(ExitCode::SUCCESS);
+            return list.show(&listing, page, sandboxes.all()).await;
         }
         SandboxesCommand::Pause { id } => {
             let result = sandboxes.pause(&id).await;
@@ -50,10 +48,9 @@ pub(super) async fn run(
         .await
         .map_err(|error| connection.explain(error))?;
     match current {
-        Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status))?,
+        Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status)),
         None => anyhow::bail!("the sandbox {id} was deleted during this command"),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Adds advice to an error about a sandbox. The service answers 404 also for sandboxes of other users.
@@ -70,7 +67,7 @@ pub(super) async fn specs(
     command: SpecsCommand,
     connection: &Connection,
     output: &CommandOutput,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let SpecsCommand::List(listing) = command;
     let specs = connection.client.specs();
     let list = TableOutput {
@@ -80,8 +77,7 @@ pub(super) async fn specs(
         row: spec_row,
     };
     list.show(&listing, specs.search(listing.limit, None), specs.all())
-        .await?;
-    Ok(ExitCode::SUCCESS)
+        .await
 }
 
 /// How to print a list.
@@ -144,6 +140,6 @@ fn spec_row(spec: &Spec) -> String {
 }
 
 /// Formats a time as `2026-01-31T12:00:00Z`.
-pub(super) fn seconds(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+pub(super) fn seconds(at: UtcTime) -> String {
+    at.0.to_rfc3339_opts(SecondsFormat::Secs, true)
 }

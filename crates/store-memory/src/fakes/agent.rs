@@ -43,11 +43,11 @@ struct FakeAgentState {
     profiles: Vec<LlmProfile>,
     refuses_profiles: Option<Duration>,
     refuse_runs: bool,
-    lose_answers: bool,
+    lose_responses: bool,
     lose_message_responses: bool,
     /// Messages that were sent and are not accepted yet.
     held_messages: Option<Vec<(ConversationId, MessageInput)>>,
-    hold_answers: bool,
+    hold_responses: bool,
     idle_time: Option<Duration>,
     dormant_servers: DormantServers,
     init_requests: Vec<(Url, InitRequest)>,
@@ -93,12 +93,12 @@ impl FakeAgentRuntime {
     }
 
     /// Sets whether a start succeeds but returns 500.
-    pub fn lose_answers(&self, lose: bool) {
-        self.lock().lose_answers = lose;
+    pub fn lose_responses(&self, lose: bool) {
+        self.lock().lose_responses = lose;
     }
 
     /// Sets whether a message is stored and logged but returns 500.
-    pub fn lose_answers_to_messages(&self, lose: bool) {
+    pub fn lose_message_responses(&self, lose: bool) {
         self.lock().lose_message_responses = lose;
     }
 
@@ -126,8 +126,8 @@ impl FakeAgentRuntime {
     }
 
     /// Sets whether a start succeeds but never returns.
-    pub fn hold_answers(&self, hold: bool) {
-        self.lock().hold_answers = hold;
+    pub fn hold_responses(&self, hold: bool) {
+        self.lock().hold_responses = hold;
     }
 
     /// Sets the idle time that all servers report.
@@ -186,7 +186,7 @@ impl FakeAgentRuntime {
     }
 
     /// Whether the conversation exists.
-    pub fn knows(&self, id: ConversationId) -> bool {
+    pub fn has_conversation(&self, id: ConversationId) -> bool {
         self.lock().conversations.contains_key(&id)
     }
 
@@ -314,13 +314,13 @@ impl AgentRuntime for FakeAgentRuntime {
                 events: Vec::new(),
             };
             state.conversations.insert(request.conversation_id, stored);
-            if state.lose_answers {
+            if state.lose_responses {
                 return Err(AgentError::Rejected {
                     status: 500,
                     reason: "the fake agent server lost the response".to_owned(),
                 });
             }
-            (conversation, state.hold_answers)
+            (conversation, state.hold_responses)
         };
         if is_held {
             std::future::pending::<()>().await;

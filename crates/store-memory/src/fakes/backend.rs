@@ -1,7 +1,7 @@
 //! A fake sandbox backend.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,6 @@ pub struct FakeSandboxBackend {
     state: Mutex<FakeBackendState>,
     failures: AtomicU32,
     starts: AtomicU32,
-    broken: AtomicBool,
     hanging: watch::Sender<bool>,
     hanging_removals: watch::Sender<bool>,
     reachability: watch::Sender<BackendReachability>,
@@ -69,7 +68,6 @@ impl Default for FakeSandboxBackend {
             state: Mutex::default(),
             failures: AtomicU32::new(0),
             starts: AtomicU32::new(0),
-            broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
             hanging_removals: watch::Sender::new(false),
             reachability: watch::Sender::new(BackendReachability::Reachable),
@@ -106,11 +104,6 @@ impl FakeSandboxBackend {
     /// Makes removals hang until it is called with `false`.
     pub fn hang_removals(&self, hanging: bool) {
         self.hanging_removals.send_replace(hanging);
-    }
-
-    /// Whether `check` and `prepare` fail.
-    pub fn break_down(&self, broken: bool) {
-        self.broken.store(broken, Ordering::SeqCst);
     }
 
     /// Makes preparations take this long (of tokio's clock) and report this line.
@@ -164,7 +157,7 @@ impl FakeSandboxBackend {
     }
 
     /// Ends the main process like [`Self::exit`], without notifying watchers.
-    pub fn exit_unseen(&self, id: &SandboxId) {
+    pub fn exit_without_event(&self, id: &SandboxId) {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
         };
@@ -172,7 +165,7 @@ impl FakeSandboxBackend {
     }
 
     /// Makes a sandbox write a log line.
-    pub fn say(&self, id: &SandboxId, line: &str) {
+    pub fn append_log_line(&self, id: &SandboxId, line: &str) {
         self.log(id, |log| log.lines.push(format!("{line}\n")));
     }
 
@@ -187,7 +180,7 @@ impl FakeSandboxBackend {
     }
 
     /// Removes a sandbox and notifies watchers.
-    pub fn lose(&self, id: &SandboxId) {
+    pub fn remove_externally(&self, id: &SandboxId) {
         self.change_state(id, BackendState::Absent);
     }
 
@@ -232,17 +225,6 @@ impl FakeSandboxBackend {
                 source: None,
             }),
         }
-    }
-
-    fn check_usable(&self) -> Result<(), SandboxError> {
-        self.check_reachable()?;
-        if self.broken.load(Ordering::SeqCst) {
-            return Err(SandboxError::Unavailable {
-                detail: "the fake backend is broken".to_owned(),
-                source: None,
-            });
-        }
-        Ok(())
     }
 }
 
@@ -291,7 +273,7 @@ impl SandboxBackend for FakeSandboxBackend {
             tokio::time::sleep(time).await;
         }
         self.wait_while_hanging().await;
-        self.check_usable()
+        self.check_reachable()
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
@@ -447,6 +429,6 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn check(&self) -> Result<(), SandboxError> {
         self.wait_while_hanging().await;
-        self.check_usable()
+        self.check_reachable()
     }
 }

@@ -67,7 +67,7 @@ impl FakeWorkspace {
     }
 
     /// Breaks the connection of the next `times` commands whose script contains `part`.
-    pub fn lose(&self, part: &str, times: usize) {
+    pub fn drop_connections(&self, part: &str, times: usize) {
         self.lock().lost.push((part.to_owned(), times));
     }
 
@@ -84,12 +84,12 @@ impl FakeWorkspace {
     }
 
     /// The requests for changes and diffs: path and reference.
-    pub fn git_asked(&self) -> Vec<(String, Option<String>)> {
+    pub fn git_requests(&self) -> Vec<(String, Option<String>)> {
         self.lock().git_requests.clone()
     }
 
     /// Makes calls for git, hooks and skills fail.
-    pub fn mute(&self) {
+    pub fn stop_responding(&self) {
         self.lock().is_unresponsive = true;
     }
 

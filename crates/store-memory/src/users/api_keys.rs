@@ -5,8 +5,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{
-    ApiKey, ApiKeyRepository, ApiKeyWithRole, DELETED_USER_ENTITY, KeyHash, Role,
-    USER_NAME_REUSE_GRACE, User,
+    ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role, USER_NAME_REUSE_GRACE, User,
 };
 
 use crate::MemoryStore;
@@ -34,9 +33,7 @@ impl MemoryState {
                 return Ok(false);
             };
             if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !self.is_purged(user) {
-                return Err(StoreError::Conflict {
-                    entity: DELETED_USER_ENTITY,
-                });
+                return Err(StoreError::UserNameReserved);
             }
         }
         let new = User {

@@ -8,7 +8,7 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 
 use crate::conversations::rows::{self, ConversationRow};
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, sandboxes};
 
@@ -31,7 +31,7 @@ pub(crate) fn list(
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
         .select(ConversationRow::as_select())
         .load(conn)
-        .map_err(rows::corrupt_if_undecodable())?;
+        .reading(rows::ENTITY)?;
     Ok(rows.into_iter().map(Conversation::from).collect())
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn list_unsettled(
         title,
         execution_status: status.map(|status| status.0),
     };
-    let rows = loaded.map_err(rows::corrupt_if_undecodable())?;
+    let rows = loaded.reading(rows::ENTITY)?;
     Ok(rows.into_iter().map(decode).collect())
 }
 

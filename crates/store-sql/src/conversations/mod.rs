@@ -25,16 +25,16 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
-use self::rows::{AddedEvents, ChangedColumns, ChildIdsSql, ConversationRow, JoinedRow};
+use self::rows::{AddedEvents, ChangedColumns, ConversationRow, JoinedRow, child_ids};
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::queries::owner_lists;
-use crate::queries::page_token::{self, Cursor};
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::filter::filter_by;
+use crate::queries::page_token::{self, Cursor, beyond};
 use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter, replace_nul};
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
 use crate::users::purge;
@@ -63,9 +63,6 @@ macro_rules! joined {
 macro_rules! matching {
     ($query:expr, $scope:expr, $filter:expr) => {{
         let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
-        if let Some(user) = owner_filter($scope) {
-            query = query.filter(conversations::owner.eq(user));
-        }
         match filter.parent {
             // A filter by parent selects sub-conversations.
             Some(parent) => query = query.filter(conversations::parent.eq(UuidCol::from(parent))),
@@ -87,26 +84,16 @@ macro_rules! matching {
                 )
             };
         }
-        if let Some(from) = filter.created_from {
-            query = query.filter(conversations::created_at.ge(TimestampCol(from)));
-        }
-        if let Some(before) = filter.created_before {
-            query = query.filter(conversations::created_at.lt(TimestampCol(before)));
-        }
-        if let Some(from) = filter.updated_from {
-            query = query.filter(conversations::updated_at.ge(TimestampCol(from)));
-        }
-        if let Some(before) = filter.updated_before {
-            query = query.filter(conversations::updated_at.lt(TimestampCol(before)));
-        }
-        if let Some(sandbox) = &filter.sandbox_id {
-            query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
-        }
-        if let Some(repository) = filter.selected_repository.clone().map(replace_nul) {
-            query = query.filter(conversations::selected_repository.eq(repository));
-        }
-        if let Some(trigger) = filter.trigger {
-            query = query.filter(conversations::started_by.eq(trigger.as_str()));
+        filter_by! {
+            query,
+            owner_filter($scope) => |user| conversations::owner.eq(user);
+            filter.created_from => |from| conversations::created_at.ge(TimestampCol(from));
+            filter.created_before => |before| conversations::created_at.lt(TimestampCol(before));
+            filter.updated_from => |from| conversations::updated_at.ge(TimestampCol(from));
+            filter.updated_before => |before| conversations::updated_at.lt(TimestampCol(before));
+            &filter.sandbox_id => |sandbox| conversations::sandbox_id.eq(sandbox.to_string());
+            &filter.selected_repository => |name| conversations::selected_repository.eq(replace_nul(name));
+            filter.trigger => |trigger| conversations::started_by.eq(trigger.as_str());
         }
         query
     }};
@@ -125,11 +112,11 @@ fn view(
         .select((
             ConversationRow::as_select(),
             Option::<SandboxRow>::as_select(),
-            ChildIdsSql::on(conn),
+            child_ids(conn),
         ))
         .first(conn)
         .optional()
-        .map_err(rows::corrupt_if_undecodable())?;
+        .reading(rows::ENTITY)?;
     row.map(rows::view).transpose()
 }
 
@@ -204,9 +191,10 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Option<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls.query(move |conn| view(conn, &scope, id)).await
+        jobs.run(JobMode::Query, move |conn| view(conn, &scope, id))
+            .await
     }
 
     async fn find_many(
@@ -214,33 +202,32 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        calls
-            .read(move |conn| {
-                let mut found = HashMap::new();
-                for batch in ids.chunks(IDS_PER_QUERY) {
-                    let keys = batch.iter().copied().map(UuidCol::from);
-                    let mut query = joined!().filter(conversations::id.eq_any(keys));
-                    if let Some(user) = owner_filter(&scope) {
-                        query = query.filter(conversations::owner.eq(user));
-                    }
-                    let loaded: Vec<JoinedRow> = query
-                        .select((
-                            ConversationRow::as_select(),
-                            Option::<SandboxRow>::as_select(),
-                            ChildIdsSql::on(conn),
-                        ))
-                        .load(conn)
-                        .map_err(rows::corrupt_if_undecodable())?;
-                    for row in loaded {
-                        let view = rows::view(row)?;
-                        found.insert(view.conversation.id, view);
-                    }
+        jobs.run(JobMode::Read, move |conn| {
+            let mut found = HashMap::new();
+            for batch in ids.chunks(IDS_PER_QUERY) {
+                let keys = batch.iter().copied().map(UuidCol::from);
+                let mut query = joined!().filter(conversations::id.eq_any(keys));
+                if let Some(user) = owner_filter(&scope) {
+                    query = query.filter(conversations::owner.eq(user));
                 }
-                Ok(in_order(&ids, &found))
-            })
-            .await
+                let loaded: Vec<JoinedRow> = query
+                    .select((
+                        ConversationRow::as_select(),
+                        Option::<SandboxRow>::as_select(),
+                        child_ids(conn),
+                    ))
+                    .load(conn)
+                    .reading(rows::ENTITY)?;
+                for row in loaded {
+                    let view = rows::view(row)?;
+                    found.insert(view.conversation.id, view);
+                }
+            }
+            Ok(in_order(&ids, &found))
+        })
+        .await
     }
 
     async fn search(
@@ -249,26 +236,16 @@ impl ConversationRepository for SqlStore {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         let job = move |conn: &mut AnyConnection| {
-            if let (Some(user), None) = (owner_lists::owner_of(&scope, &filter), &after) {
-                let limit = page_token::rows_to_load(&page);
-                return build_page(&page, owner_lists::first_conversations(conn, user, limit)?);
-            }
             let mut query = matching!(joined!(), &scope, &filter);
             if let Some(Cursor { key, tie }) = after {
-                // The second condition implies the first one, which lets the database seek in the index.
-                query = query.filter(
-                    conversations::created_at.le(key).and(
-                        conversations::created_at
-                            .lt(key)
-                            .or(conversations::id.lt(UuidCol(tie))),
-                    ),
-                );
+                let (created, id) = (conversations::created_at, conversations::id);
+                query = query.filter(beyond!(created, id, le, lt, key, UuidCol(tie)));
             }
             let loaded: Vec<JoinedRow> = query
                 .order((conversations::created_at.desc(), conversations::id.desc()))
@@ -276,29 +253,28 @@ impl ConversationRepository for SqlStore {
                 .select((
                     ConversationRow::as_select(),
                     Option::<SandboxRow>::as_select(),
-                    ChildIdsSql::on(conn),
+                    child_ids(conn),
                 ))
                 .load(conn)
-                .map_err(rows::corrupt_if_undecodable())?;
+                .reading(rows::ENTITY)?;
             build_page(&page, loaded)
         };
         if is_scan {
-            calls.scan(job).await
+            jobs.run(JobMode::Scan, job).await
         } else {
-            calls.query(job).await
+            jobs.run(JobMode::Query, job).await
         }
     }
 
     async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        calls
-            .scan(move |conn| {
-                let query = conversations::table.into_boxed::<AnyBackend>();
-                let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
-                Ok(u64::try_from(count).unwrap_or_default())
-            })
-            .await
+        jobs.run(JobMode::Scan, move |conn| {
+            let query = conversations::table.into_boxed::<AnyBackend>();
+            let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
+            Ok(u64::try_from(count).unwrap_or_default())
+        })
+        .await
     }
 
     async fn update(
@@ -308,25 +284,24 @@ impl ConversationRepository for SqlStore {
         change: &ConversationChange,
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         if change.is_empty() {
             return self.find(scope, id).await;
         }
         let (scope, change) = (scope.clone(), change.clone());
-        calls
-            .write(move |conn| {
-                let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
-                    .set(ChangedColumns::new(&change, at))
-                    .into_boxed();
-                if let Some(user) = owner_filter(&scope) {
-                    update = update.filter(conversations::owner.eq(user));
-                }
-                if update.execute(conn)? == 0 {
-                    return Ok(None);
-                }
-                view(conn, &scope, id)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
+                .set(ChangedColumns::new(&change, at))
+                .into_boxed();
+            if let Some(user) = owner_filter(&scope) {
+                update = update.filter(conversations::owner.eq(user));
+            }
+            if update.execute(conn)? == 0 {
+                return Ok(None);
+            }
+            view(conn, &scope, id)
+        })
+        .await
     }
 
     async fn add_pull_request(
@@ -336,25 +311,25 @@ impl ConversationRepository for SqlStore {
         number: i64,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .write(move |conn| pull_requests::add(conn, &scope, id, number, at))
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            pull_requests::add(conn, &scope, id, number, at)
+        })
+        .await
     }
 
     async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
-        let calls = self.db.for_sandbox(&conversation.sandbox_id);
+        let jobs = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
-        calls
-            .write(move |conn| {
-                let outcome = check_adoption(conn, &conversation)?;
-                if outcome == (AppendOutcome::Stored { new: 1 }) {
-                    rows::insert(conn, &conversation)?;
-                }
-                Ok(outcome)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let outcome = check_adoption(conn, &conversation)?;
+            if outcome == (AppendOutcome::Stored { new: 1 }) {
+                rows::insert(conn, &conversation)?;
+            }
+            Ok(outcome)
+        })
+        .await
     }
 
     async fn apply_report(
@@ -364,17 +339,19 @@ impl ConversationRepository for SqlStore {
         report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
-        let calls = self.db.for_sandbox(origin);
+        let jobs = self.db.for_sandbox(origin);
         let (origin, report) = (origin.clone(), report.clone());
-        calls
-            .write_locked(move |conn| match rows::lock_reported(conn, &origin, id)? {
+        jobs.run(
+            JobMode::WriteLocked,
+            move |conn| match rows::lock_reported(conn, &origin, id)? {
                 Ok(row) => {
                     rows::apply_report(conn, row, &report, AddedEvents::default(), at)?;
                     Ok(AppendOutcome::Stored { new: 0 })
                 }
                 Err(outcome) => Ok(outcome),
-            })
-            .await
+            },
+        )
+        .await
     }
 
     async fn delete(
@@ -383,61 +360,55 @@ impl ConversationRepository for SqlStore {
         id: ConversationId,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .write(move |conn| {
-                if !rows::is_visible(conn, &scope, id)? {
-                    return Ok(false);
-                }
-                deletion::delete_tree(conn, id, at)?;
-                Ok(true)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            if !rows::is_visible(conn, &scope, id)? {
+                return Ok(false);
+            }
+            deletion::delete_tree(conn, id, at)?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn list_pending_agent_deletions(
         &self,
         limit: usize,
     ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
-        self.db
-            .read(Workload::Background, move |conn| {
-                let rows: Vec<(UuidCol, String)> = deleted_conversations::table
-                    .inner_join(
-                        sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
-                    )
-                    .filter(deleted_conversations::pending)
-                    .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
-                    .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-                    .order((
-                        deleted_conversations::deleted_at.asc(),
-                        deleted_conversations::id.asc(),
-                    ))
-                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-                    .select((deleted_conversations::id, deleted_conversations::sandbox_id))
-                    .load(conn)?;
-                let decode = EntityDecoder("deleted conversation");
-                rows.into_iter()
-                    .map(|(id, sandbox)| {
-                        Ok(PendingAgentDeletion {
-                            id: id.into(),
-                            sandbox_id: decode.parse("sandbox_id", &sandbox)?,
-                        })
-                    })
-                    .collect()
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
+                .inner_join(
+                    sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
+                )
+                .filter(deleted_conversations::pending)
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                .order((
+                    deleted_conversations::deleted_at.asc(),
+                    deleted_conversations::id.asc(),
+                ))
+                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .select((deleted_conversations::id, deleted_conversations::sandbox_id))
+                .load(conn)
+                .reading("deleted conversation")?;
+            let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
+                id: id.into(),
+                sandbox_id: sandbox.0,
+            });
+            Ok(pending.collect())
+        })
+        .await
     }
 
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
-                    .set(deleted_conversations::pending.eq(false))
-                    .execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
+                .set(deleted_conversations::pending.eq(false))
+                .execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn list_in_sandbox(
@@ -446,11 +417,10 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
-        self.db
-            .query(Workload::Background, move |conn| {
-                in_sandbox::list(conn, &sandbox, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Query, move |conn| {
+            in_sandbox::list(conn, &sandbox, limit)
+        })
+        .await
     }
 
     async fn list_unsettled(
@@ -460,11 +430,10 @@ impl ConversationRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let host = host.to_string();
-        self.db
-            .query(Workload::Background, move |conn| {
-                in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Query, move |conn| {
+            in_sandbox::list_unsettled(conn, &host, untitled_since, limit)
+        })
+        .await
     }
 
     async fn settle_running(
@@ -474,18 +443,16 @@ impl ConversationRepository for SqlStore {
         at: Timestamp,
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                in_sandbox::settle_running(conn, &sandbox, to, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            in_sandbox::settle_running(conn, &sandbox, to, at)
+        })
+        .await
     }
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                purge::prune_deletion_records(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            purge::prune_deletion_records(conn, before, limit)
+        })
+        .await
     }
 }

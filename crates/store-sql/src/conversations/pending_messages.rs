@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use diesel::dsl::{exists, max, not, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
+use domain::conversation::MessageInput;
 use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MAX_START_TASK_NOTES, MessageTarget, NewPendingMessage,
     PendingMessage, PendingMessageRepository,
@@ -19,16 +20,23 @@ use uuid::Uuid;
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
 use crate::idempotency;
-use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
-use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
+use crate::queries::delete_rows::OutdatedRows;
+use crate::schema::codec::{replace_nul, to_json};
+use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
+
+const OLD_MESSAGES: OutdatedRows = OutdatedRows {
+    table: "pending_messages",
+    key: "id",
+    time: "created_at",
+};
 
 /// The conversation of a start, its status, and its detail.
 type StartStatusRow = (UuidCol, String, Option<String>);
@@ -127,16 +135,15 @@ fn notify_host(
     conn: &mut AnyConnection,
     conversation: ConversationId,
 ) -> Result<(), TransactionError> {
-    let sandbox: Option<(String, String)> = conversations::table
+    let sandbox: Option<(TextCol<SandboxId>, TextCol<HostId>)> = conversations::table
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(conversations::id.eq(UuidCol::from(conversation)))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .select((sandboxes::id, sandboxes::host))
         .first(conn)
-        .optional()?;
-    if let Some((id, host)) = sandbox
-        && let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host))
-    {
+        .optional()
+        .reading("sandbox")?;
+    if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
     }
     Ok(())
@@ -189,21 +196,21 @@ fn list_waiting(
     let conversation_of_message = conversations::id
         .eq(pending::conversation_id)
         .and(conversations::owner.eq(pending::owner));
-    let rows: Vec<(UuidCol, RawJsonCol, Option<TimestampCol>)> = pending::table
+    let rows: Vec<(UuidCol, JsonCol<MessageInput>, Option<TimestampCol>)> = pending::table
         .inner_join(conversations::table.on(conversation_of_message))
         .filter(pending::conversation_id.eq(UuidCol::from(id)))
         .order(pending::place.asc())
         .select((pending::id, pending::message, pending::tried_at))
-        .load(conn)?;
-    rows.into_iter()
-        .map(|(id, message, tried_at)| {
-            Ok(PendingMessage {
-                id: id.0,
-                message: EntityDecoder("pending message").json("message", &message)?,
-                tried_at: tried_at.map(|at| at.0),
-            })
-        })
-        .collect()
+        .load(conn)
+        .reading("pending message")?;
+    let waiting = rows
+        .into_iter()
+        .map(|(id, message, tried_at)| PendingMessage {
+            id: id.0,
+            message: message.0,
+            tried_at: tried_at.map(|at| at.0),
+        });
+    Ok(waiting.collect())
 }
 
 fn begin_delivery(
@@ -239,25 +246,25 @@ fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), 
         return Ok(());
     };
     diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
-    let task: Option<(UuidCol, RawJsonCol)> = start_tasks::table
+    let task: Option<(UuidCol, JsonCol<Vec<String>>)> = start_tasks::table
         .filter(start_tasks::conversation_id.eq(conversation))
         .filter(start_tasks::owner.eq(owner))
         .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
         .select((start_tasks::id, start_tasks::notes))
         .first(conn)
-        .optional()?;
-    let Some((task, notes)) = task else {
+        .optional()
+        .reading("start task")?;
+    let Some((task, JsonCol(mut notes))) = task else {
         return Ok(());
     };
-    let mut notes: Vec<String> = EntityDecoder("start task").json("notes", &notes)?;
     if notes.len() >= MAX_START_TASK_NOTES {
         return Ok(());
     }
     notes.push(replace_nul(note));
     diesel::update(start_tasks::table.find(task))
         .set((
-            start_tasks::notes.eq(to_json(&notes)?),
             start_tasks::detail.eq(notes.join(" ")),
+            start_tasks::notes.eq(JsonCol(notes)),
         ))
         .execute(conn)?;
     announce(conn, &StoreChange::StartTask(task.into()))
@@ -303,9 +310,10 @@ pub(crate) fn delete_orphans(
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
-        let calls = self.db.for_user(&message.owner);
+        let jobs = self.db.for_user(&message.owner);
         let message = message.clone();
-        calls.write(move |conn| enqueue(conn, &message)).await
+        jobs.run(JobMode::Write, move |conn| enqueue(conn, &message))
+            .await
     }
 
     async fn list_deliverable(
@@ -314,17 +322,17 @@ impl PendingMessageRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError> {
         let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.db
-            .read(Workload::Background, move |conn| {
-                list_deliverable(conn, &host, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            list_deliverable(conn, &host, limit)
+        })
+        .await
     }
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        self.db
-            .read(Workload::Background, move |conn| list_waiting(conn, id))
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            list_waiting(conn, id)
+        })
+        .await
     }
 
     async fn begin_delivery(
@@ -333,47 +341,32 @@ impl PendingMessageRepository for SqlStore {
         last: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                begin_delivery(conn, id, last, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            begin_delivery(conn, id, last, at)
+        })
+        .await
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
-        self.db
-            .write(Workload::Background, move |conn| {
-                drop_with_note(conn, id, &note)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            drop_with_note(conn, id, &note)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .write(Workload::Background, move |conn| {
-                let old: Vec<UuidCol> = pending::table
-                    .filter(pending::created_at.lt(TimestampCol(before)))
-                    .order((pending::created_at.asc(), pending::id.asc()))
-                    .limit(limit)
-                    .select(pending::id)
-                    .load(conn)?;
-                for batch in old.chunks(DELETION_BATCH_ROWS) {
-                    diesel::delete(pending::table.filter(pending::id.eq_any(batch)))
-                        .execute(conn)?;
-                }
-                Ok(old.len() as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OLD_MESSAGES.delete(conn, before, limit)
+        })
+        .await
     }
 }

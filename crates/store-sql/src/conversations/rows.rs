@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use diesel::backend::Backend;
-use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{
@@ -20,11 +17,16 @@ use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::static_sql::StaticSql;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
+use crate::schema::codec::{replace_nul, to_json};
 use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
+use crate::schema::rows::same_fields;
 use crate::schema::{conversations, deleted_conversations};
+
+/// Entity name in errors.
+pub(crate) const ENTITY: &str = "conversation";
 
 /// A row as read and written. The folded title is write-only.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
@@ -38,13 +40,15 @@ pub(crate) struct ConversationRow {
     selected_repository: Option<String>,
     selected_branch: Option<String>,
     git_provider: Option<TextCol<GitProvider>>,
-    started_by: Option<TextCol<Trigger>>,
+    #[diesel(column_name = started_by)]
+    trigger: Option<TextCol<Trigger>>,
     pr_numbers: JsonCol<Vec<i64>>,
     llm_model: Option<String>,
     agent_kind: String,
     metrics: JsonCol<Metrics>,
     parent: Option<UuidCol>,
-    is_public: Option<bool>,
+    #[diesel(column_name = is_public)]
+    public: Option<bool>,
     tags: JsonCol<BTreeMap<String, String>>,
     execution_status: Option<TextCol<ExecutionStatus>>,
     status_at: Option<TimestampCol>,
@@ -66,115 +70,37 @@ pub(crate) struct ReportedColumns {
     pub(crate) updated_at: TimestampCol,
 }
 
-impl From<&Conversation> for ConversationRow {
-    fn from(conversation: &Conversation) -> Self {
-        Self {
-            id: conversation.id.into(),
-            owner: TextCol(conversation.owner.clone()),
-            sandbox_id: TextCol(conversation.sandbox_id.clone()),
-            title: conversation.title.clone().map(replace_nul),
-            auto_title: conversation.auto_title,
-            selected_repository: conversation.selected_repository.clone().map(replace_nul),
-            selected_branch: conversation.selected_branch.clone().map(replace_nul),
-            git_provider: conversation.git_provider.map(TextCol),
-            started_by: conversation.trigger.map(TextCol),
-            pr_numbers: JsonCol(conversation.pr_numbers.clone()),
-            llm_model: conversation.llm_model.clone().map(replace_nul),
-            agent_kind: replace_nul(conversation.agent_kind.as_str()),
-            metrics: JsonCol(conversation.metrics.clone()),
-            parent: conversation.parent.map(UuidCol::from),
-            is_public: conversation.public,
-            tags: JsonCol(conversation.tags.clone()),
-            execution_status: conversation.execution_status.map(TextCol),
-            // Unknown, so the first report of the agent server counts as newer.
-            status_at: None,
-            created_at: TimestampCol(conversation.created_at),
-            updated_at: TimestampCol(conversation.updated_at),
-        }
+same_fields! {
+    ConversationRow, Conversation, [
+        id, owner, sandbox_id, title, auto_title, selected_repository, selected_branch, git_provider,
+        trigger, pr_numbers, llm_model, agent_kind, metrics, parent, public, tags, execution_status,
+        created_at, updated_at,
+    ],
+    |_conversation| {
+        // Unknown, so the first report of the agent server counts as newer.
+        status_at: None,
     }
 }
 
-impl From<ConversationRow> for Conversation {
-    fn from(row: ConversationRow) -> Self {
-        Self {
-            id: row.id.into(),
-            owner: row.owner.0,
-            sandbox_id: row.sandbox_id.0,
-            title: row.title,
-            auto_title: row.auto_title,
-            selected_repository: row.selected_repository,
-            selected_branch: row.selected_branch,
-            git_provider: row.git_provider.map(|provider| provider.0),
-            trigger: row.started_by.map(|trigger| trigger.0),
-            pr_numbers: row.pr_numbers.0,
-            llm_model: row.llm_model,
-            agent_kind: row.agent_kind,
-            metrics: row.metrics.0,
-            parent: row.parent.map(Into::into),
-            public: row.is_public,
-            tags: row.tags.0,
-            execution_status: row.execution_status.map(|status| status.0),
-            created_at: row.created_at.0,
-            updated_at: row.updated_at.0,
-        }
-    }
-}
-
-/// A conversation, its sandbox and the ids of its children ([`ChildIdsSql`]).
+/// A conversation, its sandbox and the ids of its children ([`child_ids`]).
 pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
 /// The ids of a conversation's children, oldest first, as comma-separated text, so that a single prepared statement reads a
 /// list. Children belong to the owner of their parent. The condition on the owner lets the index provide the order.
-#[derive(Clone, Copy)]
-pub(crate) struct ChildIdsSql(&'static str);
-
-impl ChildIdsSql {
-    /// The expression in the syntax of this database.
-    pub(crate) const fn on(conn: &AnyConnection) -> Self {
-        Self(match conn {
-            AnyConnection::Sqlite(_) => {
-                "coalesce((SELECT group_concat(id, ',') FROM (SELECT child.id FROM conversations AS child \
-                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
-                 ORDER BY child.created_at, child.id)), '')"
-            }
-            #[cfg(feature = "postgres")]
-            AnyConnection::Postgres(_) => {
-                "array_to_string(ARRAY(SELECT child.id FROM conversations AS child \
-                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
-                 ORDER BY child.created_at, child.id), ',')"
-            }
-        })
-    }
-
-    fn parse(text: &str) -> Result<Vec<ConversationId>, StoreError> {
-        let ids = text.split(',').filter(|id| !id.is_empty());
-        let decode = EntityDecoder("conversation");
-        ids.map(|id| decode.parse("child", id)).collect()
-    }
-}
-
-impl Expression for ChildIdsSql {
-    type SqlType = Text;
-}
-
-impl<From> AppearsOnTable<From> for ChildIdsSql {}
-impl<From> SelectableExpression<From> for ChildIdsSql {}
-
-impl<GroupBy> ValidGrouping<GroupBy> for ChildIdsSql {
-    type IsAggregate = is_aggregate::Never;
-}
-
-impl<DB: Backend> QueryFragment<DB> for ChildIdsSql {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(self.0);
-        Ok(())
-    }
-}
-
-impl QueryId for ChildIdsSql {
-    type QueryId = Self;
-    // Each connection caches its own statements and belongs to one database.
-    const HAS_STATIC_QUERY_ID: bool = true;
+pub(crate) const fn child_ids(conn: &AnyConnection) -> StaticSql<Text> {
+    StaticSql::new(match conn {
+        AnyConnection::Sqlite(_) => {
+            "coalesce((SELECT group_concat(id, ',') FROM (SELECT child.id FROM conversations AS child \
+             WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+             ORDER BY child.created_at, child.id)), '')"
+        }
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(_) => {
+            "array_to_string(ARRAY(SELECT child.id FROM conversations AS child \
+             WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+             ORDER BY child.created_at, child.id), ',')"
+        }
+    })
 }
 
 /// Bytes of the texts in a row whose length clients, sandboxes and the number of children determine.
@@ -195,16 +121,18 @@ pub(crate) fn text_bytes((row, _, children): &JoinedRow) -> usize {
 pub(crate) fn view(
     (row, sandbox, children): JoinedRow,
 ) -> Result<ConversationView, TransactionError> {
+    let children = children.split(',').filter(|id| !id.is_empty());
+    let children = children.map(|id| {
+        id.parse().map_err(|cause| StoreError::Corrupt {
+            entity: ENTITY,
+            what: format!("child: {cause}"),
+        })
+    });
     Ok(ConversationView {
-        children: ChildIdsSql::parse(&children)?,
-        sandbox: sandbox.map(Sandbox::try_from).transpose()?,
+        children: children.collect::<Result<_, _>>()?,
+        sandbox: sandbox.map(Sandbox::from),
         conversation: row.into(),
     })
-}
-
-/// Maps decoding errors to a corrupt conversation.
-pub(crate) fn corrupt_if_undecodable() -> impl Fn(diesel::result::Error) -> TransactionError {
-    TransactionError::corrupt_if_undecodable("conversation")
 }
 
 /// The case-folded title, for searches.
@@ -226,7 +154,7 @@ pub(crate) fn load(
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()
-        .map_err(corrupt_if_undecodable())
+        .reading(ENTITY)
 }
 
 /// Whether this conversation is visible in the scope.
@@ -235,12 +163,12 @@ pub(crate) fn is_visible(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<bool, TransactionError> {
-    let owner: Option<String> = conversations::table
+    let owner: Option<TextCol<UserId>> = conversations::table
         .find(UuidCol::from(id))
         .select(conversations::owner)
         .first(conn)
         .optional()?;
-    Ok(owner.is_some_and(|owner| scope.user().is_none_or(|user| user.as_str() == owner)))
+    Ok(owner.is_some_and(|owner| scope.sees(&owner.0)))
 }
 
 /// Whether the conversation with this id was deleted.
@@ -279,13 +207,13 @@ pub(crate) fn lock(
         // An SQLite write transaction locks the whole file.
         AnyConnection::Sqlite(_) => load(conn, id),
         #[cfg(feature = "postgres")]
-        AnyConnection::Postgres(conn) => Ok(conversations::table
+        AnyConnection::Postgres(conn) => conversations::table
             .find(UuidCol::from(id))
             .select(ConversationRow::as_select())
             .for_no_key_update()
             .first(conn)
             .optional()
-            .map_err(corrupt_if_undecodable())?),
+            .reading(ENTITY),
     }
 }
 

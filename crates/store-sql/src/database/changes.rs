@@ -7,53 +7,27 @@
 //! events a second. So a process collects the ids of conversations with new events after the commit, and the listener
 //! notifies in batches. The batches have a channel of their own, because earlier releases read unknown notifications as
 //! [`StoreChange::Gap`]. A crash or an overflow loses hints; subscribers therefore also poll from time to time.
-#![cfg_attr(
-    not(feature = "postgres"),
-    expect(
-        unused_imports,
-        unused_variables,
-        clippy::unnecessary_wraps,
-        reason = "SQLite has no other process to notify"
-    )
-)]
-#![cfg_attr(
-    not(any(feature = "postgres", test)),
-    expect(dead_code, reason = "as above")
-)]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use diesel::prelude::*;
 use domain::coordination::change::{ChangeFeed, StoreChange};
-use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
+use domain::id::ConversationId;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::AbortHandle;
 
 use crate::database::connection::{AnyConnection, Target};
+#[cfg(feature = "postgres")]
+use crate::database::listener;
 use crate::error::TransactionError;
 use crate::store::SqlStore;
 
 /// Changes that a slow subscriber may miss before it receives a gap notice.
 const CHANNEL_CAPACITY: usize = 1024;
-#[cfg(feature = "postgres")]
-const CHANGES_CHANNEL: &str = "agent_workspace";
-#[cfg(feature = "postgres")]
-const EVENTS_CHANNEL: &str = "agent_workspace_events";
-/// Interval at which the listener reads notifications and sends hints; diesel cannot wait for a notification.
-#[cfg(feature = "postgres")]
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Conversations whose hints may be pending at a time.
 const MAX_PENDING_HINTS: usize = 1_000;
-/// Conversations in one notification: a payload holds less than 8000 bytes, and an id takes 33.
-#[cfg(feature = "postgres")]
-const MAX_IDS_PER_NOTIFICATION: usize = 200;
-/// Pause between two attempts to connect.
-#[cfg(feature = "postgres")]
-const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Distributes changes to subscribers. Silent for `SQLite`, whose file belongs to one process.
 pub(crate) struct SqlChangeFeed {
@@ -63,7 +37,7 @@ pub(crate) struct SqlChangeFeed {
 }
 
 /// Conversations with new events whose hints have not been sent.
-type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
+pub(super) type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl SqlChangeFeed {
     /// Connects and starts to listen. Blocks.
@@ -73,17 +47,11 @@ impl SqlChangeFeed {
         let listener = match target {
             Target::Sqlite(_) => None,
             #[cfg(feature = "postgres")]
-            Target::Postgres(_) => {
-                let (sender, pending) = (sender.clone(), Arc::clone(&pending));
-                let connection = connect(target);
-                let listener = listen(
-                    target.clone(),
-                    connection,
-                    (sender, pending),
-                    runtime.clone(),
-                );
-                Some(runtime.spawn(listener).abort_handle())
-            }
+            Target::Postgres(_) => Some(listener::start(
+                target,
+                (sender.clone(), Arc::clone(&pending)),
+                runtime,
+            )),
         };
         Self {
             sender,
@@ -134,191 +102,8 @@ pub(crate) fn announce(
         AnyConnection::Sqlite(_) => {}
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => {
-            diesel::sql_query("SELECT pg_notify($1, $2)")
-                .bind::<diesel::sql_types::Text, _>(CHANGES_CHANNEL)
-                .bind::<diesel::sql_types::Text, _>(encode_change(change))
-                .execute(conn)?;
+            listener::notify(conn, change)?;
         }
     }
     Ok(())
-}
-
-/// Connects and listens; reconnects after a lost connection.
-#[cfg(feature = "postgres")]
-async fn listen(
-    target: Target,
-    mut connection: Option<ListenConnection>,
-    (sender, pending): (broadcast::Sender<StoreChange>, PendingHints),
-    runtime: Handle,
-) {
-    loop {
-        if let Some(mut listening) = connection {
-            // Earlier changes are unknown. `send` fails without subscribers, which is fine.
-            let _ = sender.send(StoreChange::Gap);
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                let hints =
-                    std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner));
-                let exchanged = runtime
-                    .spawn_blocking(move || exchange(listening, &hints))
-                    .await;
-                let Ok(Some((returned, changes))) = exchanged else {
-                    tracing::warn!(
-                        "lost the connection that receives other processes' changes; reconnecting"
-                    );
-                    break;
-                };
-                listening = returned;
-                for change in changes {
-                    let _ = sender.send(change);
-                }
-            }
-        }
-        tokio::time::sleep(RECONNECT_INTERVAL).await;
-        let target = target.clone();
-        let attempt = runtime.spawn_blocking(move || connect(&target)).await;
-        connection = attempt.unwrap_or_default();
-    }
-}
-
-#[cfg(feature = "postgres")]
-struct ListenConnection {
-    conn: diesel::PgConnection,
-    /// Process id of the connection at the server.
-    process: i32,
-}
-
-#[cfg(feature = "postgres")]
-fn connect(target: &Target) -> Option<ListenConnection> {
-    use diesel::connection::SimpleConnection;
-    let connection =
-        crate::database::connection::ConnectionManager::new(target.clone()).establish();
-    let Ok(AnyConnection::Postgres(mut conn)) = connection else {
-        return None;
-    };
-    let process = diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>(
-        "pg_backend_pid()",
-    ));
-    let process = process.get_result(&mut conn).ok()?;
-    // Notifications need not survive a crash of the database, so commits need not wait for its disk.
-    let set_up =
-        format!("LISTEN {CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}; SET synchronous_commit = off");
-    conn.batch_execute(&set_up).ok()?;
-    Some(ListenConnection { conn, process })
-}
-
-/// Sends hints and reads notifications. `None` when the connection is lost.
-#[cfg(feature = "postgres")]
-fn exchange(
-    mut listening: ListenConnection,
-    hints: &BTreeSet<ConversationId>,
-) -> Option<(ListenConnection, Vec<StoreChange>)> {
-    if !hints.is_empty() {
-        send_hints(&mut listening.conn, hints).ok()?;
-    }
-    let mut changes = Vec::new();
-    for notification in listening.conn.notifications_iter() {
-        let notification = notification.ok()?;
-        if notification.channel == CHANGES_CHANNEL {
-            changes.extend(decode_change(&notification.payload));
-        } else if notification.process_id != listening.process {
-            changes.push(StoreChange::Events(decode_ids(&notification.payload)));
-        }
-    }
-    Some((listening, changes))
-}
-
-/// Sends all hints with one statement.
-#[cfg(feature = "postgres")]
-fn send_hints(
-    conn: &mut diesel::PgConnection,
-    conversations: &BTreeSet<ConversationId>,
-) -> QueryResult<usize> {
-    use diesel::sql_types::{Array, Text};
-    let ids: Vec<_> = conversations.iter().copied().collect();
-    let payloads: Vec<String> = ids
-        .chunks(MAX_IDS_PER_NOTIFICATION)
-        .map(encode_ids)
-        .collect();
-    diesel::sql_query("SELECT pg_notify($1, payload) FROM unnest($2) AS payload")
-        .bind::<Text, _>(EVENTS_CHANNEL)
-        .bind::<Array<Text>, _>(payloads)
-        .execute(conn)
-}
-
-/// One id per line.
-fn encode_ids(ids: &[ConversationId]) -> String {
-    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    ids.join("\n")
-}
-
-/// Skips invalid lines, because a newer release may send more.
-fn decode_ids(text: &str) -> Vec<ConversationId> {
-    text.split('\n').filter_map(|id| id.parse().ok()).collect()
-}
-
-/// The kind and the ids of a change, one per line. No id contains a line break.
-fn encode_change(change: &StoreChange) -> String {
-    match change {
-        StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
-        StoreChange::StartTask(id) => format!("start-task\n{id}"),
-        StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
-        // `send_hints` notifies of events.
-        StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
-    }
-}
-
-/// Parses a notification. An unknown notification of a newer release is a gap.
-fn decode_change(text: &str) -> Option<StoreChange> {
-    let mut parts = text.split('\n');
-    let known = match (parts.next()?, parts.next(), parts.next()) {
-        ("start-waits", Some(host), None) => {
-            HostId::parse(host).ok().map(StoreChange::StartTaskQueued)
-        }
-        ("start-task", Some(id), None) => {
-            id.parse::<StartTaskId>().ok().map(StoreChange::StartTask)
-        }
-        ("sandbox", Some(id), Some(host)) => {
-            let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
-            Some(StoreChange::Sandbox { id, host })
-        }
-        _ => None,
-    };
-    Some(known.unwrap_or(StoreChange::Gap))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_and_ids_survive_encoding() {
-        let host = || HostId::parse("host-1").expect("valid id");
-        let task = "0123456789abcdef0123456789abcdef"
-            .parse()
-            .expect("valid id");
-        for change in [
-            StoreChange::StartTaskQueued(host()),
-            StoreChange::StartTask(task),
-            StoreChange::Sandbox {
-                id: SandboxId::parse("sandbox-1").expect("valid id"),
-                host: host(),
-            },
-            StoreChange::Gap,
-        ] {
-            assert_eq!(decode_change(&encode_change(&change)), Some(change));
-        }
-        assert_eq!(decode_change("something new\nx"), Some(StoreChange::Gap));
-        let ids: Vec<ConversationId> = (0..MAX_IDS_PER_NOTIFICATION)
-            .map(|n| format!("{n:032x}").parse().expect("valid id"))
-            .collect();
-        let text = encode_ids(&ids);
-        assert!(
-            text.len() < 8_000,
-            "the longest notification fits a payload"
-        );
-        assert_eq!(decode_ids(&text), ids);
-    }
 }

@@ -15,6 +15,19 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::TransactionError;
 
+/// Runs the same expression on the concrete connection, for statements that the combined backend does not support: batch
+/// inserts that skip existing rows, and migrations.
+macro_rules! on_backend {
+    ($conn:expr, |$c:ident| $body:expr) => {
+        match $conn {
+            $crate::database::connection::AnyConnection::Sqlite($c) => $body,
+            #[cfg(feature = "postgres")]
+            $crate::database::connection::AnyConnection::Postgres($c) => $body,
+        }
+    };
+}
+pub(crate) use on_backend;
+
 /// A connection to the database that the URL names.
 #[derive(diesel::MultiConnection)]
 pub(crate) enum AnyConnection {
@@ -201,76 +214,83 @@ impl ManageConnection for ConnectionManager {
     }
 }
 
-/// The isolation that a job needs.
+/// The isolation that a job needs, and how long it holds its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intent {
+pub(crate) enum JobMode {
     /// A single statement that reads. It sees one snapshot and saves the round trips of a transaction.
-    SingleStatement,
+    Query,
+    /// A [`JobMode::Query`] whose result may be large. The job holds its slot until the caller has received the result, which
+    /// bounds the large results in memory.
+    QueryDocuments,
     /// A read-only transaction with one snapshot.
     Read,
-    /// A serializable transaction. `SQLite` takes the write lock at once, because a later upgrade could fail. On Postgres the
-    /// caller repeats the job after a serialization failure.
+    /// A [`JobMode::Read`] whose result may be large; see [`JobMode::QueryDocuments`].
+    ReadDocuments,
+    /// A [`JobMode::Read`] whose cost grows with the stored data and not with the result.
+    Scan,
+    /// A serializable transaction. `SQLite` takes the write lock at once, because a later upgrade could fail. On Postgres the job
+    /// runs again after a serialization failure, so it must not move values out.
     Write,
-    /// A transaction whose job first locks a row that guards all rows it touches. `SQLite` as for `Write`; Postgres runs with
-    /// `READ COMMITTED`.
+    /// A transaction whose job first locks one row that guards everything it touches (`conversations::rows::lock_reported`,
+    /// `warm::claim`). `SQLite` as for `Write`; Postgres runs with `READ COMMITTED`. A serializable transaction would fail too
+    /// often for reports: with many events, unrelated reports conflict on a shared index page.
     WriteLocked,
 }
 
-impl Intent {
+impl JobMode {
     /// Whether the job only reads, so that it may be repeated.
     pub(crate) const fn is_read_only(self) -> bool {
-        matches!(self, Self::SingleStatement | Self::Read)
+        !matches!(self, Self::Write | Self::WriteLocked)
+    }
+
+    pub(crate) const fn is_large(self) -> bool {
+        matches!(self, Self::QueryDocuments | Self::ReadDocuments)
+    }
+
+    const fn is_single_statement(self) -> bool {
+        matches!(self, Self::Query | Self::QueryDocuments)
     }
 }
 
 type Transactions = <AnyConnection as Connection>::TransactionManager;
 
-/// Begins a transaction, if the intent needs one.
-pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), TransactionError> {
-    match (&mut *conn, intent) {
-        (_, Intent::SingleStatement) => {}
-        (AnyConnection::Sqlite(c), Intent::Read) => {
-            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
-        }
-        (AnyConnection::Sqlite(c), Intent::Write | Intent::WriteLocked) => {
-            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN IMMEDIATE")?;
-        }
-        #[cfg(feature = "postgres")]
-        (AnyConnection::Postgres(c), Intent::Read) => {
-            AnsiTransactionManager::begin_transaction_sql(
-                c,
-                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            )?;
-        }
-        #[cfg(feature = "postgres")]
-        (AnyConnection::Postgres(c), Intent::Write) => {
-            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
-        }
-        #[cfg(feature = "postgres")]
-        (AnyConnection::Postgres(c), Intent::WriteLocked) => {
-            AnsiTransactionManager::begin_transaction_sql(
-                c,
-                "BEGIN ISOLATION LEVEL READ COMMITTED",
-            )?;
-        }
+/// Begins a transaction, if the job needs one.
+pub(crate) fn begin(conn: &mut AnyConnection, mode: JobMode) -> Result<(), TransactionError> {
+    if mode.is_single_statement() {
+        return Ok(());
     }
+    let statement = match (&*conn, mode) {
+        (AnyConnection::Sqlite(_), mode) if mode.is_read_only() => "BEGIN DEFERRED",
+        (AnyConnection::Sqlite(_), _) => "BEGIN IMMEDIATE",
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(_), JobMode::Write) => "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(_), JobMode::WriteLocked) => {
+            "BEGIN ISOLATION LEVEL READ COMMITTED"
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(_), _) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    };
+    on_backend!(conn, |c| AnsiTransactionManager::begin_transaction_sql(
+        c, statement
+    )?);
     Ok(())
 }
 
 /// Runs `job` in the open transaction, and commits or rolls back.
 pub(crate) fn run_and_commit<T>(
     conn: &mut AnyConnection,
-    intent: Intent,
+    mode: JobMode,
     job: impl FnOnce(&mut AnyConnection) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
-    if intent == Intent::SingleStatement {
+    if mode.is_single_statement() {
         return job(conn);
     }
     let name = std::any::type_name_of_val(&job);
     // If `job` panics, the pool discards the connection (`has_broken`), and the database rolls back.
     match job(conn) {
         Ok(value) => {
-            if intent == Intent::Read {
+            if mode.is_read_only() {
                 Transactions::commit_transaction(conn)?;
             } else {
                 crash_point::around(name, || Transactions::commit_transaction(conn))?;
@@ -285,19 +305,6 @@ pub(crate) fn run_and_commit<T>(
         }
     }
 }
-
-/// Runs the same expression on the concrete connection, for statements that the combined backend does not support: batch
-/// inserts that skip existing rows, and migrations.
-macro_rules! on_backend {
-    ($conn:expr, |$c:ident| $body:expr) => {
-        match $conn {
-            $crate::database::connection::AnyConnection::Sqlite($c) => $body,
-            #[cfg(feature = "postgres")]
-            $crate::database::connection::AnyConnection::Postgres($c) => $body,
-        }
-    };
-}
-pub(crate) use on_backend;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{AnyConnection, ConnectionManager, Target, on_backend};
 use crate::database::migrate;
-use crate::database::pool::{Db, Workload};
+use crate::database::pool::{Db, JobMode, Workload};
 use crate::store::{OpenError, SqlStore, StoreConfig};
 
 /// The schema of a database, compared with the schema of this program.
@@ -54,8 +54,7 @@ impl SqlStore {
     /// older database replaced this one, for example a restored backup.
     pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
         let schema = self
-            .db
-            .read(Workload::Requests, |conn| Ok(schema(conn)?))
+            .run(Workload::Requests, JobMode::Read, |conn| Ok(schema(conn)?))
             .await?;
         Ok(match schema {
             SchemaStatus::Older(count) => count,

@@ -4,6 +4,8 @@ pub(crate) mod changes;
 pub(crate) mod circuit_breaker;
 pub(crate) mod connection;
 pub(crate) mod inspect;
+#[cfg(feature = "postgres")]
+mod listener;
 pub(crate) mod migrate;
 pub(crate) mod pool;
 #[cfg(feature = "postgres")]

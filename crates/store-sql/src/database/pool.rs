@@ -11,13 +11,13 @@
 //! The pool cannot cancel a job that runs. Postgres cancels statements that take too long. If Postgres is silent (frozen
 //! behind a kernel that acknowledges packets), the caller gets an error at its deadline, and `is_stuck` reports the job.
 
-mod attempt;
 mod fair_queue;
 mod job_queue;
 mod partition;
 mod running_jobs;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,16 +28,17 @@ use domain::user::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
-use tokio::time::timeout_at;
+use tokio::time::timeout;
+use tracing::Span;
 
-use self::attempt::{AttemptOutcome, JobAttempt};
 use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::database::circuit_breaker::CircuitBreaker;
-use crate::database::connection::{self, AnyConnection, ConnectionManager, Intent, Target};
+pub(crate) use crate::database::connection::JobMode;
+use crate::database::connection::{self, AnyConnection, ConnectionManager, Target};
 use crate::error::{TransactionError, unavailable};
-use crate::store::StoreConfig;
+use crate::store::{SqlStore, StoreConfig};
 
 /// Interval at which a job that waits for a connection checks whether the database is available.
 const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -56,26 +57,6 @@ pub(crate) enum Workload {
     Intake,
     /// Start workers, the reconciler, housekeeping.
     Background,
-}
-
-/// What a job needs from its partition.
-#[derive(Debug, Clone, Copy)]
-struct JobMode {
-    intent: Intent,
-    /// The job's cost grows with the stored data.
-    is_scan: bool,
-    /// The result may be large: the job holds its slot until the caller has received the result.
-    is_large: bool,
-}
-
-impl From<Intent> for JobMode {
-    fn from(intent: Intent) -> Self {
-        Self {
-            intent,
-            is_scan: false,
-            is_large: false,
-        }
-    }
 }
 
 /// The connection pools of one database.
@@ -142,7 +123,7 @@ impl Db {
     }
 
     /// Selects the user of this scope as the tenant. The scope of the service is background work.
-    pub(crate) fn for_scope(&self, scope: &Scope) -> ScopedCalls<'_> {
+    pub(crate) fn for_scope(&self, scope: &Scope) -> TenantJobs<'_> {
         match scope {
             Scope::User(user) => self.for_user(user),
             Scope::System => self.for_workload(Workload::Background),
@@ -150,54 +131,27 @@ impl Db {
     }
 
     /// Selects this user as the tenant of a request.
-    pub(crate) fn for_user(&self, user: &UserId) -> ScopedCalls<'_> {
+    pub(crate) fn for_user(&self, user: &UserId) -> TenantJobs<'_> {
         self.calls(Workload::Requests, Tenant::User(user.clone()))
     }
 
     /// Selects this user as the tenant of reads by a sandbox or a start, apart from the user's own requests.
-    pub(crate) fn for_intake_of(&self, user: &UserId) -> ScopedCalls<'_> {
+    pub(crate) fn for_intake_of(&self, user: &UserId) -> TenantJobs<'_> {
         self.calls(Workload::Intake, Tenant::User(user.clone()))
     }
 
     /// Selects this sandbox as the tenant of its reports.
-    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> ScopedCalls<'_> {
+    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> TenantJobs<'_> {
         self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
-    /// Runs [`ScopedCalls::query`] for this workload, without a tenant.
-    pub(crate) async fn query<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).query(job).await
-    }
-
-    /// Runs [`ScopedCalls::read`] for this workload, without a tenant.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).read(job).await
-    }
-
-    /// Runs [`ScopedCalls::write`] for this workload, without a tenant.
-    pub(crate) async fn write<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.for_workload(workload).write(job).await
-    }
-
     /// Selects a workload without a user or sandbox. Each call is its own tenant.
-    pub(crate) fn for_workload(&self, workload: Workload) -> ScopedCalls<'_> {
+    pub(crate) fn for_workload(&self, workload: Workload) -> TenantJobs<'_> {
         self.calls(workload, Tenant::Single(self.jobs.number()))
     }
 
-    const fn calls(&self, workload: Workload, tenant: Tenant) -> ScopedCalls<'_> {
-        ScopedCalls {
+    const fn calls(&self, workload: Workload, tenant: Tenant) -> TenantJobs<'_> {
+        TenantJobs {
             db: self,
             workload,
             tenant,
@@ -208,139 +162,67 @@ impl Db {
         match (workload, &self.dedicated) {
             (Workload::Intake, Some(dedicated)) => &dedicated.intake,
             (Workload::Background, Some(dedicated)) => &dedicated.background,
-            _ if !mode.intent.is_read_only() => &self.write,
-            (Workload::Requests, _) if mode.is_scan => &self.scan,
+            _ if !mode.is_read_only() => &self.write,
+            (Workload::Requests, _) if mode == JobMode::Scan => &self.scan,
             _ => &self.read,
         }
     }
 }
 
 /// Runs jobs of one workload on behalf of one tenant.
-pub(crate) struct ScopedCalls<'a> {
+pub(crate) struct TenantJobs<'a> {
     db: &'a Db,
     workload: Workload,
     tenant: Tenant,
 }
 
-impl ScopedCalls<'_> {
-    /// Runs a single reading statement.
-    pub(crate) async fn query<T: Send + 'static>(
+impl TenantJobs<'_> {
+    pub(crate) async fn run<T: Send + 'static>(
         self,
+        mode: JobMode,
         job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Intent::SingleStatement, job).await
-    }
-
-    /// Runs a read-only transaction with one snapshot.
-    pub(crate) async fn read<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::Read, job).await
-    }
-
-    /// Runs a read-only transaction whose result may be large. The slot bounds how many results are in memory at a time.
-    pub(crate) async fn read_documents<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_large: true,
-            ..Intent::Read.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a single reading statement whose result may be large; see [`ScopedCalls::read_documents`].
-    pub(crate) async fn query_documents<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_large: true,
-            ..Intent::SingleStatement.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a read-only transaction whose cost grows with the stored data and not with the result.
-    pub(crate) async fn scan<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let mode = JobMode {
-            is_scan: true,
-            ..Intent::Read.into()
-        };
-        self.run(mode, job).await
-    }
-
-    /// Runs a serializable transaction. The job runs again after a serialization failure, so it must not move values out.
-    pub(crate) async fn write<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::Write, job).await
-    }
-
-    /// Runs a transaction whose job locks one row that guards everything it touches (`conversations::rows::lock_reported`,
-    /// `warm::claim`). A serializable transaction would fail too often for reports: with many events, unrelated reports
-    /// conflict on a shared index page.
-    pub(crate) async fn write_locked<T: Send + 'static>(
-        self,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Intent::WriteLocked, job).await
-    }
-
-    async fn run<T: Send + 'static>(
-        self,
-        mode: impl Into<JobMode>,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (db, mode) = (self.db, mode.into());
+        let db = self.db;
         let partition = db.partition(self.workload, mode);
-        let attempt = JobAttempt::new(partition.context.clone(), mode.intent, mode.is_large, job);
+        let (context, deadline) = (partition.context.clone(), db.deadline);
         let (sender, mut receiver) = oneshot::channel();
-        let (jobs, timer) = (Arc::clone(&db.jobs), partition.waits.begin());
-        let first: Job = Box::new(move |slot| {
+        let (jobs, timer, span) = (
+            Arc::clone(&db.jobs),
+            partition.waits.begin(),
+            Span::current(),
+        );
+        let job: Job = Box::new(move |slot| {
             timer.end();
             if sender.is_closed() {
                 // The caller has received an error or has gone away.
-                return Some(slot);
+                return;
             }
-            attempt.run(jobs.begin(), slot, sender)
-        });
-        let mut early_outcome = partition.admit(self.tenant, first, &mut receiver).await?;
-        let deadline = tokio::time::Instant::now() + db.deadline;
-        let mut retries = 0;
-        loop {
-            let AttemptOutcome {
-                result,
-                retry,
-                slot: _held_until_the_result_is_returned,
-            } = match early_outcome.take() {
-                Some(outcome) => outcome,
-                None => timeout_at(deadline, &mut receiver)
-                    .await
-                    .map_err(|elapsed| unavailable("database response", elapsed))?
-                    .map_err(stopped_error)?,
+            let running = jobs.begin();
+            let retry_until = Instant::now() + deadline;
+            let perform = || {
+                let may_retry = || Instant::now() < retry_until && !sender.is_closed();
+                span.in_scope(|| context.perform_with_retries(mode, may_retry, job))
             };
-            let has_time = || tokio::time::Instant::now() < deadline;
-            match result {
-                Err(error) if retries < error.max_retries() && has_time() => {
-                    let Some((attempt, running, slot)) = retry else {
-                        return Err(error.into_store());
-                    };
-                    retries += 1;
-                    tokio::time::sleep(retry_backoff(retries)).await;
-                    let (sender, next_receiver) = oneshot::channel();
-                    receiver = next_receiver;
-                    slot.run(Box::new(move |slot| attempt.run(running, slot, sender)));
-                }
-                result => return result.map_err(TransactionError::into_store),
-            }
-        }
+            // The panic hook has logged the panic. The pool discards the connection.
+            let result = catch_unwind(AssertUnwindSafe(perform)).unwrap_or_else(|_| {
+                let panicked = "a database job panicked; the log has the panic's message";
+                Err(StoreError::Other(panicked.into()).into())
+            });
+            // A large result keeps its slot until the caller has received it. Otherwise the next job starts now.
+            let held = mode.is_large().then_some(slot);
+            // The caller continues after the end of the job and of its span.
+            drop((running, span));
+            let _ = sender.send((result, held));
+        });
+        let early_outcome = partition.admit(self.tenant, job, &mut receiver).await?;
+        let (result, _held_until_the_result_is_returned) = match early_outcome {
+            Some(outcome) => outcome,
+            None => timeout(deadline, receiver)
+                .await
+                .map_err(|elapsed| unavailable("database response", elapsed))?
+                .map_err(stopped_error)?,
+        };
+        result.map_err(TransactionError::into_store)
     }
 }
 
@@ -355,6 +237,18 @@ fn retry_backoff(retries: u32) -> Duration {
     Duration::from_micros(random % (1000 << retries.min(6)))
 }
 
+impl SqlStore {
+    /// Runs a job of this workload, without a tenant.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        workload: Workload,
+        mode: JobMode,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.db.for_workload(workload).run(mode, job).await
+    }
+}
+
 /// Resources that a job uses on its thread.
 #[derive(Clone)]
 struct JobContext {
@@ -364,10 +258,35 @@ struct JobContext {
 }
 
 impl JobContext {
+    /// Repeats the job after lost races. Sleeps between the attempts.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "jobs run on threads that may block"
+    )]
+    fn perform_with_retries<T>(
+        &self,
+        mode: JobMode,
+        may_retry: impl Fn() -> bool,
+        mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
+    ) -> Result<T, TransactionError> {
+        let mut retries = 0;
+        loop {
+            match self.perform(mode, &mut job) {
+                Err(error)
+                    if error.is_lost_race() && retries < error.max_retries() && may_retry() =>
+                {
+                    retries += 1;
+                    std::thread::sleep(retry_backoff(retries));
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Runs the job on a connection. Replaces a lost connection if the job has not begun or only reads.
     fn perform<T>(
         &self,
-        intent: Intent,
+        mode: JobMode,
         mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
         let deadline = Instant::now() + self.wait;
@@ -375,10 +294,10 @@ impl JobContext {
         let mut replacements = self.pool.max_size();
         loop {
             let mut checked = self.connection(deadline)?;
-            let begun = connection::begin(&mut checked.conn, intent);
-            let may_repeat = begun.is_err() || intent.is_read_only();
-            let result = begun
-                .and_then(|()| connection::run_and_commit(&mut checked.conn, intent, &mut job));
+            let begun = connection::begin(&mut checked.conn, mode);
+            let may_repeat = begun.is_err() || mode.is_read_only();
+            let result =
+                begun.and_then(|()| connection::run_and_commit(&mut checked.conn, mode, &mut job));
             match result {
                 Err(error) if checked.is_lost(&error) => {
                     if !may_repeat || replacements == 0 {

@@ -15,7 +15,7 @@ use domain::event::{
     AppendOutcome, Event, EventFilter, EventOrder, EventStore, MAX_EVENT_BATCH_BYTES,
     SequencedEvent,
 };
-use domain::id::{ConversationId, EventId, SandboxId};
+use domain::id::{ConversationId, EventId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::user::scope::Scope;
 
@@ -23,10 +23,12 @@ use domain::user::scope::Scope;
 use self::append_statement::AppendStatement;
 use crate::conversations::rows::{self, AddedEvents};
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
-use crate::error::TransactionError;
-use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, replace_nul, to_json};
-use crate::schema::column_types::{RawJsonCol, TimestampCol, UuidCol};
+use crate::database::pool::JobMode;
+use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::filter::filter_by;
+use crate::queries::page_token::{self, Cursor, beyond};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, replace_nul, to_json};
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -34,6 +36,9 @@ diesel::define_sql_function! {
     /// Bytes of a text, computed without reading it (`SQLite` since 3.43). Both databases return 32 bits.
     fn octet_length(text: Text) -> Integer;
 }
+
+/// Entity name in errors.
+const ENTITY: &str = "event";
 
 /// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
@@ -43,7 +48,7 @@ const ROWS_PER_INSERT: usize = 2_000;
 struct EventRow {
     conversation_id: UuidCol,
     seq: i64,
-    event_id: String,
+    event_id: TextCol<EventId>,
     kind: String,
     happened_at: TimestampCol,
     body: String,
@@ -53,12 +58,16 @@ impl TryFrom<EventRow> for Event {
     type Error = StoreError;
 
     fn try_from(row: EventRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("event");
+        let body = serde_json::from_str(&row.body);
         Ok(Self {
-            id: decode.parse("event_id", &row.event_id)?,
+            id: row.event_id.0,
             kind: row.kind,
             timestamp: row.happened_at.0,
-            body: decode.json("body", &RawJsonCol(row.body))?,
+            // Stored documents hold no plain secrets, which serde's message might quote.
+            body: body.map_err(|cause| StoreError::Corrupt {
+                entity: ENTITY,
+                what: format!("body: {cause}"),
+            })?,
         })
     }
 }
@@ -108,7 +117,7 @@ fn store_new(
         new.push(EventRow {
             conversation_id: conversation,
             seq,
-            event_id: event.id.to_string(),
+            event_id: TextCol(event.id.clone()),
             kind: replace_nul(event.kind.as_str()),
             happened_at: TimestampCol(event.timestamp),
             body: to_json(&event.body)?.0,
@@ -132,35 +141,13 @@ fn matching<'a>(
     let mut query = events::table
         .into_boxed::<AnyBackend>()
         .filter(events::conversation_id.eq(UuidCol::from(conversation)));
-    if let Some(kind) = &filter.kind {
-        query = query.filter(events::kind.eq(replace_nul(kind.as_str())));
-    }
-    if let Some(from) = filter.from {
-        query = query.filter(events::happened_at.ge(TimestampCol(from)));
-    }
-    if let Some(before) = filter.before {
-        query = query.filter(events::happened_at.lt(TimestampCol(before)));
+    filter_by! {
+        query,
+        &filter.kind => |kind| events::kind.eq(replace_nul(kind));
+        filter.from => |from| events::happened_at.ge(TimestampCol(from));
+        filter.before => |before| events::happened_at.lt(TimestampCol(before));
     }
     query
-}
-
-fn continue_after(
-    query: events::BoxedQuery<'_, AnyBackend>,
-    order: EventOrder,
-    Cursor { key, tie }: Cursor<i64>,
-) -> events::BoxedQuery<'_, AnyBackend> {
-    match order {
-        EventOrder::Timestamp => query.filter(
-            events::happened_at
-                .ge(key)
-                .and(events::happened_at.gt(key).or(events::seq.gt(tie))),
-        ),
-        EventOrder::TimestampDesc => query.filter(
-            events::happened_at
-                .le(key)
-                .and(events::happened_at.lt(key).or(events::seq.lt(tie))),
-        ),
-    }
 }
 
 /// Sequence number, time, and bytes of the document.
@@ -173,13 +160,17 @@ fn ordered<'a>(
     order: EventOrder,
     cursor: Option<Cursor<i64>>,
 ) -> events::BoxedQuery<'a, AnyBackend> {
-    let mut query = matching(conversation, filter);
-    if let Some(cursor) = cursor {
-        query = continue_after(query, order, cursor);
-    }
-    match order {
-        EventOrder::Timestamp => query.order((events::happened_at.asc(), events::seq.asc())),
-        EventOrder::TimestampDesc => query.order((events::happened_at.desc(), events::seq.desc())),
+    let query = matching(conversation, filter);
+    let (at, seq) = (events::happened_at, events::seq);
+    match (order, cursor) {
+        (EventOrder::Timestamp, None) => query.order((at.asc(), seq.asc())),
+        (EventOrder::Timestamp, Some(Cursor { key, tie })) => query
+            .filter(beyond!(at, seq, ge, gt, key, tie))
+            .order((at.asc(), seq.asc())),
+        (EventOrder::TimestampDesc, None) => query.order((at.desc(), seq.desc())),
+        (EventOrder::TimestampDesc, Some(Cursor { key, tie })) => query
+            .filter(beyond!(at, seq, le, lt, key, tie))
+            .order((at.desc(), seq.desc())),
     }
 }
 
@@ -195,13 +186,12 @@ fn last_seq(
         .order(events::seq.desc())
         .limit(1)
         .select(events::seq);
-    let row: Option<(String, Option<i64>)> = conversations::table
+    let row: Option<(TextCol<UserId>, Option<i64>)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, last.single_value()))
         .first(conn)
         .optional()?;
-    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let row = row.filter(|(owner, _)| is_visible(owner));
+    let row = row.filter(|(owner, _)| scope.sees(&owner.0));
     Ok(row.map(|(_, last)| last.unwrap_or_default()))
 }
 
@@ -211,13 +201,12 @@ fn event_count(
     scope: &Scope,
     conversation: ConversationId,
 ) -> Result<u64, TransactionError> {
-    let row: Option<(String, i64)> = conversations::table
+    let row: Option<(TextCol<UserId>, i64)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, conversations::event_count))
         .first(conn)
         .optional()?;
-    let is_visible = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
-    let row = row.filter(|(owner, _)| is_visible(owner));
+    let row = row.filter(|(owner, _)| scope.sees(&owner.0));
     Ok(row.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
 }
 
@@ -243,7 +232,8 @@ fn list_after(
     let rows: Vec<EventRow> = later()
         .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
         .select(EventRow::as_select())
-        .load(conn)?;
+        .load(conn)
+        .reading(ENTITY)?;
     let events = rows.into_iter().map(|row| {
         Ok(SequencedEvent {
             seq: u64::try_from(row.seq).unwrap_or_default(),
@@ -263,10 +253,10 @@ impl EventStore for SqlStore {
         report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError> {
-        let calls = self.db.for_sandbox(origin);
+        let jobs = self.db.for_sandbox(origin);
         let (origin, batch, report) = (origin.clone(), events.to_vec(), report.clone());
-        let outcome = calls
-            .write_locked(move |conn| {
+        let outcome = jobs
+            .run(JobMode::WriteLocked, move |conn| {
                 let row = match rows::lock_reported(conn, &origin, conversation)? {
                     Ok(row) => row,
                     Err(outcome) => return Ok(outcome),
@@ -299,28 +289,28 @@ impl EventStore for SqlStore {
         conversation: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        calls
-            .read_documents(move |conn| {
-                let mut found = HashMap::new();
-                if rows::is_visible(conn, &scope, conversation)? {
-                    for part in ids.chunks(IDS_PER_QUERY) {
-                        let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
-                        let loaded = events::table
-                            .filter(events::conversation_id.eq(UuidCol::from(conversation)))
-                            .filter(events::event_id.eq_any(texts))
-                            .select(EventRow::as_select())
-                            .load(conn)?;
-                        for row in loaded {
-                            let event = Event::try_from(row)?;
-                            found.insert(event.id.clone(), event);
-                        }
+        jobs.run(JobMode::ReadDocuments, move |conn| {
+            let mut found = HashMap::new();
+            if rows::is_visible(conn, &scope, conversation)? {
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
+                    let loaded = events::table
+                        .filter(events::conversation_id.eq(UuidCol::from(conversation)))
+                        .filter(events::event_id.eq_any(texts))
+                        .select(EventRow::as_select())
+                        .load(conn)
+                        .reading(ENTITY)?;
+                    for row in loaded {
+                        let event = Event::try_from(row)?;
+                        found.insert(event.id.clone(), event);
                     }
                 }
-                Ok(in_order(&ids, &found))
-            })
-            .await
+            }
+            Ok(in_order(&ids, &found))
+        })
+        .await
     }
 
     async fn search(
@@ -331,7 +321,7 @@ impl EventStore for SqlStore {
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         // A position in the log of one conversation is invalid in another.
         let listing = match order {
             EventOrder::Timestamp => format!("events+{conversation}"),
@@ -339,41 +329,39 @@ impl EventStore for SqlStore {
         };
         let cursor: Option<Cursor<i64>> = page_token::decode(&listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        calls
-            .read_documents(move |conn| {
-                if !rows::is_visible(conn, &scope, conversation)? {
-                    return Ok(Page {
-                        items: Vec::new(),
-                        next: None,
-                    });
-                }
-                // Load only positions and sizes first, to keep documents beyond the page limit out of memory.
-                let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
-                    .limit(page_token::rows_to_load(&page))
-                    .select((events::seq, events::happened_at, octet_length(events::body)))
-                    .load(conn)?;
-                let mut page = page.clone();
-                page.limit = page_token::limit_by_bytes(
-                    page.limit,
-                    positions.iter().map(|position| position.2),
-                );
-                let page = page_token::build_page(&listing, &page, positions, |position| Cursor {
-                    key: position.1,
-                    tie: position.0,
+        jobs.run(JobMode::ReadDocuments, move |conn| {
+            if !rows::is_visible(conn, &scope, conversation)? {
+                return Ok(Page {
+                    items: Vec::new(),
+                    next: None,
                 });
-                // The transaction has one snapshot, so this selects the same rows. A list of numbers would need a new
-                // prepared statement each time.
-                let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
-                    .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
-                    .select(EventRow::as_select())
-                    .load(conn)?;
-                let items = rows.into_iter().map(Event::try_from);
-                Ok(Page {
-                    items: items.collect::<Result<_, _>>()?,
-                    next: page.next,
-                })
+            }
+            // Load only positions and sizes first, to keep documents beyond the page limit out of memory.
+            let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
+                .limit(page_token::rows_to_load(&page))
+                .select((events::seq, events::happened_at, octet_length(events::body)))
+                .load(conn)?;
+            let mut page = page.clone();
+            page.limit =
+                page_token::limit_by_bytes(page.limit, positions.iter().map(|position| position.2));
+            let page = page_token::build_page(&listing, &page, positions, |position| Cursor {
+                key: position.1,
+                tie: position.0,
+            });
+            // The transaction has one snapshot, so this selects the same rows. A list of numbers would need a new
+            // prepared statement each time.
+            let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
+                .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
+                .select(EventRow::as_select())
+                .load(conn)
+                .reading(ENTITY)?;
+            let items = rows.into_iter().map(Event::try_from);
+            Ok(Page {
+                items: items.collect::<Result<_, _>>()?,
+                next: page.next,
             })
-            .await
+        })
+        .await
     }
 
     async fn list_after(
@@ -383,19 +371,20 @@ impl EventStore for SqlStore {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<SequencedEvent>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         // The statements may see different snapshots: events keep their position, only shrink, and are deleted only
         // together with their conversation.
-        calls
-            .query_documents(move |conn| match last_seq(conn, &scope, conversation)? {
+        jobs.run(JobMode::QueryDocuments, move |conn| {
+            match last_seq(conn, &scope, conversation)? {
                 None => Ok(None),
                 Some(last) if last <= after => Ok(Some(Vec::new())),
                 Some(_) => list_after(conn, conversation.into(), after, limit).map(Some),
-            })
-            .await
+            }
+        })
+        .await
     }
 
     async fn last_sequence(
@@ -403,14 +392,13 @@ impl EventStore for SqlStore {
         scope: &Scope,
         conversation: ConversationId,
     ) -> Result<Option<u64>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
-        calls
-            .query(move |conn| {
-                let last = last_seq(conn, &scope, conversation)?;
-                Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let last = last_seq(conn, &scope, conversation)?;
+            Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
+        })
+        .await
     }
 
     async fn count(
@@ -419,20 +407,21 @@ impl EventStore for SqlStore {
         conversation: ConversationId,
         filter: &EventFilter,
     ) -> Result<u64, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
         if filter == EventFilter::default() {
-            let count = calls.query(move |conn| event_count(conn, &scope, conversation));
+            let count = jobs.run(JobMode::Query, move |conn| {
+                event_count(conn, &scope, conversation)
+            });
             return count.await;
         }
-        calls
-            .scan(move |conn| {
-                if !rows::is_visible(conn, &scope, conversation)? {
-                    return Ok(0);
-                }
-                let count: i64 = matching(conversation, &filter).count().get_result(conn)?;
-                Ok(u64::try_from(count).unwrap_or_default())
-            })
-            .await
+        jobs.run(JobMode::Scan, move |conn| {
+            if !rows::is_visible(conn, &scope, conversation)? {
+                return Ok(0);
+            }
+            let count: i64 = matching(conversation, &filter).count().get_result(conn)?;
+            Ok(u64::try_from(count).unwrap_or_default())
+        })
+        .await
     }
 }

@@ -1,5 +1,6 @@
-//! Building blocks of listings: keyset tokens and statements whose SQL text is cached.
+//! Parts of statements and listings.
 
-pub(crate) mod cached_statement;
-pub(crate) mod owner_lists;
+pub(crate) mod delete_rows;
+pub(crate) mod filter;
 pub(crate) mod page_token;
+pub(crate) mod static_sql;

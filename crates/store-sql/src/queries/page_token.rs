@@ -53,6 +53,15 @@ fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Curso
     })
 }
 
+/// The condition for rows beyond a cursor. The second part implies the first one, which lets the database seek in the index.
+macro_rules! beyond {
+    ($key:expr, $tie:expr, $reaches:ident, $passes:ident, $cursor_key:expr, $cursor_tie:expr) => {
+        $key.$reaches($cursor_key)
+            .and($key.$passes($cursor_key).or($tie.$passes($cursor_tie)))
+    };
+}
+pub(crate) use beyond;
+
 /// Number of rows to load for a page: one more than its limit, which shows whether there is a next page.
 pub(crate) fn rows_to_load(request: &PageRequest) -> i64 {
     i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))

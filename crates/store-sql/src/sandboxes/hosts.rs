@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::HostId;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::hosts;
@@ -23,27 +23,27 @@ fn is_known(conn: &mut AnyConnection, host: &str) -> Result<bool, TransactionErr
 impl HostRepository for SqlStore {
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
         let host = host.to_string();
-        self.db
-            .read(Workload::Background, move |conn| is_known(conn, &host))
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            is_known(conn, &host)
+        })
+        .await
     }
 
     async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError> {
         let host = host.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                if is_known(conn, &host)? {
-                    return Ok(());
-                }
-                let row = (
-                    hosts::id.eq(&host),
-                    hosts::registered_at.eq(TimestampCol(at)),
-                );
-                diesel::insert_into(hosts::table)
-                    .values(row)
-                    .execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if is_known(conn, &host)? {
+                return Ok(());
+            }
+            let row = (
+                hosts::id.eq(&host),
+                hosts::registered_at.eq(TimestampCol(at)),
+            );
+            diesel::insert_into(hosts::table)
+                .values(row)
+                .execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 }

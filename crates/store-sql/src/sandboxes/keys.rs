@@ -23,7 +23,7 @@ pub(crate) fn by_session_key(
         .select(SandboxRow::as_select())
         .first(conn)
         .optional()?;
-    Ok(row.map(Sandbox::try_from).transpose()?)
+    Ok(row.map(Sandbox::from))
 }
 
 /// The sandbox with this callback token.
@@ -36,7 +36,7 @@ pub(crate) fn by_callback_token(
         .select(SandboxRow::as_select())
         .first(conn)
         .optional()?;
-    Ok(row.map(Sandbox::try_from).transpose()?)
+    Ok(row.map(Sandbox::from))
 }
 
 /// Replaces the session key if the intent is to run the sandbox and `old` is still its key. Runs in the caller's transaction.

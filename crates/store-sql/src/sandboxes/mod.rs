@@ -30,13 +30,12 @@ use self::retirement::{retirable, retire};
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
 use crate::idempotency;
-use crate::queries::owner_lists;
-use crate::queries::page_token::{self, Cursor};
+use crate::queries::page_token::{self, Cursor, beyond};
 use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
-use crate::schema::column_types::TimestampCol;
+use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
@@ -65,7 +64,7 @@ fn load(
         .select(SandboxRow::as_select())
         .first(conn)
         .optional()?;
-    Ok(row.map(Sandbox::try_from).transpose()?)
+    Ok(row.map(Sandbox::from))
 }
 
 /// Loads a sandbox whose deletion is not requested.
@@ -85,15 +84,16 @@ fn load_page(
     limit: i64,
 ) -> Result<Vec<ViewRow>, TransactionError> {
     let mut query = visible(scope);
-    if let Some(Cursor { key, tie }) = after {
-        let key = *key;
-        query = query.filter(
-            sandboxes::created_at.le(key).and(
-                sandboxes::created_at
-                    .lt(key)
-                    .or(sandboxes::id.lt(tie.to_string())),
-            ),
-        );
+    if let Some(&Cursor { key, ref tie }) = after {
+        let tie = tie.to_string();
+        query = query.filter(beyond!(
+            sandboxes::created_at,
+            sandboxes::id,
+            le,
+            lt,
+            key,
+            tie
+        ));
     }
     Ok(query
         .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
@@ -129,20 +129,19 @@ pub(crate) fn mark_deleted(
     let undeleted = sandboxes::table
         .filter(sandboxes::id.eq_any(ids))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
-    let affected: Vec<(String, String)> = undeleted
+    let affected: Vec<(TextCol<SandboxId>, TextCol<HostId>)> = undeleted
         .clone()
         .select((sandboxes::id, sandboxes::host))
-        .load(conn)?;
+        .load(conn)
+        .reading("sandbox")?;
     diesel::update(undeleted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
             sandboxes::updated_at.eq(TimestampCol(at)),
         ))
         .execute(conn)?;
-    for (id, host) in affected {
-        if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
-            announce(conn, &StoreChange::Sandbox { id, host })?;
-        }
+    for (TextCol(id), TextCol(host)) in affected {
+        announce(conn, &StoreChange::Sandbox { id, host })?;
     }
     Ok(())
 }
@@ -178,11 +177,12 @@ pub(crate) fn resume(
 #[async_trait]
 impl SandboxRepository for SqlStore {
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError> {
-        let calls = self.db.for_user(&sandbox.owner);
+        let jobs = self.db.for_user(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
-        calls
-            .write(move |conn| insert_within_caps(conn, &sandbox, caps))
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            insert_within_caps(conn, &sandbox, caps)
+        })
+        .await
     }
 
     async fn insert_once(
@@ -191,25 +191,23 @@ impl SandboxRepository for SqlStore {
         caps: &SandboxCaps,
         answer: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let calls = self.db.for_user(&sandbox.owner);
+        let jobs = self.db.for_user(&sandbox.owner);
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
-        calls
-            .write(move |conn| {
-                let checked = idempotency::check(conn, &answer.request)?;
-                if checked == IdempotencyCheck::New {
-                    insert_within_caps(conn, &sandbox, caps)?;
-                    idempotency::store_response(conn, &answer)?;
-                }
-                Ok(checked)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let checked = idempotency::check(conn, &answer.request)?;
+            if checked == IdempotencyCheck::New {
+                insert_within_caps(conn, &sandbox, caps)?;
+                idempotency::store_response(conn, &answer)?;
+            }
+            Ok(checked)
+        })
+        .await
     }
 
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, id) = (scope.clone(), id.clone());
-        calls
-            .query(move |conn| load(conn, &scope, id.as_str()))
+        jobs.run(JobMode::Query, move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -218,25 +216,24 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         ids: &[SandboxId],
     ) -> Result<Vec<Option<Sandbox>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        calls
-            .read(move |conn| {
-                let mut found = HashMap::new();
-                for batch in ids.chunks(IDS_PER_QUERY) {
-                    let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
-                    let rows = visible(&scope)
-                        .filter(sandboxes::id.eq_any(texts))
-                        .select(SandboxRow::as_select())
-                        .load(conn)?;
-                    for row in rows {
-                        let sandbox = Sandbox::try_from(row)?;
-                        found.insert(sandbox.id.clone(), sandbox);
-                    }
+        jobs.run(JobMode::Read, move |conn| {
+            let mut found = HashMap::new();
+            for batch in ids.chunks(IDS_PER_QUERY) {
+                let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
+                let rows = visible(&scope)
+                    .filter(sandboxes::id.eq_any(texts))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                for row in rows {
+                    let sandbox = Sandbox::from(row);
+                    found.insert(sandbox.id.clone(), sandbox);
                 }
-                Ok(in_order(&ids, &found))
-            })
-            .await
+            }
+            Ok(in_order(&ids, &found))
+        })
+        .await
     }
 
     async fn search(
@@ -244,42 +241,36 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         page: &PageRequest,
     ) -> Result<Page<SandboxView>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, page) = (scope.clone(), page.clone());
         let after: Option<Cursor<SandboxId>> = page_token::decode(LISTING, &page)?;
         // A single statement needs no transaction.
-        calls
-            .query(move |conn| {
-                let limit = page_token::rows_to_load(&page);
-                let rows = match (scope.user(), &after) {
-                    (Some(user), None) => owner_lists::first_sandboxes(conn, user.as_str(), limit)?,
-                    (_, after) => load_page(conn, &scope, after.as_ref(), limit)?,
-                };
-                let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
-                    key: row.created_at,
-                    tie: row.id.0.clone(),
-                });
-                Ok(page.map(SandboxView::from))
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let limit = page_token::rows_to_load(&page);
+            let rows = load_page(conn, &scope, after.as_ref(), limit)?;
+            let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
+                key: row.created_at,
+                tie: row.id.0.clone(),
+            });
+            Ok(page.map(SandboxView::from))
+        })
+        .await
     }
 
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
-        self.db
-            .query(Workload::Intake, move |conn| {
-                keys::by_session_key(conn, &hash)
-            })
-            .await
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            keys::by_session_key(conn, &hash)
+        })
+        .await
     }
 
     async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
-        self.db
-            .query(Workload::Intake, move |conn| {
-                keys::by_callback_token(conn, &hash)
-            })
-            .await
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            keys::by_callback_token(conn, &hash)
+        })
+        .await
     }
 
     async fn list_running(
@@ -287,11 +278,12 @@ impl SandboxRepository for SqlStore {
         owner: &UserId,
         spec: &SpecId,
     ) -> Result<Vec<SandboxOccupancy>, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
-        calls
-            .read(move |conn| occupancy::list_running(conn, &owner, &spec))
-            .await
+        jobs.run(JobMode::Read, move |conn| {
+            occupancy::list_running(conn, &owner, &spec)
+        })
+        .await
     }
 
     async fn set_desired(
@@ -302,34 +294,31 @@ impl SandboxRepository for SqlStore {
         caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, id, caps) = (scope.clone(), id.clone(), *caps);
-        calls
-            .write(move |conn| {
-                let Some(mut sandbox) = load(conn, &scope, id.as_str())?
-                    .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
-                else {
-                    return Ok(None);
-                };
-                match desired {
-                    DesiredState::Running
-                        if sandbox.desired == desired && sandbox.status.is_up() =>
-                    {
-                        return Ok(Some(sandbox));
-                    }
-                    DesiredState::Running => {
-                        return Ok(Some(resume(conn, sandbox, caps, at)?));
-                    }
-                    DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
-                    DesiredState::Paused => sandbox.paused_at = Some(at),
-                    DesiredState::Deleted => {}
+        jobs.run(JobMode::Write, move |conn| {
+            let Some(mut sandbox) = load(conn, &scope, id.as_str())?
+                .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
+            else {
+                return Ok(None);
+            };
+            match desired {
+                DesiredState::Running if sandbox.desired == desired && sandbox.status.is_up() => {
+                    return Ok(Some(sandbox));
                 }
-                sandbox.desired = desired;
-                sandbox.updated_at = at;
-                save(conn, &sandbox)?;
-                Ok(Some(sandbox))
-            })
-            .await
+                DesiredState::Running => {
+                    return Ok(Some(resume(conn, sandbox, caps, at)?));
+                }
+                DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+                DesiredState::Paused => sandbox.paused_at = Some(at),
+                DesiredState::Deleted => {}
+            }
+            sandbox.desired = desired;
+            sandbox.updated_at = at;
+            save(conn, &sandbox)?;
+            Ok(Some(sandbox))
+        })
+        .await
     }
 
     async fn record_facts(
@@ -340,25 +329,24 @@ impl SandboxRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, facts) = (id.clone(), facts.clone());
-        self.db
-            .write(Workload::Background, move |conn| {
-                let Some(before) = load(conn, &Scope::System, id.as_str())?
-                    .filter(|sandbox| sandbox.desired == expected)
-                else {
-                    return Ok(false);
-                };
-                let mut sandbox = before.clone();
-                sandbox.apply_facts(&facts);
-                // For the comparison, in the form in which the database stores it.
-                sandbox.status_detail = sandbox.status_detail.map(replace_nul);
-                // The reconciler reports the same facts repeatedly. Equal facts are no change.
-                if sandbox != before {
-                    sandbox.updated_at = at;
-                    save(conn, &sandbox)?;
-                }
-                Ok(true)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let Some(before) = load(conn, &Scope::System, id.as_str())?
+                .filter(|sandbox| sandbox.desired == expected)
+            else {
+                return Ok(false);
+            };
+            let mut sandbox = before.clone();
+            sandbox.apply_facts(&facts);
+            // For the comparison, in the form in which the database stores it.
+            sandbox.status_detail = sandbox.status_detail.map(replace_nul);
+            // The reconciler reports the same facts repeatedly. Equal facts are no change.
+            if sandbox != before {
+                sandbox.updated_at = at;
+                save(conn, &sandbox)?;
+            }
+            Ok(true)
+        })
+        .await
     }
 
     async fn replace_session_key(
@@ -369,11 +357,10 @@ impl SandboxRepository for SqlStore {
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let (id, old, new) = (id.clone(), *old, new.clone());
-        self.db
-            .write(Workload::Background, move |conn| {
-                keys::replace(conn, &id, &old, &new, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            keys::replace(conn, &id, &old, &new, at)
+        })
+        .await
     }
 
     async fn list_on_host(
@@ -383,22 +370,21 @@ impl SandboxRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let (host, after) = (host.to_string(), after.map(ToString::to_string));
-        self.db
-            .read(Workload::Background, move |conn| {
-                let mut query = sandboxes::table
-                    .into_boxed::<AnyBackend>()
-                    .filter(sandboxes::host.eq(host.clone()));
-                if let Some(after) = after.clone() {
-                    query = query.filter(sandboxes::id.gt(after));
-                }
-                let rows = query
-                    .order(sandboxes::id.asc())
-                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-                    .select(SandboxRow::as_select())
-                    .load(conn)?;
-                sandboxes_of(rows)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let mut query = sandboxes::table
+                .into_boxed::<AnyBackend>()
+                .filter(sandboxes::host.eq(host.clone()));
+            if let Some(after) = after.clone() {
+                query = query.filter(sandboxes::id.gt(after));
+            }
+            let rows = query
+                .order(sandboxes::id.asc())
+                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .select(SandboxRow::as_select())
+                .load(conn)?;
+            Ok(sandboxes_of(rows))
+        })
+        .await
     }
 
     async fn list_retirable(
@@ -408,17 +394,16 @@ impl SandboxRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
-        self.db
-            .read(Workload::Background, move |conn| {
-                let rows = retirable(reason)
-                    .filter(sandboxes::host.eq(host.clone()))
-                    .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
-                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-                    .select(SandboxRow::as_select())
-                    .load(conn)?;
-                sandboxes_of(rows)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows = retirable(reason)
+                .filter(sandboxes::host.eq(host.clone()))
+                .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
+                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .select(SandboxRow::as_select())
+                .load(conn)?;
+            Ok(sandboxes_of(rows))
+        })
+        .await
     }
 
     async fn retire(
@@ -428,49 +413,46 @@ impl SandboxRepository for SqlStore {
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                retire(conn, &id, reason, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            retire(conn, &id, reason, at)
+        })
+        .await
     }
 
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
         let (host, detail) = (host.to_string(), detail.map(replace_nul));
-        self.db
-            .write(Workload::Background, move |conn| {
-                let annotated = [
-                    SandboxStatus::Starting,
-                    SandboxStatus::Running,
-                    SandboxStatus::Paused,
-                ];
-                let count = diesel::update(
-                    sandboxes::table
-                        .filter(sandboxes::host.eq(&host))
-                        .filter(sandboxes::status.eq_any(annotated.map(SandboxStatus::as_str))),
-                )
-                .set(sandboxes::status_detail.eq(&detail))
-                .execute(conn)?;
-                Ok(u64::try_from(count).unwrap_or(u64::MAX))
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let annotated = [
+                SandboxStatus::Starting,
+                SandboxStatus::Running,
+                SandboxStatus::Paused,
+            ];
+            let count = diesel::update(
+                sandboxes::table
+                    .filter(sandboxes::host.eq(&host))
+                    .filter(sandboxes::status.eq_any(annotated.map(SandboxStatus::as_str))),
+            )
+            .set(sandboxes::status_detail.eq(&detail))
+            .execute(conn)?;
+            Ok(u64::try_from(count).unwrap_or(u64::MAX))
+        })
+        .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
-                // The agent server is removed with its sandbox, so no deletion in it remains pending.
-                diesel::update(
-                    deleted_conversations::table
-                        .filter(deleted_conversations::pending)
-                        .filter(deleted_conversations::sandbox_id.eq(&id)),
-                )
-                .set(deleted_conversations::pending.eq(false))
-                .execute(conn)?;
-                Ok(removed)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
+            // The agent server is removed with its sandbox, so no deletion in it remains pending.
+            diesel::update(
+                deleted_conversations::table
+                    .filter(deleted_conversations::pending)
+                    .filter(deleted_conversations::sandbox_id.eq(&id)),
+            )
+            .set(deleted_conversations::pending.eq(false))
+            .execute(conn)?;
+            Ok(removed)
+        })
+        .await
     }
 }

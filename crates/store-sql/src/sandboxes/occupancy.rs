@@ -67,7 +67,7 @@ pub(crate) fn list_running(
         .load(conn)?;
     rows.into_iter()
         .map(|(row, inside, starting, changed_at, started_at)| {
-            let sandbox = Sandbox::try_from(row)?;
+            let sandbox = Sandbox::from(row);
             let used_at = changed_at
                 .into_iter()
                 .chain(started_at)

@@ -60,7 +60,7 @@ pub(super) fn retire(
         .select(SandboxRow::as_select())
         .first(conn)
         .optional()?;
-    let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
+    let Some(mut sandbox) = row.map(Sandbox::from) else {
         return Ok(None);
     };
     sandbox.desired = reason.desired();

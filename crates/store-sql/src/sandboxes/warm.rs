@@ -9,86 +9,84 @@ use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
-    MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
+    ExposedUrl, MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox,
+    WarmState,
 };
+use domain::user::identity::KeyHash;
+use url::Url;
 
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::schema::codec::{EntityDecoder, replace_nul, to_json};
-use crate::schema::column_types::{Instant, RawJsonCol, TimestampCol};
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
+use crate::schema::codec::replace_nul;
+use crate::schema::column_types::{Instant, JsonCol, TextCol, TimestampCol};
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::store::SqlStore;
+
+/// Entity name in errors.
+const ENTITY: &str = "warm sandbox";
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, QueryableByName, Selectable, Insertable)]
 #[diesel(table_name = warm_sandboxes)]
 struct WarmRow {
-    id: String,
-    spec_id: String,
-    host: String,
+    id: TextCol<SandboxId>,
+    spec_id: TextCol<SpecId>,
+    host: TextCol<HostId>,
     recipe: String,
-    state: String,
-    key_hash: String,
+    state: TextCol<WarmState>,
+    key_hash: TextCol<KeyHash>,
     session_key: String,
     secret_key: String,
-    agent_url: Option<String>,
-    exposed_urls: RawJsonCol,
+    agent_url: Option<TextCol<Url>>,
+    exposed_urls: JsonCol<Vec<ExposedUrl>>,
     workspace: Option<String>,
     created_at: TimestampCol,
     updated_at: TimestampCol,
 }
 
-impl TryFrom<&WarmSandbox> for WarmRow {
-    type Error = StoreError;
-
-    fn try_from(warm: &WarmSandbox) -> Result<Self, StoreError> {
+impl From<&WarmSandbox> for WarmRow {
+    fn from(warm: &WarmSandbox) -> Self {
         let endpoints = warm.endpoints.as_ref();
-        let urls = endpoints.map_or(&[][..], |endpoints| &endpoints.exposed_urls);
-        Ok(Self {
-            id: warm.id.to_string(),
-            spec_id: warm.spec_id.to_string(),
-            host: warm.host.to_string(),
+        let urls = endpoints.map(|endpoints| endpoints.exposed_urls.clone());
+        Self {
+            id: TextCol(warm.id.clone()),
+            spec_id: TextCol(warm.spec_id.clone()),
+            host: TextCol(warm.host.clone()),
             recipe: warm.recipe.clone(),
-            state: warm.state.to_string(),
-            key_hash: warm.key_hash.to_string(),
+            state: TextCol(warm.state),
+            key_hash: TextCol(warm.key_hash),
             session_key: warm.session_key.as_text().to_owned(),
             secret_key: warm.secret_key.as_text().to_owned(),
-            agent_url: endpoints.map(|endpoints| endpoints.agent_url.to_string()),
-            exposed_urls: to_json(&urls)?,
+            agent_url: endpoints.map(|endpoints| TextCol(endpoints.agent_url.clone())),
+            exposed_urls: JsonCol(urls.unwrap_or_default()),
             workspace: endpoints.map(|endpoints| replace_nul(endpoints.workspace.as_str())),
             created_at: TimestampCol(warm.created_at),
             updated_at: TimestampCol(warm.updated_at),
-        })
+        }
     }
 }
 
-impl TryFrom<WarmRow> for WarmSandbox {
-    type Error = StoreError;
-
-    fn try_from(row: WarmRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("warm sandbox");
-        let endpoints = match (&row.agent_url, row.workspace) {
-            (Some(url), Some(workspace)) => Some(SandboxEndpoints {
-                agent_url: decode.parse("agent_url", url)?,
-                exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
-                workspace,
-            }),
-            _ => None,
-        };
-        Ok(Self {
-            id: decode.parse("id", &row.id)?,
-            spec_id: decode.parse("spec_id", &row.spec_id)?,
-            host: decode.parse("host", &row.host)?,
+impl From<WarmRow> for WarmSandbox {
+    fn from(row: WarmRow) -> Self {
+        let endpoints = row.agent_url.zip(row.workspace);
+        Self {
+            id: row.id.0,
+            spec_id: row.spec_id.0,
+            host: row.host.0,
             recipe: row.recipe,
-            state: decode.parse("state", &row.state)?,
-            key_hash: decode.parse("key_hash", &row.key_hash)?,
+            state: row.state.0,
+            key_hash: row.key_hash.0,
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
-            endpoints,
+            endpoints: endpoints.map(|(url, workspace)| SandboxEndpoints {
+                agent_url: url.0,
+                exposed_urls: row.exposed_urls.0,
+                workspace,
+            }),
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
-        })
+        }
     }
 }
 
@@ -147,26 +145,26 @@ fn claim(
         .bind::<Text, _>(WarmState::Claimed.as_str())
         .bind::<Instant, _>(TimestampCol(at))
         .get_result(c)
-        .optional()?);
-    Ok(claimed.map(WarmSandbox::try_from).transpose()?)
+        .optional()
+        .reading(ENTITY)?);
+    Ok(claimed.map(WarmSandbox::from))
 }
 
 #[async_trait]
 impl WarmRepository for SqlStore {
     async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
-        self.db
-            .write(Workload::Background, move |conn| {
-                if !has_room(conn, &warm, max_count)? {
-                    return Ok(false);
-                }
-                diesel::insert_into(warm_sandboxes::table)
-                    .values(WarmRow::try_from(&warm)?)
-                    .execute(conn)
-                    .map_err(TransactionError::conflict_if_duplicate("warm sandbox"))?;
-                Ok(true)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if !has_room(conn, &warm, max_count)? {
+                return Ok(false);
+            }
+            diesel::insert_into(warm_sandboxes::table)
+                .values(WarmRow::from(&warm))
+                .execute(conn)
+                .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn mark_ready(
@@ -176,24 +174,22 @@ impl WarmRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, endpoints) = (id.to_string(), endpoints.clone());
-        let urls = to_json(&endpoints.exposed_urls)?;
-        self.db
-            .write(Workload::Background, move |conn| {
-                let booting = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
-                let changed = diesel::update(booting)
-                    .set((
-                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
-                        warm_sandboxes::exposed_urls.eq(urls.clone()),
-                        warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
-                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                Ok(changed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let booting = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.eq(WarmState::Booting.as_str()));
+            let changed = diesel::update(booting)
+                .set((
+                    warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                    warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
+                    warm_sandboxes::exposed_urls.eq(JsonCol(endpoints.exposed_urls.clone())),
+                    warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
+                    warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            Ok(changed > 0)
+        })
+        .await
     }
 
     async fn claim(
@@ -204,68 +200,64 @@ impl WarmRepository for SqlStore {
         at: Timestamp,
     ) -> Result<Option<WarmSandbox>, StoreError> {
         let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
-        self.db
-            .for_workload(Workload::Requests)
-            .write_locked(move |conn| claim(conn, (&host, &spec, &recipe), at))
-            .await
+        self.run(Workload::Requests, JobMode::WriteLocked, move |conn| {
+            claim(conn, (&host, &spec, &recipe), at)
+        })
+        .await
     }
 
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
-                let claimed = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
-                    .filter(not(exists(sandbox)));
-                let changed = diesel::update(claimed)
-                    .set((
-                        warm_sandboxes::state.eq(WarmState::Ready.as_str()),
-                        warm_sandboxes::updated_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                Ok(changed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let sandbox = sandboxes::table.find(&id).select(sandboxes::id);
+            let claimed = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.eq(WarmState::Claimed.as_str()))
+                .filter(not(exists(sandbox)));
+            let changed = diesel::update(claimed)
+                .set((
+                    warm_sandboxes::state.eq(WarmState::Ready.as_str()),
+                    warm_sandboxes::updated_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            Ok(changed > 0)
+        })
+        .await
     }
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
         let limit = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
-        self.db
-            .read(Workload::Background, move |conn| {
-                let rows: Vec<WarmRow> = warm_sandboxes::table
-                    .filter(warm_sandboxes::host.eq(&host))
-                    .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
-                    .limit(limit)
-                    .select(WarmRow::as_select())
-                    .load(conn)?;
-                let warm: Result<Vec<_>, _> = rows.into_iter().map(WarmSandbox::try_from).collect();
-                Ok(warm?)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<WarmRow> = warm_sandboxes::table
+                .filter(warm_sandboxes::host.eq(&host))
+                .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
+                .limit(limit)
+                .select(WarmRow::as_select())
+                .load(conn)
+                .reading(ENTITY)?;
+            Ok(rows.into_iter().map(WarmSandbox::from).collect())
+        })
+        .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
-                Ok(removed > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let removed = diesel::delete(warm_sandboxes::table.find(&id)).execute(conn)?;
+            Ok(removed > 0)
+        })
+        .await
     }
 
     async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let unclaimed = warm_sandboxes::table
-                    .find(&id)
-                    .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));
-                Ok(diesel::delete(unclaimed).execute(conn)? > 0)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let unclaimed = warm_sandboxes::table
+                .find(&id)
+                .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()));
+            Ok(diesel::delete(unclaimed).execute(conn)? > 0)
+        })
+        .await
     }
 }

@@ -1,48 +1,13 @@
-//! Encodes and decodes column values. Invalid values yield [`StoreError::Corrupt`], never a panic.
+//! Encodes values for statements.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::hash::Hash;
-use std::str::FromStr;
 
 use domain::error::StoreError;
 use domain::user::scope::Scope;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::schema::column_types::RawJsonCol;
-
-/// Decodes the columns of one kind of row; holds the entity name for errors.
-#[derive(Clone, Copy)]
-pub(crate) struct EntityDecoder(pub(crate) &'static str);
-
-impl EntityDecoder {
-    fn corrupt(self, column: &str, cause: impl Display) -> StoreError {
-        StoreError::Corrupt {
-            entity: self.0,
-            what: format!("{column}: {cause}"),
-        }
-    }
-
-    /// Parses an id or an enum value.
-    pub(crate) fn parse<T>(self, column: &str, text: &str) -> Result<T, StoreError>
-    where
-        T: FromStr,
-        T::Err: Display,
-    {
-        text.parse().map_err(|cause| self.corrupt(column, cause))
-    }
-
-    /// Parses a JSON document.
-    pub(crate) fn json<T: DeserializeOwned>(
-        self,
-        column: &str,
-        RawJsonCol(text): &RawJsonCol,
-    ) -> Result<T, StoreError> {
-        // serde's message may quote a wrong enum value. Stored documents hold no plain secrets.
-        serde_json::from_str(text).map_err(|cause| self.corrupt(column, cause))
-    }
-}
 
 /// Serializes a JSON document. Fails only if a map key is not text.
 pub(crate) fn to_json(value: &impl Serialize) -> Result<RawJsonCol, StoreError> {

@@ -4,37 +4,40 @@
 //! |--------------------|---------------------------------|-------------------------------|---------------|
 //! | [`Instant`]        | [`TimestampCol`]                | `INTEGER`, microseconds       | `timestamptz` |
 //! | [`Id`]             | [`UuidCol`]                     | `TEXT`, 32 hexadecimal digits | `uuid`        |
-//! | [`NormalizedJson`] | [`RawJsonCol`], generated here  | `TEXT`                        | `jsonb`       |
-//! | [`VerbatimJson`]   | [`RawJsonCol`], from outside    | `TEXT`                        | `json`        |
+//! | [`NormalizedJson`] | [`JsonCol`], generated here     | `TEXT`                        | `jsonb`       |
+//! | [`VerbatimJson`]   | [`JsonCol`], from outside       | `TEXT`                        | `json`        |
+//! | `Text`             | [`TextCol`], ids and enums      | `TEXT`                        | `text`        |
 //!
-//! Rows of listings hold decoded values instead: [`TextCol`] for ids and enums in `Text`, [`JsonCol`] for documents. Both
-//! decode from the driver's buffer without an intermediate `String`.
+//! [`RawJsonCol`] holds the text of a document instead of its value.
 //!
 //! `jsonb` rejects `\u0000` and loses the order of keys, so documents of users and agents are `json`. The body of an event
 //! is text, so that a query learns its length without reading it. Ids of sandboxes, users, hosts and events are text, because
 //! they are not always UUIDs.
 
-use std::cell::Cell;
 use std::fmt::{Debug, Display};
+#[cfg(feature = "postgres")]
+use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::thread::LocalKey;
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
+#[cfg(feature = "postgres")]
+use diesel::pg::{Pg, PgValue};
 use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, ConversationId, HostId, SecretId, SpecId, StartTaskId};
+use domain::error::BoxError;
+use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
 use domain::sandbox::ExposedUrl;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::database::connection::AnyBackend;
-use crate::schema::parse_cache;
+use crate::schema::exposed_url_cache;
 
 pub(crate) use columns::{Id, Instant, NormalizedJson, VerbatimJson};
 
@@ -96,16 +99,10 @@ pub(crate) struct UuidCol(pub(crate) Uuid);
 #[diesel(sql_type = VerbatimJson)]
 pub(crate) struct RawJsonCol(pub(crate) String);
 
-/// An id or an enum value as text. Decoding fails on an invalid value: see `TransactionError::corrupt_if_undecodable`.
+/// An id or an enum value as text. Decoding fails on an invalid value: see `QueryResultExt::reading`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
 pub(crate) struct TextCol<T>(pub(crate) T);
-
-/// A [`TextCol`] whose value repeats from row to row. Decoding reuses the value of the previous row that this thread read,
-/// which saves an allocation.
-#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
-#[diesel(sql_type = Text)]
-pub(crate) struct InternedCol<T>(pub(crate) T);
 
 /// A deserialized JSON document. Decoding fails on an invalid document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
@@ -126,25 +123,6 @@ pub(crate) trait TextValue:
 
 impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> TextValue for T {}
 
-/// A value of an [`InternedCol`].
-pub(crate) trait InternedValue: TextValue + AsRef<str> + Clone {
-    /// The value of the previous row.
-    fn last_value() -> &'static LocalKey<Cell<Option<Self>>>;
-}
-
-macro_rules! interned_values {
-    ($($id:ident),*) => {$(
-        impl InternedValue for $id {
-            fn last_value() -> &'static LocalKey<Cell<Option<Self>>> {
-                thread_local!(static LAST_VALUE: Cell<Option<$id>> = const { Cell::new(None) });
-                &LAST_VALUE
-            }
-        }
-    )*};
-}
-
-interned_values!(HostId, SpecId);
-
 /// A value of a [`JsonCol`].
 pub(crate) trait JsonValue:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
@@ -153,23 +131,167 @@ pub(crate) trait JsonValue:
 
 impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> JsonValue for T {}
 
-fn parse_text<T: TextValue>(text: &str) -> deserialize::Result<TextCol<T>> {
-    text.parse()
-        .map(TextCol)
-        .map_err(|cause: T::Err| cause.to_string().into())
+/// A value that both databases hold as text.
+trait StoredText: Sized {
+    fn encode(&self) -> Result<String, BoxError>;
+    fn decode(text: &[u8]) -> Result<Self, BoxError>;
 }
 
-fn parse_interned<T: InternedValue>(text: &str) -> deserialize::Result<InternedCol<T>> {
-    let last_value = T::last_value();
-    let same = last_value.take().filter(|last| last.as_ref() == text);
-    let value = same.map_or_else(|| parse_text(text).map(|parsed| parsed.0), Ok)?;
-    last_value.set(Some(value.clone()));
-    Ok(InternedCol(value))
+impl StoredText for RawJsonCol {
+    fn encode(&self) -> Result<String, BoxError> {
+        Ok(self.0.clone())
+    }
+
+    fn decode(text: &[u8]) -> Result<Self, BoxError> {
+        Ok(Self(str::from_utf8(text)?.to_owned()))
+    }
 }
 
-fn parse_json<T: JsonValue>(text: &[u8]) -> deserialize::Result<JsonCol<T>> {
-    // serde's message may quote a wrong enum value. Stored documents hold no plain secrets.
-    Ok(JsonCol(serde_json::from_slice(text)?))
+impl<T: TextValue> StoredText for TextCol<T> {
+    fn encode(&self) -> Result<String, BoxError> {
+        Ok(self.0.to_string())
+    }
+
+    fn decode(text: &[u8]) -> Result<Self, BoxError> {
+        let parsed = str::from_utf8(text)?.parse();
+        parsed
+            .map(Self)
+            .map_err(|cause: T::Err| cause.to_string().into())
+    }
+}
+
+impl<T: JsonValue> StoredText for JsonCol<T> {
+    fn encode(&self) -> Result<String, BoxError> {
+        Ok(serde_json::to_string(&self.0)?)
+    }
+
+    fn decode(text: &[u8]) -> Result<Self, BoxError> {
+        // serde's message may quote a wrong enum value. Stored documents hold no plain secrets.
+        Ok(Self(serde_json::from_slice(text)?))
+    }
+}
+
+impl StoredText for ExposedUrlsCol {
+    fn encode(&self) -> Result<String, BoxError> {
+        Ok(serde_json::to_string(&*self.0)?)
+    }
+
+    fn decode(text: &[u8]) -> Result<Self, BoxError> {
+        exposed_url_cache::parse(str::from_utf8(text)?).map(Self)
+    }
+}
+
+/// The only version of Postgres' binary format of `jsonb`, before the text.
+#[cfg(feature = "postgres")]
+const JSONB_PREFIX: &[u8] = &[1];
+#[cfg(feature = "postgres")]
+const NO_PREFIX: &[u8] = &[];
+
+/// Conversions of a [`StoredText`] in columns of `$sql`. Postgres expects `$prefix` before the text.
+macro_rules! stored_texts {
+    ($($(<$T:ident: $bound:ident>)? $sql:ident($prefix:ident): $rust:ty),* $(,)?) => {$(
+        impl$(<$T: $bound>)? ToSql<$sql, Sqlite> for $rust {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+                out.set_value(self.encode()?);
+                Ok(IsNull::No)
+            }
+        }
+
+        impl$(<$T: $bound>)? FromSql<$sql, Sqlite> for $rust {
+            fn from_sql(mut raw: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+                Self::decode(raw.read_text().as_bytes())
+            }
+        }
+
+        #[cfg(feature = "postgres")]
+        impl$(<$T: $bound>)? ToSql<$sql, Pg> for $rust {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+                out.write_all($prefix)?;
+                out.write_all(self.encode()?.as_bytes())?;
+                Ok(IsNull::No)
+            }
+        }
+
+        #[cfg(feature = "postgres")]
+        impl$(<$T: $bound>)? FromSql<$sql, Pg> for $rust {
+            fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+                let text = raw.as_bytes().strip_prefix($prefix);
+                Self::decode(text.ok_or("unknown version of the binary format of jsonb")?)
+            }
+        }
+    )*};
+}
+
+stored_texts!(
+    NormalizedJson(JSONB_PREFIX): RawJsonCol,
+    VerbatimJson(NO_PREFIX): RawJsonCol,
+    NormalizedJson(JSONB_PREFIX): ExposedUrlsCol,
+    <T: TextValue> Text(NO_PREFIX): TextCol<T>,
+    <T: JsonValue> NormalizedJson(JSONB_PREFIX): JsonCol<T>,
+    <T: JsonValue> VerbatimJson(NO_PREFIX): JsonCol<T>,
+);
+
+impl ToSql<Instant, Sqlite> for TimestampCol {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.micros());
+        Ok(IsNull::No)
+    }
+}
+
+impl FromSql<Instant, Sqlite> for TimestampCol {
+    fn from_sql(raw: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        let micros = <i64 as FromSql<BigInt, Sqlite>>::from_sql(raw)?;
+        Ok(Self(Timestamp::from_micros(micros)))
+    }
+}
+
+impl ToSql<Id, Sqlite> for UuidCol {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.simple().to_string());
+        Ok(IsNull::No)
+    }
+}
+
+impl FromSql<Id, Sqlite> for UuidCol {
+    fn from_sql(mut raw: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(Uuid::parse_str(raw.read_text())?))
+    }
+}
+
+/// Microseconds from the Unix epoch to that of Postgres, the year 2000. Every [`Timestamp`] is in the range of Postgres.
+#[cfg(feature = "postgres")]
+const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+#[cfg(feature = "postgres")]
+impl ToSql<Instant, Pg> for TimestampCol {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        out.write_all(&(self.0.micros() - POSTGRES_EPOCH_MICROS).to_be_bytes())?;
+        Ok(IsNull::No)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl FromSql<Instant, Pg> for TimestampCol {
+    fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+        let micros = i64::from_be_bytes(raw.as_bytes().try_into()?);
+        let micros = micros.saturating_add(POSTGRES_EPOCH_MICROS);
+        Ok(Self(Timestamp::from_micros(micros)))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl ToSql<Id, Pg> for UuidCol {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        out.write_all(self.0.as_bytes())?;
+        Ok(IsNull::No)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl FromSql<Id, Pg> for UuidCol {
+    fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(Uuid::from_slice(raw.as_bytes())?))
+    }
 }
 
 macro_rules! uuid_ids {
@@ -229,272 +351,6 @@ values_on_any!(
     VerbatimJson: RawJsonCol,
     NormalizedJson: ExposedUrlsCol,
     <T: TextValue> Text: TextCol<T>,
-    <T: InternedValue> Text: InternedCol<T>,
     <T: JsonValue> NormalizedJson: JsonCol<T>,
     <T: JsonValue> VerbatimJson: JsonCol<T>,
 );
-
-type SqliteValue<'a> = <Sqlite as Backend>::RawValue<'a>;
-
-impl ToSql<Instant, Sqlite> for TimestampCol {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(self.0.micros());
-        Ok(IsNull::No)
-    }
-}
-
-impl FromSql<Instant, Sqlite> for TimestampCol {
-    fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        let micros = <i64 as FromSql<BigInt, Sqlite>>::from_sql(raw)?;
-        Ok(Self(Timestamp::from_micros(micros)))
-    }
-}
-
-impl ToSql<Id, Sqlite> for UuidCol {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(self.0.simple().to_string());
-        Ok(IsNull::No)
-    }
-}
-
-impl FromSql<Id, Sqlite> for UuidCol {
-    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        Ok(Self(Uuid::parse_str(raw.read_text())?))
-    }
-}
-
-impl<T: TextValue> ToSql<Text, Sqlite> for TextCol<T> {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(self.0.to_string());
-        Ok(IsNull::No)
-    }
-}
-
-impl<T: TextValue> FromSql<Text, Sqlite> for TextCol<T> {
-    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        parse_text(raw.read_text())
-    }
-}
-
-impl<T: InternedValue> ToSql<Text, Sqlite> for InternedCol<T> {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(self.0.as_ref());
-        Ok(IsNull::No)
-    }
-}
-
-impl<T: InternedValue> FromSql<Text, Sqlite> for InternedCol<T> {
-    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        parse_interned(raw.read_text())
-    }
-}
-
-impl ToSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(serde_json::to_string(&*self.0)?);
-        Ok(IsNull::No)
-    }
-}
-
-impl FromSql<NormalizedJson, Sqlite> for ExposedUrlsCol {
-    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        Ok(Self(parse_cache::parse_exposed_urls(
-            raw.read_text().as_bytes(),
-        )?))
-    }
-}
-
-macro_rules! json_on_sqlite {
-    ($($sql:ident),*) => {$(
-        impl ToSql<$sql, Sqlite> for RawJsonCol {
-            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-                out.set_value(self.0.as_str());
-                Ok(IsNull::No)
-            }
-        }
-
-        impl FromSql<$sql, Sqlite> for RawJsonCol {
-            fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-                <String as FromSql<Text, Sqlite>>::from_sql(raw).map(Self)
-            }
-        }
-
-        impl<T: JsonValue> ToSql<$sql, Sqlite> for JsonCol<T> {
-            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-                out.set_value(serde_json::to_string(&self.0)?);
-                Ok(IsNull::No)
-            }
-        }
-
-        impl<T: JsonValue> FromSql<$sql, Sqlite> for JsonCol<T> {
-            fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-                parse_json(raw.read_text().as_bytes())
-            }
-        }
-    )*};
-}
-
-json_on_sqlite!(NormalizedJson, VerbatimJson);
-
-#[cfg(feature = "postgres")]
-mod on_postgres {
-    use std::io::Write;
-
-    use diesel::pg::{Pg, PgValue};
-
-    use super::{
-        ExposedUrlsCol, FromSql, Id, Instant, InternedCol, InternedValue, IsNull, JsonCol,
-        JsonValue, NormalizedJson, Output, RawJsonCol, Text, TextCol, TextValue, Timestamp,
-        TimestampCol, ToSql, Uuid, UuidCol, VerbatimJson, deserialize, parse_cache, parse_interned,
-        parse_json, parse_text, serialize,
-    };
-
-    /// Microseconds from the Unix epoch to that of Postgres, the year 2000. Every [`Timestamp`] is in the range of Postgres.
-    const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
-
-    impl ToSql<Instant, Pg> for TimestampCol {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&(self.0.micros() - POSTGRES_EPOCH_MICROS).to_be_bytes())?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl FromSql<Instant, Pg> for TimestampCol {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            let micros = i64::from_be_bytes(raw.as_bytes().try_into()?);
-            Ok(Self(Timestamp::from_micros(
-                micros.saturating_add(POSTGRES_EPOCH_MICROS),
-            )))
-        }
-    }
-
-    impl ToSql<Id, Pg> for UuidCol {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(self.0.as_bytes())?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl FromSql<Id, Pg> for UuidCol {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(Uuid::from_slice(raw.as_bytes())?))
-        }
-    }
-
-    /// The only version of the binary format of `jsonb`; the text follows it.
-    const JSONB_VERSION: u8 = 1;
-
-    impl ToSql<NormalizedJson, Pg> for RawJsonCol {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[JSONB_VERSION])?;
-            out.write_all(self.0.as_bytes())?;
-            Ok(IsNull::No)
-        }
-    }
-
-    fn jsonb_text<'a>(raw: &'a PgValue<'_>) -> deserialize::Result<&'a [u8]> {
-        match raw.as_bytes().split_first() {
-            Some((&JSONB_VERSION, text)) => Ok(text),
-            _ => Err("unknown version of the binary format of jsonb".into()),
-        }
-    }
-
-    impl FromSql<NormalizedJson, Pg> for RawJsonCol {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(str::from_utf8(jsonb_text(&raw)?)?.to_owned()))
-        }
-    }
-
-    impl<T: JsonValue> ToSql<NormalizedJson, Pg> for JsonCol<T> {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[JSONB_VERSION])?;
-            serde_json::to_writer(out, &self.0)?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl<T: JsonValue> FromSql<NormalizedJson, Pg> for JsonCol<T> {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            parse_json(jsonb_text(&raw)?)
-        }
-    }
-
-    impl ToSql<NormalizedJson, Pg> for ExposedUrlsCol {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(&[JSONB_VERSION])?;
-            serde_json::to_writer(out, &*self.0)?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl FromSql<NormalizedJson, Pg> for ExposedUrlsCol {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(parse_cache::parse_exposed_urls(jsonb_text(&raw)?)?))
-        }
-    }
-
-    impl<T: JsonValue> ToSql<VerbatimJson, Pg> for JsonCol<T> {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            serde_json::to_writer(out, &self.0)?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl<T: JsonValue> FromSql<VerbatimJson, Pg> for JsonCol<T> {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            parse_json(raw.as_bytes())
-        }
-    }
-
-    impl<T: TextValue> ToSql<Text, Pg> for TextCol<T> {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            write!(out, "{}", self.0)?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl<T: TextValue> FromSql<Text, Pg> for TextCol<T> {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            parse_text(str::from_utf8(raw.as_bytes())?)
-        }
-    }
-
-    impl<T: InternedValue> ToSql<Text, Pg> for InternedCol<T> {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(self.0.as_ref().as_bytes())?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl<T: InternedValue> FromSql<Text, Pg> for InternedCol<T> {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            parse_interned(str::from_utf8(raw.as_bytes())?)
-        }
-    }
-
-    impl ToSql<VerbatimJson, Pg> for RawJsonCol {
-        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-            out.write_all(self.0.as_bytes())?;
-            Ok(IsNull::No)
-        }
-    }
-
-    impl FromSql<VerbatimJson, Pg> for RawJsonCol {
-        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            Ok(Self(str::from_utf8(raw.as_bytes())?.to_owned()))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interned_value_is_reused_only_for_the_same_text() {
-        for text in ["a", "b", "b", "a"] {
-            assert_eq!(parse_interned::<HostId>(text).unwrap().0.as_str(), text);
-            assert!(parse_interned::<HostId>("").is_err());
-        }
-    }
-}

@@ -2,11 +2,18 @@
 
 pub(crate) mod codec;
 pub(crate) mod column_types;
-pub(crate) mod parse_cache;
+mod exposed_url_cache;
+pub(crate) mod rows;
+
+/// The types of all columns.
+mod sql_types {
+    pub(crate) use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+
+    pub(crate) use crate::schema::column_types::{Id, Instant, NormalizedJson, VerbatimJson};
+}
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Nullable, Text};
 
     users (id) {
         id -> Text,
@@ -17,8 +24,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::{Id, Instant, Nullable, Text};
 
     api_keys (id) {
         id -> Id,
@@ -34,8 +40,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Integer, Nullable, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::{BigInt, Id, Instant, Integer, Nullable, Text};
 
     audit_log (id) {
         id -> Id,
@@ -54,8 +59,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{BigInt, Instant, Text};
 
     settings (owner) {
         owner -> Text,
@@ -66,8 +70,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Instant};
+    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     sandboxes (id) {
         id -> Text,
@@ -91,8 +94,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Instant};
+    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     warm_sandboxes (id) {
         id -> Text,
@@ -112,8 +114,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     conversations (id) {
         id -> Id,
@@ -144,8 +145,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Bool, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::{Bool, Id, Instant, Text};
 
     deleted_conversations (id) {
         id -> Id,
@@ -156,8 +156,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Text};
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::{BigInt, Id, Instant, Text};
 
     events (conversation_id, seq) {
         conversation_id -> Id,
@@ -170,8 +169,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-    use crate::schema::column_types::{NormalizedJson, Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     start_tasks (id) {
         id -> Id,
@@ -199,8 +197,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{BigInt, Nullable, Text};
-    use crate::schema::column_types::{Id, Instant, VerbatimJson};
+    use crate::schema::sql_types::{BigInt, Id, Instant, Nullable, Text, VerbatimJson};
 
     pending_messages (id) {
         id -> Id,
@@ -215,8 +212,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Text};
 
     idempotency_keys (owner, key) {
         owner -> Text,
@@ -228,8 +224,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Text};
 
     leases (name) {
         name -> Text,
@@ -239,8 +234,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Text};
 
     hosts (id) {
         id -> Text,
@@ -249,8 +243,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::{Id, Instant};
+    use crate::schema::sql_types::{Id, Instant, Text};
 
     secrets (owner, name) {
         owner -> Text,
@@ -264,8 +257,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::Text;
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Text};
 
     vault (name) {
         name -> Text,
@@ -275,8 +267,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Nullable, Text};
-    use crate::schema::column_types::Instant;
+    use crate::schema::sql_types::{Instant, Nullable, Text};
 
     key_holders (name) {
         name -> Text,

@@ -18,10 +18,12 @@ use domain::user::secret::{
 };
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::error::TransactionError;
+use crate::database::pool::JobMode;
+use crate::error::{QueryResultExt, TransactionError};
+use crate::events::octet_length;
 use crate::queries::page_token::{self, Cursor};
-use crate::schema::codec::{EntityDecoder, replace_nul};
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::codec::replace_nul;
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::secrets;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
@@ -38,11 +40,6 @@ diesel::define_sql_function! {
     fn replace(text: Text, needle: Text, by: Text) -> Text;
 }
 
-diesel::define_sql_function! {
-    /// Length in bytes, which neither database reads the value for.
-    fn octet_length(text: Text) -> Integer;
-}
-
 /// Name, description, and length of the sealed value.
 type SummaryRow = (String, String, i32);
 
@@ -57,7 +54,7 @@ fn summary((name, description, length): SummaryRow) -> SecretSummary {
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = secrets)]
 struct SecretRow {
-    owner: String,
+    owner: TextCol<UserId>,
     name: String,
     description: String,
     value_id: UuidCol,
@@ -69,7 +66,7 @@ struct SecretRow {
 impl From<&CustomSecret> for SecretRow {
     fn from(secret: &CustomSecret) -> Self {
         Self {
-            owner: secret.owner.to_string(),
+            owner: TextCol(secret.owner.clone()),
             name: secret.name.clone(),
             description: replace_nul(secret.description.as_str()),
             value_id: secret.value.id.into(),
@@ -80,12 +77,10 @@ impl From<&CustomSecret> for SecretRow {
     }
 }
 
-impl TryFrom<SecretRow> for CustomSecret {
-    type Error = StoreError;
-
-    fn try_from(row: SecretRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            owner: EntityDecoder("secret").parse("owner", &row.owner)?,
+impl From<SecretRow> for CustomSecret {
+    fn from(row: SecretRow) -> Self {
+        Self {
+            owner: row.owner.0,
             name: row.name,
             description: row.description,
             value: SecretValue {
@@ -94,7 +89,7 @@ impl TryFrom<SecretRow> for CustomSecret {
             },
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
-        })
+        }
     }
 }
 
@@ -175,18 +170,18 @@ fn update(
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
-        let calls = self.db.for_intake_of(owner);
+        let jobs = self.db.for_intake_of(owner);
         let key = (owner.to_string(), replace_nul(name));
-        calls
-            .query(move |conn| {
-                let row = secrets::table
-                    .find((&key.0, &key.1))
-                    .select(SecretRow::as_select())
-                    .first(conn)
-                    .optional()?;
-                Ok(row.map(CustomSecret::try_from).transpose()?)
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let row = secrets::table
+                .find((&key.0, &key.1))
+                .select(SecretRow::as_select())
+                .first(conn)
+                .optional()
+                .reading("secret")?;
+            Ok(row.map(CustomSecret::from))
+        })
+        .await
     }
 
     async fn search(
@@ -195,81 +190,79 @@ impl SecretRepository for SqlStore {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| replace_nul(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
         // Names are unique and define the order, so the time in the token is constant.
         let after = page_token::decode::<String>(LISTING, &page)?;
-        calls
-            .read(move |conn| {
-                let mut query = secrets::table
-                    .filter(secrets::owner.eq(owner.clone()))
-                    .into_boxed::<AnyBackend>();
-                if let Some(needle) = needle.clone() {
-                    let folded = lower(secrets::name);
-                    query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
-                }
-                if let Some(after) = &after {
-                    query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
-                }
-                let rows: Vec<SummaryRow> = query
-                    .order(secrets::name.asc())
-                    .limit(page_token::rows_to_load(&page))
-                    .select((
-                        secrets::name,
-                        secrets::description,
-                        octet_length(secrets::value),
-                    ))
-                    .load(conn)?;
-                let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
-                    key: TimestampCol(Timestamp::from_micros(0)),
-                    tie: row.0.clone(),
-                });
-                Ok(page.map(summary))
-            })
-            .await
+        jobs.run(JobMode::Read, move |conn| {
+            let mut query = secrets::table
+                .filter(secrets::owner.eq(owner.clone()))
+                .into_boxed::<AnyBackend>();
+            if let Some(needle) = needle.clone() {
+                let folded = lower(secrets::name);
+                query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
+            }
+            if let Some(after) = &after {
+                query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
+            }
+            let rows: Vec<SummaryRow> = query
+                .order(secrets::name.asc())
+                .limit(page_token::rows_to_load(&page))
+                .select((
+                    secrets::name,
+                    secrets::description,
+                    octet_length(secrets::value),
+                ))
+                .load(conn)?;
+            let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
+                key: TimestampCol(Timestamp::from_micros(0)),
+                tie: row.0.clone(),
+            });
+            Ok(page.map(summary))
+        })
+        .await
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
-        let calls = self.db.for_intake_of(owner);
+        let jobs = self.db.for_intake_of(owner);
         let owner = owner.to_string();
-        calls
-            .query(move |conn| {
-                let rows: Vec<SummaryRow> = secrets::table
-                    .filter(secrets::owner.eq(&owner))
-                    .order((secrets::created_at.asc(), secrets::name.asc()))
-                    .select((
-                        secrets::name,
-                        secrets::description,
-                        octet_length(secrets::value),
-                    ))
-                    .load(conn)?;
-                Ok(rows.into_iter().map(summary).collect())
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let rows: Vec<SummaryRow> = secrets::table
+                .filter(secrets::owner.eq(&owner))
+                .order((secrets::created_at.asc(), secrets::name.asc()))
+                .select((
+                    secrets::name,
+                    secrets::description,
+                    octet_length(secrets::value),
+                ))
+                .load(conn)?;
+            Ok(rows.into_iter().map(summary).collect())
+        })
+        .await
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
-        let calls = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_user(&secret.owner);
         let secret = secret.clone();
-        calls.write(move |conn| insert(conn, &secret)).await
+        jobs.run(JobMode::Write, move |conn| insert(conn, &secret))
+            .await
     }
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_user(&secret.owner);
         let secret = secret.clone();
         let changed = ChangedSecretColumns::new(change, secret.updated_at);
-        calls
-            .write(move |conn| {
-                check_not_deleted(conn, secret.owner.as_str())?;
-                if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
-                    return Ok(false);
-                }
-                insert(conn, &secret)?;
-                Ok(true)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            check_not_deleted(conn, secret.owner.as_str())?;
+            if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
+                return Ok(false);
+            }
+            insert(conn, &secret)?;
+            Ok(true)
+        })
+        .await
     }
 
     async fn change(
@@ -279,23 +272,22 @@ impl SecretRepository for SqlStore {
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, name) = (owner.to_string(), replace_nul(name));
         let changed = ChangedSecretColumns::new(change, at);
-        calls
-            .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            Ok(update(conn, &owner, &name, &changed)? > 0)
+        })
+        .await
     }
 
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let key = (owner.to_string(), replace_nul(name));
-        calls
-            .write(move |conn| {
-                let deleted =
-                    diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
-                Ok(deleted > 0)
-            })
-            .await
+        jobs.run(JobMode::Write, move |conn| {
+            let deleted = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
+            Ok(deleted > 0)
+        })
+        .await
     }
 }

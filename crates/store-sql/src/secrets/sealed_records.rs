@@ -7,166 +7,124 @@ use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
 use domain::error::StoreError;
+use domain::id::{SandboxId, UserId};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::schema::codec::EntityDecoder;
-use crate::schema::column_types::UuidCol;
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
+use crate::schema::column_types::{TextCol, UuidCol};
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::store::SqlStore;
 
-fn record(location: SealedLocation, text: String) -> SealedRecord {
-    SealedRecord {
-        location,
-        sealed: Sealed::from_text(text),
-    }
-}
-
-fn settings_page(
-    conn: &mut AnyConnection,
-    after: Option<&SealedLocation>,
-    limit: i64,
-) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = settings::table.into_boxed::<AnyBackend>();
-    if let Some(SealedLocation::Settings(owner)) = after {
-        query = query.filter(settings::owner.gt(owner.to_string()));
-    }
-    let rows: Vec<(String, String)> = query
-        .order(settings::owner.asc())
-        .limit(limit)
-        .select((settings::owner, settings::document))
-        .load(conn)?;
-    rows.into_iter()
-        .map(|(owner, text)| {
-            let owner = EntityDecoder("settings").parse("owner", &owner)?;
-            Ok(record(SealedLocation::Settings(owner), text))
-        })
-        .collect()
-}
-
-fn secrets_page(
-    conn: &mut AnyConnection,
-    after: Option<&SealedLocation>,
-    limit: i64,
-) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = secrets::table.into_boxed::<AnyBackend>();
-    if let Some(SealedLocation::Secret(_, id)) = after {
-        query = query.filter(secrets::value_id.gt(UuidCol::from(*id)));
-    }
-    let rows: Vec<(String, UuidCol, String)> = query
-        .order(secrets::value_id.asc())
-        .limit(limit)
-        .select((secrets::owner, secrets::value_id, secrets::value))
-        .load(conn)?;
-    rows.into_iter()
-        .map(|(owner, id, text)| {
-            let owner = EntityDecoder("secret").parse("owner", &owner)?;
-            Ok(record(SealedLocation::Secret(owner, id.into()), text))
-        })
-        .collect()
-}
-
-/// Session keys or secret keys of sandboxes.
-fn sandboxes_page(
-    conn: &mut AnyConnection,
-    kind: SealedKind,
-    after: Option<&SealedLocation>,
-    limit: i64,
-) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = sandboxes::table.into_boxed::<AnyBackend>();
-    if let Some(SealedLocation::SessionKey(id) | SealedLocation::SecretKey(id)) = after {
-        query = query.filter(sandboxes::id.gt(id.to_string()));
-    }
-    let rows: Vec<(String, String, String)> = query
-        .order(sandboxes::id.asc())
-        .limit(limit)
-        .select((sandboxes::id, sandboxes::session_key, sandboxes::secret_key))
-        .load(conn)?;
-    rows.into_iter()
-        .map(|(id, session, secret)| {
-            let id = EntityDecoder("sandbox").parse("id", &id)?;
-            Ok(if kind == SealedKind::SecretKeys {
-                record(SealedLocation::SecretKey(id), secret)
-            } else {
-                record(SealedLocation::SessionKey(id), session)
-            })
-        })
-        .collect()
-}
-
-/// Session keys or secret keys of warm sandboxes.
-fn warm_page(
-    conn: &mut AnyConnection,
-    kind: SealedKind,
-    after: Option<&SealedLocation>,
-    limit: i64,
-) -> Result<Vec<SealedRecord>, TransactionError> {
-    use warm_sandboxes::{id, secret_key, session_key, table};
-    let mut query = table.into_boxed::<AnyBackend>();
-    if let Some(SealedLocation::WarmSessionKey(last) | SealedLocation::WarmSecretKey(last)) = after
-    {
-        query = query.filter(id.gt(last.to_string()));
-    }
-    let rows: Vec<(String, String, String)> = query
-        .order(id.asc())
-        .limit(limit)
-        .select((id, session_key, secret_key))
-        .load(conn)?;
-    rows.into_iter()
-        .map(|(text, session, secret)| {
-            let sandbox = EntityDecoder("warm sandbox").parse("id", &text)?;
-            Ok(if kind == SealedKind::WarmSecretKeys {
-                record(SealedLocation::WarmSecretKey(sandbox), secret)
-            } else {
-                record(SealedLocation::WarmSessionKey(sandbox), session)
-            })
-        })
-        .collect()
-}
-
-/// Replaces the sealed key of a warm sandbox.
-fn replace_warm(
-    conn: &mut AnyConnection,
-    location: &SealedLocation,
-    (before, after): (&str, &str),
-) -> QueryResult<usize> {
-    use warm_sandboxes::{secret_key, session_key, table};
+/// The text of the key of the location's row.
+fn text_key(location: &SealedLocation) -> Option<String> {
     match location {
-        SealedLocation::WarmSessionKey(id) => {
-            diesel::update(table.find(id.as_str()).filter(session_key.eq(before)))
-                .set(session_key.eq(after))
-                .execute(conn)
-        }
-        SealedLocation::WarmSecretKey(id) => {
-            diesel::update(table.find(id.as_str()).filter(secret_key.eq(before)))
-                .set(secret_key.eq(after))
-                .execute(conn)
-        }
-        _ => Ok(0),
+        SealedLocation::Settings(owner) => Some(owner.to_string()),
+        SealedLocation::SessionKey(id)
+        | SealedLocation::SecretKey(id)
+        | SealedLocation::WarmSessionKey(id)
+        | SealedLocation::WarmSecretKey(id) => Some(id.to_string()),
+        SealedLocation::Secret(..) | SealedLocation::StartSecrets(_) => None,
     }
 }
 
-fn starts_page(
+/// The id of the location's row.
+fn id_key(location: &SealedLocation) -> Option<UuidCol> {
+    match location {
+        SealedLocation::Secret(_, id) => Some((*id).into()),
+        SealedLocation::StartSecrets(id) => Some((*id).into()),
+        _ => None,
+    }
+}
+
+/// Reads sealed values of one column, in the order of `$key`, after `$after`.
+macro_rules! read_page {
+    ($conn:ident, $limit:ident, $table:ident, $key:ident > $after:expr, $columns:expr, $sealed:ident, $location:expr) => {{
+        let mut query = $table::table
+            .into_boxed::<AnyBackend>()
+            .filter($table::$sealed.is_not_null());
+        if let Some(after) = $after {
+            query = query.filter($table::$key.gt(after));
+        }
+        let rows: Vec<(_, Option<String>)> = query
+            .order($table::$key.asc())
+            .limit($limit)
+            .select(($columns, $table::$sealed.nullable()))
+            .load($conn)
+            .reading(stringify!($table))?;
+        rows.into_iter()
+            .filter_map(|(key, sealed)| {
+                Some(SealedRecord {
+                    location: $location(key),
+                    sealed: Sealed::from_text(sealed?),
+                })
+            })
+            .collect()
+    }};
+}
+
+fn page(
     conn: &mut AnyConnection,
+    kind: SealedKind,
     after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
-    let mut query = start_tasks::table
-        .into_boxed::<AnyBackend>()
-        .filter(start_tasks::sealed_secrets.is_not_null());
-    if let Some(SealedLocation::StartSecrets(id)) = after {
-        query = query.filter(start_tasks::id.gt(UuidCol::from(*id)));
+    let (text, id) = (after.and_then(text_key), after.and_then(id_key));
+    macro_rules! sandbox_keys {
+        ($table:ident, $sealed:ident, $location:ident) => {
+            read_page!(
+                conn,
+                limit,
+                $table,
+                id > text,
+                $table::id,
+                $sealed,
+                |id: TextCol<SandboxId>| { SealedLocation::$location(id.0) }
+            )
+        };
     }
-    let rows: Vec<(UuidCol, Option<String>)> = query
-        .order(start_tasks::id.asc())
-        .limit(limit)
-        .select((start_tasks::id, start_tasks::sealed_secrets))
-        .load(conn)?;
-    let with_secrets = rows.into_iter().filter_map(|(id, text)| Some((id, text?)));
-    Ok(with_secrets
-        .map(|(id, text)| record(SealedLocation::StartSecrets(id.into()), text))
-        .collect())
+    Ok(match kind {
+        SealedKind::Settings => {
+            read_page!(
+                conn,
+                limit,
+                settings,
+                owner > text,
+                settings::owner,
+                document,
+                |owner: TextCol<UserId>| { SealedLocation::Settings(owner.0) }
+            )
+        }
+        SealedKind::Secrets => {
+            let columns = (secrets::owner, secrets::value_id);
+            read_page!(
+                conn,
+                limit,
+                secrets,
+                value_id > id,
+                columns,
+                value,
+                |(owner, id): (TextCol<UserId>, UuidCol)| {
+                    SealedLocation::Secret(owner.0, id.into())
+                }
+            )
+        }
+        SealedKind::SessionKeys => sandbox_keys!(sandboxes, session_key, SessionKey),
+        SealedKind::SecretKeys => sandbox_keys!(sandboxes, secret_key, SecretKey),
+        SealedKind::WarmSessionKeys => sandbox_keys!(warm_sandboxes, session_key, WarmSessionKey),
+        SealedKind::WarmSecretKeys => sandbox_keys!(warm_sandboxes, secret_key, WarmSecretKey),
+        SealedKind::StartSecrets => {
+            read_page!(
+                conn,
+                limit,
+                start_tasks,
+                id > id,
+                start_tasks::id,
+                sealed_secrets,
+                |id: UuidCol| { SealedLocation::StartSecrets(id.into()) }
+            )
+        }
+    })
 }
 
 /// Replaces a record if it still has the old value, which the statement itself checks.
@@ -175,48 +133,46 @@ fn replace_one(
     record: &ResealedRecord,
 ) -> Result<usize, TransactionError> {
     let (before, after) = (record.before.as_text(), record.after.as_text());
-    let replaced = match &record.location {
-        SealedLocation::Settings(owner) => diesel::update(
-            settings::table
-                .find(owner.as_str())
-                .filter(settings::document.eq(before)),
-        )
-        .set(settings::document.eq(after))
-        .execute(conn),
-        SealedLocation::Secret(owner, id) => diesel::update(
+    macro_rules! replace {
+        ($row:expr, $table:ident::$sealed:ident) => {
+            diesel::update($row.filter($table::$sealed.eq(before)))
+                .set($table::$sealed.eq(after))
+                .execute(conn)?
+        };
+    }
+    Ok(match &record.location {
+        SealedLocation::Settings(owner) => {
+            replace!(settings::table.find(owner.as_str()), settings::document)
+        }
+        SealedLocation::Secret(owner, id) => replace!(
             secrets::table
                 .filter(secrets::owner.eq(owner.as_str()))
-                .filter(secrets::value_id.eq(UuidCol::from(*id)))
-                .filter(secrets::value.eq(before)),
-        )
-        .set(secrets::value.eq(after))
-        .execute(conn),
-        SealedLocation::SessionKey(id) => diesel::update(
-            sandboxes::table
-                .find(id.as_str())
-                .filter(sandboxes::session_key.eq(before)),
-        )
-        .set(sandboxes::session_key.eq(after))
-        .execute(conn),
-        SealedLocation::SecretKey(id) => diesel::update(
-            sandboxes::table
-                .find(id.as_str())
-                .filter(sandboxes::secret_key.eq(before)),
-        )
-        .set(sandboxes::secret_key.eq(after))
-        .execute(conn),
-        SealedLocation::WarmSessionKey(_) | SealedLocation::WarmSecretKey(_) => {
-            replace_warm(conn, &record.location, (before, after))
+                .filter(secrets::value_id.eq(UuidCol::from(*id))),
+            secrets::value
+        ),
+        SealedLocation::SessionKey(id) => {
+            replace!(sandboxes::table.find(id.as_str()), sandboxes::session_key)
         }
-        SealedLocation::StartSecrets(id) => diesel::update(
-            start_tasks::table
-                .find(UuidCol::from(*id))
-                .filter(start_tasks::sealed_secrets.eq(before)),
-        )
-        .set(start_tasks::sealed_secrets.eq(after))
-        .execute(conn),
-    };
-    Ok(replaced?)
+        SealedLocation::SecretKey(id) => {
+            replace!(sandboxes::table.find(id.as_str()), sandboxes::secret_key)
+        }
+        SealedLocation::WarmSessionKey(id) => {
+            replace!(
+                warm_sandboxes::table.find(id.as_str()),
+                warm_sandboxes::session_key
+            )
+        }
+        SealedLocation::WarmSecretKey(id) => {
+            replace!(
+                warm_sandboxes::table.find(id.as_str()),
+                warm_sandboxes::secret_key
+            )
+        }
+        SealedLocation::StartSecrets(id) => replace!(
+            start_tasks::table.find(UuidCol::from(*id)),
+            start_tasks::sealed_secrets
+        ),
+    })
 }
 
 #[async_trait]
@@ -228,34 +184,21 @@ impl SealedRecordRepository for SqlStore {
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.db
-            .read(Workload::Background, move |conn| {
-                let after = after.as_ref();
-                match kind {
-                    SealedKind::Settings => settings_page(conn, after, limit),
-                    SealedKind::Secrets => secrets_page(conn, after, limit),
-                    SealedKind::SessionKeys | SealedKind::SecretKeys => {
-                        sandboxes_page(conn, kind, after, limit)
-                    }
-                    SealedKind::WarmSessionKeys | SealedKind::WarmSecretKeys => {
-                        warm_page(conn, kind, after, limit)
-                    }
-                    SealedKind::StartSecrets => starts_page(conn, after, limit),
-                }
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            page(conn, kind, after.as_ref(), limit)
+        })
+        .await
     }
 
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let mut count = 0;
-                for record in &batch {
-                    count += replace_one(conn, record)?;
-                }
-                Ok(count as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let mut count = 0;
+            for record in &batch {
+                count += replace_one(conn, record)?;
+            }
+            Ok(count as u64)
+        })
+        .await
     }
 }

@@ -8,11 +8,18 @@ use domain::encryption::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRep
 use domain::error::StoreError;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{TransactionError, stale};
+use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{key_holders, vault};
 use crate::store::SqlStore;
+
+const OUTDATED_HOLDERS: OutdatedRows = OutdatedRows {
+    table: "key_holders",
+    key: "name",
+    time: "seen_at",
+};
 
 fn installation_secret(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
     let text: Option<String> = vault::table
@@ -37,8 +44,7 @@ fn holder((id, keys, seals_with, seen_at): HolderRow) -> KeyHolder {
 #[async_trait]
 impl VaultRepository for SqlStore {
     async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
-        self.db
-            .read(Workload::Background, installation_secret)
+        self.run(Workload::Background, JobMode::Read, installation_secret)
             .await
     }
 
@@ -48,21 +54,20 @@ impl VaultRepository for SqlStore {
         at: Timestamp,
     ) -> Result<Sealed, StoreError> {
         let sealed = sealed.clone();
-        self.db
-            .write(Workload::Background, move |conn| {
-                if let Some(stored) = installation_secret(conn)? {
-                    return Ok(stored);
-                }
-                diesel::insert_into(vault::table)
-                    .values((
-                        vault::name.eq(INSTALLATION_SECRET_CONTEXT),
-                        vault::sealed.eq(sealed.as_text()),
-                        vault::changed_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                Ok(sealed.clone())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if let Some(stored) = installation_secret(conn)? {
+                return Ok(stored);
+            }
+            diesel::insert_into(vault::table)
+                .values((
+                    vault::name.eq(INSTALLATION_SECRET_CONTEXT),
+                    vault::sealed.eq(sealed.as_text()),
+                    vault::changed_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            Ok(sealed.clone())
+        })
+        .await
     }
 
     async fn replace_installation(
@@ -72,82 +77,67 @@ impl VaultRepository for SqlStore {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let (before, after) = (before.clone(), after.clone());
-        self.db
-            .write(Workload::Background, move |conn| {
-                let unchanged = vault::table
-                    .find(INSTALLATION_SECRET_CONTEXT)
-                    .filter(vault::sealed.eq(before.as_text()));
-                let replaced = diesel::update(unchanged)
-                    .set((
-                        vault::sealed.eq(after.as_text()),
-                        vault::changed_at.eq(TimestampCol(at)),
-                    ))
-                    .execute(conn)?;
-                if replaced == 0 {
-                    return Err(stale("vault"));
-                }
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let unchanged = vault::table
+                .find(INSTALLATION_SECRET_CONTEXT)
+                .filter(vault::sealed.eq(before.as_text()));
+            let replaced = diesel::update(unchanged)
+                .set((
+                    vault::sealed.eq(after.as_text()),
+                    vault::changed_at.eq(TimestampCol(at)),
+                ))
+                .execute(conn)?;
+            if replaced == 0 {
+                return Err(stale("vault"));
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
         let holder = holder.clone();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let values = (
-                    key_holders::master_keys.eq(holder.keys.join(" ")),
-                    key_holders::seals_with.eq(&holder.seals_with),
-                    key_holders::seen_at.eq(TimestampCol(holder.seen_at)),
-                );
-                let row = key_holders::table.find(&holder.id);
-                if diesel::update(row).set(values.clone()).execute(conn)? == 0 {
-                    diesel::insert_into(key_holders::table)
-                        .values((key_holders::name.eq(&holder.id), values))
-                        .execute(conn)?;
-                }
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let values = (
+                key_holders::master_keys.eq(holder.keys.join(" ")),
+                key_holders::seals_with.eq(&holder.seals_with),
+                key_holders::seen_at.eq(TimestampCol(holder.seen_at)),
+            );
+            let row = key_holders::table.find(&holder.id);
+            if diesel::update(row).set(values.clone()).execute(conn)? == 0 {
+                diesel::insert_into(key_holders::table)
+                    .values((key_holders::name.eq(&holder.id), values))
+                    .execute(conn)?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
         let holder = holder.to_owned();
-        self.db
-            .write(Workload::Background, move |conn| {
-                diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::delete(key_holders::table.find(&holder)).execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
-        self.db
-            .read(Workload::Background, move |conn| {
-                let rows: Vec<HolderRow> = key_holders::table
-                    .filter(key_holders::seen_at.ge(TimestampCol(since)))
-                    .order(key_holders::name.asc())
-                    .load(conn)?;
-                Ok(rows.into_iter().map(holder).collect())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<HolderRow> = key_holders::table
+                .filter(key_holders::seen_at.ge(TimestampCol(since)))
+                .order(key_holders::name.asc())
+                .load(conn)?;
+            Ok(rows.into_iter().map(holder).collect())
+        })
+        .await
     }
 
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .write(Workload::Background, move |conn| {
-                let outdated: Vec<String> = key_holders::table
-                    .filter(key_holders::seen_at.lt(TimestampCol(before)))
-                    .order(key_holders::seen_at.asc())
-                    .limit(limit)
-                    .select(key_holders::name)
-                    .load(conn)?;
-                for name in &outdated {
-                    diesel::delete(key_holders::table.find(name)).execute(conn)?;
-                }
-                Ok(outdated.len() as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            OUTDATED_HOLDERS.delete(conn, before, limit)
+        })
+        .await
     }
 }

@@ -10,11 +10,11 @@ use domain::start_task::{
     StartStatus, StartTask, StartTaskInsertOutcome,
 };
 
-use super::rows::StartTaskRow;
+use super::rows::{ENTITY, StartTaskRow};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::AnyConnection;
-use crate::error::{TransactionError, conflict, not_found};
+use crate::error::{QueryResultExt, TransactionError, conflict, not_found};
 use crate::idempotency;
 use crate::sandboxes::occupancy::check_room;
 use crate::sandboxes::{insert_within_caps, load_undeleted, resume};
@@ -35,9 +35,10 @@ fn find_existing(
         .filter(start_tasks::status.ne(StartStatus::Error.as_str()))
         .select(StartTaskRow::as_select())
         .first(conn)
-        .optional()?;
+        .optional()
+        .reading(ENTITY)?;
     if let Some(row) = row {
-        let existing = StartTask::try_from(row)?;
+        let existing = StartTask::from(row);
         return if existing.owner == task.owner {
             Ok(Some(existing))
         } else {
@@ -109,9 +110,9 @@ pub(super) fn insert(
     }
     assign_sandbox(conn, start, caps)?;
     diesel::insert_into(start_tasks::table)
-        .values(StartTaskRow::try_from(task)?)
+        .values(StartTaskRow::from(task))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("start task"))?;
+        .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
     if let Some(answer) = &start.answer {
         idempotency::store_response(conn, answer)?;
     }

@@ -6,11 +6,11 @@ use domain::clock::Timestamp;
 use domain::start_task::{ClaimLimit, LeasedStartTask};
 
 use crate::database::connection::{AnyConnection, on_backend};
-use crate::error::TransactionError;
+use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::codec::IDS_PER_QUERY;
 use crate::schema::column_types::{Id, Instant, TimestampCol, UuidCol};
 use crate::schema::start_tasks;
-use crate::start_tasks::rows::StartTaskRow;
+use crate::start_tasks::rows::{ENTITY, StartTaskRow};
 
 /// Selects the next tasks to lease. Leased tasks sort first within an owner, so the rank of another task equals the number of
 /// leased tasks that its owner would have with it. Both databases accept `$1` for the first parameter.
@@ -65,13 +65,11 @@ pub(crate) fn claim(
         .filter(start_tasks::id.eq_any(&ids))
         .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
         .select(StartTaskRow::as_select())
-        .load(conn)?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(LeasedStartTask {
-                fence: row.fence,
-                task: row.try_into()?,
-            })
-        })
-        .collect()
+        .load(conn)
+        .reading(ENTITY)?;
+    let leased = rows.into_iter().map(|row: StartTaskRow| LeasedStartTask {
+        fence: row.fence,
+        task: row.into(),
+    });
+    Ok(leased.collect())
 }

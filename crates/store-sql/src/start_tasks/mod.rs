@@ -25,16 +25,16 @@ use uuid::Uuid;
 
 use self::insertion::insert;
 use self::leasing::claim;
-use self::rows::{StartTaskRow, StepColumns, StoredBytesSql};
+use self::rows::{ENTITY, StartTaskRow, StepColumns, stored_bytes};
 use crate::conversations::deletion::{has_deletion_since, unneeded_sandboxes};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::{TransactionError, conflict, not_found, stale};
-use crate::queries::page_token::{self, Cursor};
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError, conflict, not_found, stale};
+use crate::queries::page_token::{self, Cursor, beyond};
 use crate::sandboxes::{load_undeleted, mark_deleted};
-use crate::schema::codec::{EntityDecoder, IDS_PER_QUERY, in_order, owner_filter};
+use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter};
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::start_tasks;
 use crate::store::SqlStore;
@@ -46,11 +46,12 @@ fn load(
     conn: &mut AnyConnection,
     id: StartTaskId,
 ) -> Result<Option<StartTaskRow>, TransactionError> {
-    Ok(start_tasks::table
+    start_tasks::table
         .find(UuidCol::from(id))
         .select(StartTaskRow::as_select())
         .first(conn)
-        .optional()?)
+        .optional()
+        .reading(ENTITY)
 }
 
 /// Loads a task and its status. `Stale` unless the caller still holds the lease and the status may change to `to`.
@@ -62,12 +63,12 @@ fn load_leased(
 ) -> Result<(StartTaskRow, StartStatus), TransactionError> {
     let row = load(conn, id)?
         .filter(|row| row.fence == fence)
-        .ok_or_else(|| stale("start task"))?;
-    let status: StartStatus = EntityDecoder("start task").parse("status", &row.status)?;
+        .ok_or_else(|| stale(ENTITY))?;
+    let status = row.status.0;
     if status.can_transition_to(to) {
         Ok((row, status))
     } else {
-        Err(stale("start task"))
+        Err(stale(ENTITY))
     }
 }
 
@@ -81,8 +82,8 @@ fn write_step(
         .set(step)
         .execute(conn)?;
     announce(conn, &StoreChange::StartTask(id))?;
-    let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
-    Ok(row.try_into()?)
+    let row = load(conn, id)?.ok_or_else(|| stale(ENTITY))?;
+    Ok(row.into())
 }
 
 /// Ends the task in ERROR, and deletes its unfinished conversation and a sandbox that nothing else uses.
@@ -104,9 +105,9 @@ fn fail(
     let owns_running_sandbox =
         task.owns_sandbox && load_undeleted(conn, &task.sandbox_id)?.is_some_and(should_run);
     let since = task.created_at.minus(CLOCK_SKEW_GRACE);
-    if owns_running_sandbox || has_deletion_since(conn, &row.sandbox_id, since)? {
+    if owns_running_sandbox || has_deletion_since(conn, task.sandbox_id.as_str(), since)? {
         // The task itself has ended above, so it does not count as a user of the sandbox.
-        let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
+        let unneeded = unneeded_sandboxes(conn, &[task.sandbox_id.to_string()])?;
         mark_deleted(conn, &unneeded, at)?;
     }
     Ok(task)
@@ -155,8 +156,7 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<
     query
 }
 
-/// Applies the order and the cursor. The second condition of a cursor implies the first one, which lets the database seek in the
-/// index.
+/// Applies the order and the cursor.
 fn ordered(
     query: BoxedStartTaskQuery<'_>,
     order: StartTaskOrder,
@@ -165,13 +165,17 @@ fn ordered(
     macro_rules! keyset {
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
             let query = match after {
-                Some(Cursor { key, tie }) => query.filter(
-                    $column.$reaches(key).and(
-                        $column
-                            .$beyond(key)
-                            .or(start_tasks::id.$beyond(UuidCol(tie))),
-                    ),
-                ),
+                Some(Cursor { key, tie }) => {
+                    let tie = UuidCol(tie);
+                    query.filter(beyond!(
+                        $column,
+                        start_tasks::id,
+                        $reaches,
+                        $beyond,
+                        key,
+                        tie
+                    ))
+                }
                 None => query,
             };
             query.order(($column.$direction(), start_tasks::id.$direction()))
@@ -192,9 +196,10 @@ impl StartTaskRepository for SqlStore {
         start: &NewStartTask,
         caps: &SandboxCaps,
     ) -> Result<StartTaskInsertOutcome, StoreError> {
-        let calls = self.db.for_user(&start.task.owner);
+        let jobs = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
-        calls.write(move |conn| insert(conn, &start, caps)).await
+        jobs.run(JobMode::Write, move |conn| insert(conn, &start, caps))
+            .await
     }
 
     async fn find_many(
@@ -202,25 +207,23 @@ impl StartTaskRepository for SqlStore {
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        calls
-            .read_documents(move |conn| {
-                let mut found = HashMap::new();
-                for batch in ids.chunks(IDS_PER_QUERY) {
-                    let keys = batch.iter().copied().map(UuidCol::from);
-                    let rows = matching(&scope, &StartTaskFilter::default())
-                        .filter(start_tasks::id.eq_any(keys))
-                        .select(StartTaskRow::as_select())
-                        .load(conn)?;
-                    for row in rows {
-                        let task = StartTask::try_from(row)?;
-                        found.insert(task.id, task);
-                    }
-                }
-                Ok(in_order(&ids, &found))
-            })
-            .await
+        jobs.run(JobMode::ReadDocuments, move |conn| {
+            let mut found = HashMap::new();
+            for batch in ids.chunks(IDS_PER_QUERY) {
+                let keys = batch.iter().copied().map(UuidCol::from);
+                let rows = matching(&scope, &StartTaskFilter::default())
+                    .filter(start_tasks::id.eq_any(keys))
+                    .select(StartTaskRow::as_select())
+                    .load(conn)
+                    .reading(ENTITY)?;
+                let tasks = rows.into_iter().map(StartTask::from);
+                found.extend(tasks.map(|task| (task.id, task)));
+            }
+            Ok(in_order(&ids, &found))
+        })
+        .await
     }
 
     async fn search(
@@ -230,7 +233,7 @@ impl StartTaskRepository for SqlStore {
         order: StartTaskOrder,
         page: &PageRequest,
     ) -> Result<Page<StartTask>, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let listing = match order {
             StartTaskOrder::CreatedAt => "start-tasks+created",
             StartTaskOrder::CreatedAtDesc => "start-tasks-created",
@@ -243,52 +246,48 @@ impl StartTaskRepository for SqlStore {
         );
         let after = page_token::decode(listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        calls
-            .read_documents(move |conn| {
-                // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
-                let stored_bytes = StoredBytesSql::on(conn);
-                let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
-                    ordered(matching(&scope, &filter), order, after)
-                        .limit(page_token::rows_to_load(&page))
-                        .select((
-                            start_tasks::id,
-                            start_tasks::created_at,
-                            start_tasks::updated_at,
-                            stored_bytes,
-                        ))
-                        .load(conn)?;
-                let mut page = page.clone();
-                page.limit = page_token::limit_by_bytes(
-                    page.limit,
-                    positions.iter().map(|position| position.3),
-                );
-                let page = page_token::build_page(listing, &page, positions, |position| Cursor {
-                    key: if by_update { position.2 } else { position.1 },
-                    tie: position.0.0,
-                });
-                // The transaction has one snapshot, so this selects the same rows.
-                let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
-                    .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
-                    .select(StartTaskRow::as_select())
+        jobs.run(JobMode::ReadDocuments, move |conn| {
+            // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
+            let bytes = stored_bytes(conn);
+            let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
+                ordered(matching(&scope, &filter), order, after)
+                    .limit(page_token::rows_to_load(&page))
+                    .select((
+                        start_tasks::id,
+                        start_tasks::created_at,
+                        start_tasks::updated_at,
+                        bytes,
+                    ))
                     .load(conn)?;
-                let items = rows.into_iter().map(StartTask::try_from);
-                Ok(Page {
-                    items: items.collect::<Result<_, _>>()?,
-                    next: page.next,
-                })
+            let mut page = page.clone();
+            page.limit =
+                page_token::limit_by_bytes(page.limit, positions.iter().map(|position| position.3));
+            let page = page_token::build_page(listing, &page, positions, |position| Cursor {
+                key: if by_update { position.2 } else { position.1 },
+                tie: position.0.0,
+            });
+            // The transaction has one snapshot, so this selects the same rows.
+            let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
+                .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
+                .select(StartTaskRow::as_select())
+                .load(conn)
+                .reading(ENTITY)?;
+            Ok(Page {
+                items: rows.into_iter().map(StartTask::from).collect(),
+                next: page.next,
             })
-            .await
+        })
+        .await
     }
 
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
-        let calls = self.db.for_scope(scope);
+        let jobs = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        calls
-            .scan(move |conn| {
-                let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
-                Ok(u64::try_from(count).unwrap_or_default())
-            })
-            .await
+        jobs.run(JobMode::Scan, move |conn| {
+            let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
+            Ok(u64::try_from(count).unwrap_or_default())
+        })
+        .await
     }
 
     async fn claim(
@@ -299,46 +298,43 @@ impl StartTaskRepository for SqlStore {
         limit: ClaimLimit,
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let host = host.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                claim(conn, &host, (now, until), limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            claim(conn, &host, (now, until), limit)
+        })
+        .await
     }
 
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                let renewed = diesel::update(
-                    start_tasks::table
-                        .find(UuidCol::from(id))
-                        .filter(start_tasks::fence.eq(fence))
-                        .filter(start_tasks::is_open),
-                )
-                .set(start_tasks::lease_until.eq(TimestampCol(until)))
-                .execute(conn)?;
-                if renewed == 0 {
-                    return Err(stale("start task"));
-                }
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let renewed = diesel::update(
+                start_tasks::table
+                    .find(UuidCol::from(id))
+                    .filter(start_tasks::fence.eq(fence))
+                    .filter(start_tasks::is_open),
+            )
+            .set(start_tasks::lease_until.eq(TimestampCol(until)))
+            .execute(conn)?;
+            if renewed == 0 {
+                return Err(stale(ENTITY));
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                let (row, _) = load_leased(conn, id, fence, StartStatus::Error)?;
-                diesel::update(start_tasks::table.find(UuidCol::from(id)))
-                    .set((
-                        start_tasks::lease_until.eq(None::<TimestampCol>),
-                        start_tasks::fence.eq(start_tasks::fence + 1),
-                    ))
-                    .execute(conn)?;
-                let host = StartTask::try_from(row)?.host;
-                announce(conn, &StoreChange::StartTaskQueued(host))
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let (row, _) = load_leased(conn, id, fence, StartStatus::Error)?;
+            diesel::update(start_tasks::table.find(UuidCol::from(id)))
+                .set((
+                    start_tasks::lease_until.eq(None::<TimestampCol>),
+                    start_tasks::fence.eq(start_tasks::fence + 1),
+                ))
+                .execute(conn)?;
+            let host = StartTask::from(row).host;
+            announce(conn, &StoreChange::StartTaskQueued(host))
+        })
+        .await
     }
 
     async fn advance(
@@ -349,16 +345,15 @@ impl StartTaskRepository for SqlStore {
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
-        self.db
-            .write(Workload::Background, move |conn| {
-                // Only `fail` may set ERROR, because it also releases what the task holds.
-                if step.status == StartStatus::Error {
-                    return fail(conn, id, fence, &step, at);
-                }
-                let (_, before) = load_leased(conn, id, fence, step.status)?;
-                write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            // Only `fail` may set ERROR, because it also releases what the task holds.
+            if step.status == StartStatus::Error {
+                return fail(conn, id, fence, &step, at);
+            }
+            let (_, before) = load_leased(conn, id, fence, step.status)?;
+            write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
+        })
+        .await
     }
 
     async fn begin_conversation(
@@ -370,11 +365,10 @@ impl StartTaskRepository for SqlStore {
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
-        self.db
-            .write(Workload::Background, move |conn| {
-                begin(conn, (id, fence), &conversation, &step, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            begin(conn, (id, fence), &conversation, &step, at)
+        })
+        .await
     }
 
     async fn fail(
@@ -385,32 +379,30 @@ impl StartTaskRepository for SqlStore {
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
-        self.db
-            .write(Workload::Background, move |conn| {
-                fail(conn, id, fence, &step, at)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            fail(conn, id, fence, &step, at)
+        })
+        .await
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let host = host.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                let released = diesel::update(
-                    start_tasks::table
-                        .filter(start_tasks::host.eq(&host))
-                        .filter(start_tasks::is_open)
-                        .filter(start_tasks::lease_until.is_not_null()),
-                )
-                .set((
-                    start_tasks::lease_until.eq(None::<TimestampCol>),
-                    // An earlier worker may still write. Its fence is now outdated, so its writes fail.
-                    start_tasks::fence.eq(start_tasks::fence + 1),
-                ))
-                .execute(conn)?;
-                Ok(u64::try_from(released).unwrap_or(u64::MAX))
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let released = diesel::update(
+                start_tasks::table
+                    .filter(start_tasks::host.eq(&host))
+                    .filter(start_tasks::is_open)
+                    .filter(start_tasks::lease_until.is_not_null()),
+            )
+            .set((
+                start_tasks::lease_until.eq(None::<TimestampCol>),
+                // An earlier worker may still write. Its fence is now outdated, so its writes fail.
+                start_tasks::fence.eq(start_tasks::fence + 1),
+            ))
+            .execute(conn)?;
+            Ok(u64::try_from(released).unwrap_or(u64::MAX))
+        })
+        .await
     }
 
     async fn count_unfinished(
@@ -420,29 +412,27 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartQueueCounts, StoreError> {
         let host = host.to_string();
         // Runs every few seconds, so it must neither wait for writers nor cause serialization failures.
-        self.db
-            .read(Workload::Background, move |conn| {
-                let unfinished = || {
-                    start_tasks::table
-                        .filter(start_tasks::host.eq(&host))
-                        .filter(start_tasks::is_open)
-                };
-                let all: i64 = unfinished().count().get_result(conn)?;
-                let leased = unfinished().filter(start_tasks::lease_until.gt(TimestampCol(now)));
-                let leased: i64 = leased.count().get_result(conn)?;
-                Ok(StartQueueCounts {
-                    leased: u64::try_from(leased).unwrap_or_default(),
-                    waiting: u64::try_from(all - leased).unwrap_or_default(),
-                })
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let unfinished = || {
+                start_tasks::table
+                    .filter(start_tasks::host.eq(&host))
+                    .filter(start_tasks::is_open)
+            };
+            let all: i64 = unfinished().count().get_result(conn)?;
+            let leased = unfinished().filter(start_tasks::lease_until.gt(TimestampCol(now)));
+            let leased: i64 = leased.count().get_result(conn)?;
+            Ok(StartQueueCounts {
+                leased: u64::try_from(leased).unwrap_or_default(),
+                waiting: u64::try_from(all - leased).unwrap_or_default(),
             })
-            .await
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                purge::prune_start_tasks(conn, before, limit)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            purge::prune_start_tasks(conn, before, limit)
+        })
+        .await
     }
 }

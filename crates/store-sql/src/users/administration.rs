@@ -7,7 +7,7 @@ use domain::error::StoreError;
 use domain::user::identity::{AdminChange, AdministrationRepository, PurgeCounts};
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::Workload;
+use crate::database::pool::{JobMode, Workload};
 use crate::error::{TransactionError, conflict, not_found};
 use crate::store::SqlStore;
 use crate::users::{self, api_keys, audit_log, purge};
@@ -77,13 +77,12 @@ impl AdministrationRepository for SqlStore {
         entry: &AuditEntry,
     ) -> Result<PurgeCounts, StoreError> {
         let (change, entry) = (change.clone(), entry.clone());
-        self.db
-            .write(Workload::Requests, move |conn| {
-                authorize(conn, &change, &entry)?;
-                let purged = self::change(conn, &change, entry.at)?;
-                audit_log::insert(conn, std::slice::from_ref(&entry))?;
-                Ok(purged)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            authorize(conn, &change, &entry)?;
+            let purged = self::change(conn, &change, entry.at)?;
+            audit_log::insert(conn, std::slice::from_ref(&entry))?;
+            Ok(purged)
+        })
+        .await
     }
 }

@@ -8,20 +8,28 @@ use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::TransactionError;
-use crate::schema::codec::EntityDecoder;
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError};
+use crate::queries::delete_rows::OutdatedRows;
+use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
+use crate::schema::rows::same_fields;
 use crate::schema::{api_keys, users as user_rows};
 use crate::store::SqlStore;
 use crate::users;
+
+const EXPIRED_KEYS: OutdatedRows = OutdatedRows {
+    table: "api_keys",
+    key: "id",
+    time: "expires_at",
+};
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
 struct ApiKeyRow {
     id: UuidCol,
-    user_id: String,
-    hash: String,
+    #[diesel(column_name = user_id)]
+    user: TextCol<UserId>,
+    hash: TextCol<KeyHash>,
     prefix: String,
     created_at: TimestampCol,
     expires_at: Option<TimestampCol>,
@@ -30,39 +38,10 @@ struct ApiKeyRow {
     made_by: Option<String>,
 }
 
-impl From<&ApiKey> for ApiKeyRow {
-    fn from(key: &ApiKey) -> Self {
-        Self {
-            id: key.id.into(),
-            user_id: key.user.to_string(),
-            hash: key.hash.to_string(),
-            prefix: key.prefix.clone(),
-            created_at: TimestampCol(key.created_at),
-            expires_at: key.expires_at.map(TimestampCol),
-            last_used_at: key.last_used_at.map(TimestampCol),
-            name: key.name.clone(),
-            made_by: key.made_by.clone(),
-        }
-    }
-}
-
-impl TryFrom<ApiKeyRow> for ApiKey {
-    type Error = StoreError;
-
-    fn try_from(row: ApiKeyRow) -> Result<Self, StoreError> {
-        let decode = EntityDecoder("API key");
-        Ok(Self {
-            id: row.id.into(),
-            user: decode.parse("user_id", &row.user_id)?,
-            hash: decode.parse("hash", &row.hash)?,
-            prefix: row.prefix,
-            created_at: row.created_at.0,
-            expires_at: row.expires_at.map(|at| at.0),
-            last_used_at: row.last_used_at.map(|at| at.0),
-            name: row.name,
-            made_by: row.made_by,
-        })
-    }
+same_fields! {
+    ApiKeyRow, ApiKey, [
+        id, user, hash, prefix, created_at, expires_at, last_used_at, name, made_by,
+    ]
 }
 
 /// Stores a key in the caller's transaction, which has checked that the user exists.
@@ -79,21 +58,22 @@ pub(crate) fn find_with_role(
     conn: &mut AnyConnection,
     id: ApiKeyId,
 ) -> Result<Option<ApiKeyWithRole>, TransactionError> {
-    let row: Option<(ApiKeyRow, String)> = api_keys::table
+    let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
         .filter(api_keys::id.eq(UuidCol::from(id)))
         .filter(user_rows::deleted_at.is_null())
         .select((ApiKeyRow::as_select(), user_rows::role))
         .first(conn)
-        .optional()?;
-    Ok(row.map(key_with_role).transpose()?)
+        .optional()
+        .reading("API key")?;
+    Ok(row.map(key_with_role))
 }
 
-fn key_with_role((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
-    Ok(ApiKeyWithRole {
-        key: row.try_into()?,
-        role: EntityDecoder("user").parse("role", &role)?,
-    })
+fn key_with_role((key, role): (ApiKeyRow, TextCol<Role>)) -> ApiKeyWithRole {
+    ApiKeyWithRole {
+        key: key.into(),
+        role: role.0,
+    }
 }
 
 /// Revokes a user's key. Returns whether it existed.
@@ -121,8 +101,9 @@ pub(crate) fn expire(
         .filter(api_keys::user_id.eq(user.as_str()))
         .select(ApiKeyRow::as_select())
         .first(conn)
-        .optional()?;
-    let Some(key) = row.map(ApiKey::try_from).transpose()? else {
+        .optional()
+        .reading("API key")?;
+    let Some(key) = row.map(ApiKey::from) else {
         return Ok(false);
     };
     if key.is_expired(now) {
@@ -139,83 +120,68 @@ pub(crate) fn expire(
 impl ApiKeyRepository for SqlStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let (key, user) = (key.clone(), key.user.to_string());
-        self.db
-            .write(Workload::Requests, move |conn| {
-                users::ensure_exists(conn, &user, Role::User, key.created_at)?;
-                insert(conn, &key)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            users::ensure_exists(conn, &user, Role::User, key.created_at)?;
+            insert(conn, &key)
+        })
+        .await
     }
 
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
-        self.db
-            .query(Workload::Requests, move |conn| {
-                let row: Option<(ApiKeyRow, String)> = api_keys::table
-                    .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
-                    .filter(api_keys::hash.eq(&hash))
-                    .filter(user_rows::deleted_at.is_null())
-                    .select((ApiKeyRow::as_select(), user_rows::role))
-                    .first(conn)
-                    .optional()?;
-                Ok(row.map(key_with_role).transpose()?)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
+                .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+                .filter(api_keys::hash.eq(&hash))
+                .filter(user_rows::deleted_at.is_null())
+                .select((ApiKeyRow::as_select(), user_rows::role))
+                .first(conn)
+                .optional()
+                .reading("API key")?;
+            Ok(row.map(key_with_role))
+        })
+        .await
     }
 
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
-        self.db
-            .query(Workload::Requests, move |conn| {
-                let mut query = api_keys::table.into_boxed::<AnyBackend>();
-                if let Some(user) = user.clone() {
-                    query = query.filter(api_keys::user_id.eq(user));
-                }
-                let rows = query
-                    .order((api_keys::created_at.asc(), api_keys::id.asc()))
-                    .select(ApiKeyRow::as_select())
-                    .load(conn)?;
-                Ok(rows
-                    .into_iter()
-                    .map(ApiKey::try_from)
-                    .collect::<Result<_, _>>()?)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            let mut query = api_keys::table.into_boxed::<AnyBackend>();
+            if let Some(user) = user.clone() {
+                query = query.filter(api_keys::user_id.eq(user));
+            }
+            let rows = query
+                .order((api_keys::created_at.asc(), api_keys::id.asc()))
+                .select(ApiKeyRow::as_select())
+                .load(conn)
+                .reading("API key")?;
+            Ok(rows.into_iter().map(ApiKey::from).collect())
+        })
+        .await
     }
 
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
-        self.db
-            .write(Workload::Requests, move |conn| {
-                let revoked =
-                    diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
-                Ok(revoked > 0)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Write, move |conn| {
+            let revoked = diesel::delete(api_keys::table.find(UuidCol::from(id))).execute(conn)?;
+            Ok(revoked > 0)
+        })
+        .await
     }
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                diesel::update(api_keys::table.find(UuidCol::from(id)))
-                    .set(api_keys::last_used_at.eq(TimestampCol(at)))
-                    .execute(conn)?;
-                Ok(())
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::update(api_keys::table.find(UuidCol::from(id)))
+                .set(api_keys::last_used_at.eq(TimestampCol(at)))
+                .execute(conn)?;
+            Ok(())
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .write(Workload::Background, move |conn| {
-                let old: Vec<UuidCol> = api_keys::table
-                    .filter(api_keys::expires_at.lt(TimestampCol(before)))
-                    .select(api_keys::id)
-                    .limit(limit)
-                    .load(conn)?;
-                let expired = api_keys::table.filter(api_keys::id.eq_any(old));
-                Ok(diesel::delete(expired).execute(conn)? as u64)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            EXPIRED_KEYS.delete(conn, before, limit)
+        })
+        .await
     }
 }

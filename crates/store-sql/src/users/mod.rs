@@ -18,41 +18,35 @@ use domain::user::identity::{
 
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
-use crate::database::pool::Workload;
-use crate::error::{TransactionError, conflict, not_found};
-use crate::schema::codec::EntityDecoder;
-use crate::schema::column_types::TimestampCol;
+use crate::database::pool::{JobMode, Workload};
+use crate::error::{QueryResultExt, TransactionError, not_found};
+use crate::schema::column_types::{TextCol, TimestampCol};
+use crate::schema::rows::same_fields;
 use crate::schema::users;
 use crate::store::SqlStore;
 
-#[derive(Queryable, Selectable, Insertable)]
-#[diesel(table_name = users, treat_none_as_default_value = false)]
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = users)]
 struct UserRow {
-    id: String,
+    id: TextCol<UserId>,
     created_at: TimestampCol,
     deleted_at: Option<TimestampCol>,
-    role: String,
+    role: TextCol<Role>,
 }
 
-impl TryFrom<UserRow> for User {
-    type Error = StoreError;
-
-    fn try_from(row: UserRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            id: EntityDecoder("user").parse("id", &row.id)?,
-            role: EntityDecoder("user").parse("role", &row.role)?,
-            created_at: row.created_at.0,
-            deleted_at: row.deleted_at.map(|at| at.0),
-        })
-    }
+same_fields! {
+    read UserRow, User, [
+        id, created_at, deleted_at, role,
+    ]
 }
 
 fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, TransactionError> {
-    Ok(users::table
+    users::table
         .find(user)
         .select(UserRow::as_select())
         .first(conn)
-        .optional()?)
+        .optional()
+        .reading("user")
 }
 
 /// Returns an error if the user was deleted. In the caller's serializable transaction, a concurrent deletion either comes
@@ -79,7 +73,7 @@ pub(crate) fn ensure_exists(
             return Ok(false);
         };
         if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_purged(conn, user)? {
-            return Err(conflict(DELETED_USER_ENTITY));
+            return Err(StoreError::UserNameReserved.into());
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
     }
@@ -113,12 +107,12 @@ fn insert(
     deleted_at: Option<Timestamp>,
 ) -> Result<(), TransactionError> {
     diesel::insert_into(users::table)
-        .values(UserRow {
-            id: user.to_owned(),
-            created_at: TimestampCol(at),
-            deleted_at: deleted_at.map(TimestampCol),
-            role: role.as_str().to_owned(),
-        })
+        .values((
+            users::id.eq(user),
+            users::created_at.eq(TimestampCol(at)),
+            users::deleted_at.eq(deleted_at.map(TimestampCol)),
+            users::role.eq(role.as_str()),
+        ))
         .execute(conn)?;
     Ok(())
 }
@@ -155,46 +149,42 @@ impl UserRepository for SqlStore {
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
         let after = after.map(ToString::to_string);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.db
-            .read(Workload::Requests, move |conn| {
-                let mut query = users::table.into_boxed::<AnyBackend>();
-                if let Some(after) = after.clone() {
-                    query = query.filter(users::id.gt(after));
-                }
-                let rows = query
-                    .order(users::id.asc())
-                    .limit(limit)
-                    .select(UserRow::as_select())
-                    .load(conn)?;
-                Ok(rows
-                    .into_iter()
-                    .map(User::try_from)
-                    .collect::<Result<_, _>>()?)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Read, move |conn| {
+            let mut query = users::table.into_boxed::<AnyBackend>();
+            if let Some(after) = after.clone() {
+                query = query.filter(users::id.gt(after));
+            }
+            let rows = query
+                .order(users::id.asc())
+                .limit(limit)
+                .select(UserRow::as_select())
+                .load(conn)
+                .reading("user")?;
+            Ok(rows.into_iter().map(User::from).collect())
+        })
+        .await
     }
 
     async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
-        self.db
-            .query(Workload::Requests, |conn| {
-                let row = users::table
-                    .filter(users::deleted_at.is_null())
-                    .order((users::created_at.asc(), users::id.asc()))
-                    .select(UserRow::as_select())
-                    .first(conn)
-                    .optional()?;
-                Ok(row.map(User::try_from).transpose()?)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, |conn| {
+            let row = users::table
+                .filter(users::deleted_at.is_null())
+                .order((users::created_at.asc(), users::id.asc()))
+                .select(UserRow::as_select())
+                .first(conn)
+                .optional()
+                .reading("user")?;
+            Ok(row.map(User::from))
+        })
+        .await
     }
 
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
-        self.db
-            .query(Workload::Requests, move |conn| {
-                Ok(load(conn, &user)?.map(User::try_from).transpose()?)
-            })
-            .await
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            Ok(load(conn, &user)?.map(User::from))
+        })
+        .await
     }
 
     async fn purge(
@@ -204,46 +194,44 @@ impl UserRepository for SqlStore {
         limit: usize,
     ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
-        self.db
-            .write(Workload::Background, move |conn| {
-                if !mark_deleted(conn, &user, at)? {
-                    return Ok(None);
-                }
-                purge::purge(conn, &user, at, limit).map(Some)
-            })
-            .await
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            if !mark_deleted(conn, &user, at)? {
+                return Ok(None);
+            }
+            purge::purge(conn, &user, at, limit).map(Some)
+        })
+        .await
     }
 
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
-        self.db
-            .read(Workload::Background, move |conn| {
-                let ids: Vec<String> = deleted().select(users::id).load(conn)?;
-                let mut partially_deleted = Vec::new();
-                for id in ids {
-                    if partially_deleted.len() < limit && has_rows(conn, &id)? {
-                        partially_deleted.push(EntityDecoder("user").parse("id", &id)?);
-                    }
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let users = deleted().select(users::id).load(conn);
+            let users: Vec<TextCol<UserId>> = users.reading("user")?;
+            let mut partially_deleted = Vec::new();
+            for TextCol(user) in users {
+                if partially_deleted.len() < limit && has_rows(conn, user.as_str())? {
+                    partially_deleted.push(user);
                 }
-                Ok(partially_deleted)
-            })
-            .await
+            }
+            Ok(partially_deleted)
+        })
+        .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.db
-            .write(Workload::Background, move |conn| {
-                let ids: Vec<String> = deleted()
-                    .filter(users::deleted_at.lt(TimestampCol(before)))
-                    .select(users::id)
-                    .load(conn)?;
-                let mut count = 0;
-                for id in ids {
-                    if count < limit && is_purged(conn, &id)? {
-                        count += diesel::delete(users::table.find(&id)).execute(conn)?;
-                    }
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let ids: Vec<String> = deleted()
+                .filter(users::deleted_at.lt(TimestampCol(before)))
+                .select(users::id)
+                .load(conn)?;
+            let mut count = 0;
+            for id in ids {
+                if count < limit && is_purged(conn, &id)? {
+                    count += diesel::delete(users::table.find(&id)).execute(conn)?;
                 }
-                Ok(count as u64)
-            })
-            .await
+            }
+            Ok(count as u64)
+        })
+        .await
     }
 }

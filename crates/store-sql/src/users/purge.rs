@@ -14,16 +14,29 @@ use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::error::TransactionError;
 use crate::events::octet_length;
+use crate::queries::delete_rows::delete_of_user;
 use crate::sandboxes::mark_deleted;
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{
-    api_keys, conversations, deleted_conversations, events, idempotency_keys, pending_messages,
-    sandboxes, secrets, settings, start_tasks,
+    api_keys, conversations, events, idempotency_keys, pending_messages, sandboxes, secrets,
+    settings, start_tasks,
 };
 use crate::start_tasks::rows::FailureColumns;
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
+
+/// Table, primary key and condition of rows that [`PurgeCounts::others`] counts. Records of deleted conversations do not name
+/// an owner, but a sandbox.
+const OTHER_ROWS: [(&str, &str, &str); 3] = [
+    ("idempotency_keys", "owner, key", "owner = $1"),
+    ("pending_messages", "id", "owner = $1"),
+    (
+        "deleted_conversations",
+        "id",
+        "sandbox_id IN (SELECT id FROM sandboxes WHERE owner = $1)",
+    ),
+];
 
 /// Whether the query finds a row.
 macro_rules! has_row {
@@ -69,10 +82,13 @@ pub(crate) fn purge(
 ) -> Result<PurgeCounts, TransactionError> {
     let mut purged = erase_access(conn, user, at)?;
     let mut budget = Budget(limit.max(1));
-    purged.others = purge_responses(conn, user, &mut budget)?
-        + purge_pending_messages(conn, user, &mut budget)?
-        + purge_deletion_records(conn, user, &mut budget)?;
-    purged.start_tasks = purge_start_tasks(conn, user, &mut budget)?;
+    for rows in OTHER_ROWS {
+        let deleted = delete_of_user(conn, rows, user, budget.limit())?;
+        purged.others += budget.spend(deleted);
+    }
+    let start_tasks = ("start_tasks", "id", "owner = $1");
+    let deleted = delete_of_user(conn, start_tasks, user, budget.limit())?;
+    purged.start_tasks = budget.spend(deleted);
     (purged.conversations, purged.events) = purge_conversations(conn, user, &mut budget)?;
     purged.more = budget.0 == 0;
     Ok(purged)
@@ -145,81 +161,6 @@ fn fail_starts(
         announce(conn, &StoreChange::StartTask(id.into()))?;
     }
     Ok(())
-}
-
-fn purge_responses(
-    conn: &mut AnyConnection,
-    user: &str,
-    budget: &mut Budget,
-) -> Result<u64, TransactionError> {
-    let keys: Vec<String> = idempotency_keys::table
-        .filter(idempotency_keys::owner.eq(user))
-        .select(idempotency_keys::key)
-        .limit(budget.limit())
-        .load(conn)?;
-    for batch in keys.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(
-            idempotency_keys::table
-                .filter(idempotency_keys::owner.eq(user))
-                .filter(idempotency_keys::key.eq_any(batch)),
-        )
-        .execute(conn)?;
-    }
-    Ok(budget.spend(keys.len()))
-}
-
-fn purge_pending_messages(
-    conn: &mut AnyConnection,
-    user: &str,
-    budget: &mut Budget,
-) -> Result<u64, TransactionError> {
-    let ids: Vec<UuidCol> = pending_messages::table
-        .filter(pending_messages::owner.eq(user))
-        .select(pending_messages::id)
-        .limit(budget.limit())
-        .load(conn)?;
-    for batch in ids.chunks(DELETION_BATCH_ROWS) {
-        let messages = pending_messages::table.filter(pending_messages::id.eq_any(batch));
-        diesel::delete(messages).execute(conn)?;
-    }
-    Ok(budget.spend(ids.len()))
-}
-
-/// Deletes records of deleted conversations in the user's sandboxes. The records themselves do not name an owner.
-fn purge_deletion_records(
-    conn: &mut AnyConnection,
-    user: &str,
-    budget: &mut Budget,
-) -> Result<u64, TransactionError> {
-    let ids: Vec<UuidCol> = sandboxes::table
-        .inner_join(
-            deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
-        )
-        .filter(sandboxes::owner.eq(user))
-        .select(deleted_conversations::id)
-        .limit(budget.limit())
-        .load(conn)?;
-    for batch in ids.chunks(DELETION_BATCH_ROWS) {
-        let records = deleted_conversations::table.filter(deleted_conversations::id.eq_any(batch));
-        diesel::delete(records).execute(conn)?;
-    }
-    Ok(budget.spend(ids.len()))
-}
-
-fn purge_start_tasks(
-    conn: &mut AnyConnection,
-    user: &str,
-    budget: &mut Budget,
-) -> Result<u64, TransactionError> {
-    let ids: Vec<UuidCol> = start_tasks::table
-        .filter(start_tasks::owner.eq(user))
-        .select(start_tasks::id)
-        .limit(budget.limit())
-        .load(conn)?;
-    for batch in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(batch))).execute(conn)?;
-    }
-    Ok(budget.spend(ids.len()))
 }
 
 /// Deletes events and conversations, and returns their numbers. A conversation is deleted with its last batch of events.

@@ -9,6 +9,7 @@ use domain::id::UserId;
 use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
+use crate::database::pool::JobMode;
 use crate::error::{TransactionError, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::settings;
@@ -36,18 +37,17 @@ impl From<SettingsRow> for StoredSettings {
 #[async_trait]
 impl SettingsRepository for SqlStore {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let owner = owner.to_string();
-        calls
-            .query(move |conn| {
-                let row = on_backend!(conn, |c| settings::table
-                    .find(&owner)
-                    .select(SettingsRow::as_select())
-                    .first(c)
-                    .optional()?);
-                Ok(row.map(StoredSettings::from))
-            })
-            .await
+        jobs.run(JobMode::Query, move |conn| {
+            let row = on_backend!(conn, |c| settings::table
+                .find(&owner)
+                .select(SettingsRow::as_select())
+                .first(c)
+                .optional()?);
+            Ok(row.map(StoredSettings::from))
+        })
+        .await
     }
 
     async fn save(
@@ -57,43 +57,42 @@ impl SettingsRepository for SqlStore {
         expected: Option<Revision>,
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
-        let calls = self.db.for_user(owner);
+        let jobs = self.db.for_user(owner);
         let (owner, document) = (owner.to_string(), document.clone());
-        calls
-            .write(move |conn| {
-                check_not_deleted(conn, &owner)?;
-                let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
-                let values = (
-                    settings::document.eq(document.as_text()),
-                    settings::revision.eq(next),
-                    settings::updated_at.eq(TimestampCol(at)),
-                );
-                // Each statement checks the expected revision itself, without reading it first.
-                let saved = match expected {
-                    Some(revision) => diesel::update(
-                        settings::table
-                            .find(&owner)
-                            .filter(settings::revision.eq(revision.0)),
-                    )
-                    .set(values)
-                    .execute(conn)?,
-                    None => diesel::insert_into(settings::table)
-                        .values((settings::owner.eq(&owner), values))
-                        .execute(conn)
-                        .map_err(|error| {
-                            match TransactionError::conflict_if_duplicate("settings")(error) {
-                                TransactionError::Store(StoreError::Conflict { entity }) => {
-                                    stale(entity)
-                                }
-                                other => other,
+        jobs.run(JobMode::Write, move |conn| {
+            check_not_deleted(conn, &owner)?;
+            let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
+            let values = (
+                settings::document.eq(document.as_text()),
+                settings::revision.eq(next),
+                settings::updated_at.eq(TimestampCol(at)),
+            );
+            // Each statement checks the expected revision itself, without reading it first.
+            let saved = match expected {
+                Some(revision) => diesel::update(
+                    settings::table
+                        .find(&owner)
+                        .filter(settings::revision.eq(revision.0)),
+                )
+                .set(values)
+                .execute(conn)?,
+                None => diesel::insert_into(settings::table)
+                    .values((settings::owner.eq(&owner), values))
+                    .execute(conn)
+                    .map_err(|error| {
+                        match TransactionError::conflict_if_duplicate("settings")(error) {
+                            TransactionError::Store(StoreError::Conflict { entity }) => {
+                                stale(entity)
                             }
-                        })?,
-                };
-                if saved == 0 {
-                    return Err(stale("settings"));
-                }
-                Ok(Revision(next))
-            })
-            .await
+                            other => other,
+                        }
+                    })?,
+            };
+            if saved == 0 {
+                return Err(stale("settings"));
+            }
+            Ok(Revision(next))
+        })
+        .await
     }
 }

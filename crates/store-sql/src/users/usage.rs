@@ -11,10 +11,11 @@ use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
 
 use crate::conversations::rows;
 use crate::database::connection::{AnyConnection, on_backend};
+use crate::database::pool::JobMode;
 use crate::error::TransactionError;
 use crate::queries::page_token::count_within;
-use crate::schema::codec::{EntityDecoder, to_json};
-use crate::schema::column_types::{Id, RawJsonCol, UuidCol};
+use crate::schema::codec::to_json;
+use crate::schema::column_types::{Id, UuidCol};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -134,7 +135,10 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
         let event = events::table.find((row.id, bulky_event.seq));
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
-        let body = EntityDecoder("event").json("body", &RawJsonCol(body))?;
+        let body = serde_json::from_str(&body).map_err(|cause| StoreError::Corrupt {
+            entity: "event",
+            what: format!("body: {cause}"),
+        })?;
         let body = to_json(&shorten_document(body))?.0;
         shortened.events += 1;
         shortened.bytes += before.saturating_sub(body.len()) as u64;
@@ -162,13 +166,14 @@ impl UsageRepository for SqlStore {
         let user = user.to_string();
         self.db
             .for_scope(scope)
-            .query(move |conn| usage(conn, &user))
+            .run(JobMode::Query, move |conn| usage(conn, &user))
             .await
     }
 
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
-        let calls = self.db.for_intake_of(user);
+        let jobs = self.db.for_intake_of(user);
         let user = user.to_string();
-        calls.write_locked(move |conn| shorten(conn, &user)).await
+        jobs.run(JobMode::WriteLocked, move |conn| shorten(conn, &user))
+            .await
     }
 }

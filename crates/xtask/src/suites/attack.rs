@@ -1,7 +1,7 @@
 //! Runs the test in which three hostile users attack while three normal users work.
 
-use crate::run::{run, say};
-use crate::suites::soak::{build, builder, profile};
+use crate::run::{cargo, run, say};
+use crate::suites::soak::{build, profile};
 
 /// Length and choice of the attacks.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) fn attack(args: &AttackArgs) -> anyhow::Result<()> {
     let profile = profile(!args.debug);
     build(profile)?;
     say("hostile users beside normal ones");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "attack"])
         .args(profile)
         .args(["normal_users", "--", "--nocapture"])

@@ -1,7 +1,5 @@
 //! Long versions of short tests: hostile requests, and sandboxes of a service that is killed repeatedly.
 
-use std::process::Command;
-
 use crate::install::{debian, engine, images};
 use crate::run::{cargo, programs, run, say};
 
@@ -63,14 +61,6 @@ pub(crate) fn soak(args: SoakArgs) -> anyhow::Result<()> {
     hostile(args.requests, args.minutes, seed, release)
 }
 
-/// `cargo` with thin settings for programs whose speed does not matter: fully optimized release builds would take half
-/// an hour.
-pub(crate) fn builder() -> Command {
-    let mut cargo = cargo();
-    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
-    cargo
-}
-
 pub(crate) fn profile(release: bool) -> Option<&'static str> {
     release.then_some("--release")
 }
@@ -78,7 +68,7 @@ pub(crate) fn profile(release: bool) -> Option<&'static str> {
 /// Builds the service and its helper programs.
 pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
     debian::libraries()?;
-    run(builder()
+    run(cargo()
         .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
         .args(profile))
 }
@@ -100,7 +90,7 @@ pub(crate) fn sandboxes(
         build(profile)?;
     }
     say("sandboxes of a service that is killed");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "soak"])
         .args(profile)
         .args(["--", "--nocapture"])
@@ -121,7 +111,7 @@ pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result
         build(profile)?;
     }
     say("two services that are killed");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "replicas"])
         .args(profile)
         .args(["nothing_is_lost", "--", "--nocapture", "--test-threads=1"])
@@ -138,7 +128,7 @@ pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
     debian::tools()?;
     images::stub(&programs()?.stub)?;
     say("a service that is killed at each point");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "crash_points"])
         .args(["--", "--nocapture", "--test-threads=2"])
         .env("CRASH_POINTS_ALL", "1")
@@ -156,7 +146,7 @@ pub(crate) fn hostile(
     let profile = profile(release);
     build(profile)?;
     say("hostile requests");
-    let mut command = builder();
+    let mut command = cargo();
     command
         .args(["test", "-p", "acceptance", "--test", "hostile"])
         .args(profile)
@@ -182,7 +172,7 @@ pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
     let profile = profile(release);
     build(profile)?;
     say("slow clients");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "slow"])
         .args(profile)
         .args(["--", "--nocapture", "--test-threads=1"])
@@ -200,7 +190,7 @@ pub(crate) fn transfer(mib: u64, release: bool) -> anyhow::Result<()> {
         build(profile)?;
     }
     say("a large file");
-    run(builder()
+    run(cargo()
         .args(["test", "-p", "acceptance", "--test", "proxies"])
         .args(profile)
         .args(["files_of_any_size", "--", "--nocapture", "--test-threads=1"])

@@ -13,7 +13,6 @@ pub(super) fn is_permanent_refusal(error: &AgentError) -> bool {
     (400..500).contains(status) && !matches!(status, 401 | 403 | 404 | 408 | 409 | 429)
 }
 
-/// Whether the event is this message.
 pub(super) fn is_event_of(event: &Event, message: &MessageInput) -> bool {
     let llm_message = &event.body["llm_message"];
     let Some(content) = llm_message["content"].as_array() else {

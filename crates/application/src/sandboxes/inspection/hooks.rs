@@ -13,35 +13,28 @@ const EVENTS: [&str; 6] = [
 ];
 /// Longest lists: matchers of an event, and hooks of a matcher.
 const MAX_LISTED_ITEMS: usize = 200;
-/// Default timeout of a hook, in seconds.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 
-/// The hooks of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventHooks {
     /// `pre_tool_use`, `post_tool_use`, `user_prompt_submit`, `session_start`, `session_end` or `stop`.
     pub event: &'static str,
-    /// Hooks by matching tools.
     pub matchers: Vec<HookMatcher>,
 }
 
-/// Hooks for the tools that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookMatcher {
     /// A name, a regular expression, or `*`.
     pub matcher: String,
-    /// The hooks.
     pub hooks: Vec<Hook>,
 }
 
-/// A hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// `command`, or another kind of newer agent servers.
     pub kind: String,
     /// The command; empty for other kinds.
     pub command: String,
-    /// Timeout in seconds.
     pub timeout: u64,
     /// Whether the agent continues without waiting for the hook.
     pub is_async: bool,

@@ -10,17 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::AppError;
 use crate::keyed_semaphore::{KeyedPermit, KeyedSemaphore};
 
-/// Running inspections of this process.
 const MAX_INSPECTIONS: usize = 32;
-/// Running inspections of one user's sandboxes, and of one sandbox.
 const MAX_INSPECTIONS_PER_USER: usize = 8;
 const MAX_INSPECTIONS_PER_SANDBOX: usize = 4;
 /// Inspections of one sandbox, running and waiting.
 const MAX_WAITING_PER_SANDBOX: usize = 64;
-/// Longest wait for a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The limits of this process.
 #[derive(Clone)]
 pub(super) struct InspectionLimiter {
     all: Arc<Semaphore>,
@@ -28,7 +24,6 @@ pub(super) struct InspectionLimiter {
     sandboxes: Arc<KeyedSemaphore<SandboxId>>,
 }
 
-/// The right to one inspection, until it is dropped.
 pub(super) struct InspectionPermit {
     _sandbox: KeyedPermit,
     _user: KeyedPermit,

@@ -25,11 +25,8 @@ pub(super) struct ContactTracker(Mutex<ContactState>);
 
 #[derive(Debug, Default, Clone)]
 struct ContactState {
-    /// Why the backend is unreachable.
     lost: Option<String>,
-    /// Time of the last reconnect.
     reconnected_at: Option<Timestamp>,
-    /// Whether the rows still have to be annotated.
     needs_annotation: bool,
 }
 
@@ -75,10 +72,8 @@ impl SandboxReconciler {
         if !state.needs_annotation {
             return Ok(());
         }
-        let detail = state
-            .lost
-            .as_ref()
-            .map(|cause| format!("{cause}{LAST_KNOWN}"));
+        let lost = state.lost.as_ref();
+        let detail = lost.map(|cause| format!("{cause}{LAST_KNOWN}"));
         let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
         let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
         tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");
@@ -91,11 +86,7 @@ impl SandboxReconciler {
         &self,
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {
-        let is_old = |row: &Sandbox| {
-            let detail = row.status_detail.as_deref();
-            detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
-        };
-        if rows.values().any(is_old) && !self.is_out_of_contact() {
+        if !rows.values().all(is_known) && !self.is_out_of_contact() {
             let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
             sandboxes.annotate(host, None).await?;
         }
@@ -104,14 +95,10 @@ impl SandboxReconciler {
 
     /// Whether this moment was before the last reconnect: a start that began then has failed.
     pub(super) fn was_out_of_contact(&self, at: Timestamp) -> bool {
-        self.0
-            .contact
-            .state()
-            .reconnected_at
-            .is_some_and(|made| at < made)
+        let reconnected_at = self.0.contact.state().reconnected_at;
+        reconnected_at.is_some_and(|made| at < made)
     }
 
-    /// Whether the backend is unreachable now.
     pub(crate) fn is_out_of_contact(&self) -> bool {
         self.0.contact.state().lost.is_some()
     }

@@ -3,7 +3,6 @@
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// All slots of this process.
 pub(crate) struct BootSlots {
     slots: Semaphore,
     /// Warm sandboxes may use all slots but one, so that one is free for a start, if there are several.
@@ -12,7 +11,6 @@ pub(crate) struct BootSlots {
     waiting: watch::Sender<usize>,
 }
 
-/// The slot of a warm sandbox's boot.
 pub(crate) struct SpareBootSlot<'a> {
     _slot: SemaphorePermit<'a>,
     _spare: SemaphorePermit<'a>,

@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::encryption::cipher::Sealed;
 use domain::error::{Classify, ErrorClass, chain};
-use domain::id::SandboxId;
+use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{
     BackendFact, BackendState, DesiredState, NewSessionKey, PrepareProgress, Sandbox,
     SandboxEndpoints, SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
@@ -37,7 +38,6 @@ pub(super) enum BootFailure {
     Silent,
 }
 
-/// What the backend has of a sandbox.
 pub(super) enum ExistingSandbox {
     /// It runs, and its agent server answers.
     Answering(SandboxEndpoints),
@@ -49,11 +49,9 @@ pub(super) enum ExistingSandbox {
     Absent,
 }
 
-/// Why a sandbox was not brought up.
 enum StartFailure {
     /// A later pass tries again: the row waits, or has another intent by now.
     Retryable(AppError),
-    /// The start failed.
     Final(AppError),
 }
 
@@ -112,16 +110,10 @@ impl SandboxReconciler {
             // It ran before, so a start would replace the lost workspace by an empty one.
             Ok(ExistingSandbox::Absent) if row.workspace.is_some() => {
                 let detail = WORKSPACE_GONE.to_owned();
-                self.record(
-                    &row,
-                    DesiredState::Running,
-                    &SandboxFacts::Missing { detail },
-                )
-                .await?;
-                return Err(StartFailure::Retryable(AppError::refused(
-                    ErrorClass::Gone,
-                    WORKSPACE_GONE,
-                )));
+                let facts = SandboxFacts::Missing { detail };
+                self.record(&row, DesiredState::Running, &facts).await?;
+                let gone = AppError::refused(ErrorClass::Gone, WORKSPACE_GONE);
+                return Err(StartFailure::Retryable(gone));
             }
             // A new sandbox gets everything from its environment.
             Ok(ExistingSandbox::Absent) => false,
@@ -221,39 +213,40 @@ impl SandboxReconciler {
             if !is_woken && let Err(error) = self.wake_up(row, &endpoints.agent_url).await {
                 return self.replace_unwakeable(row, error).await;
             }
-            self.record(
-                row,
-                DesiredState::Running,
-                &SandboxFacts::Running {
-                    endpoints: endpoints.clone(),
-                },
-            )
-            .await?;
+            let facts = SandboxFacts::Running {
+                endpoints: endpoints.clone(),
+            };
+            self.record(row, DesiredState::Running, &facts).await?;
             self.0.syncer.request(&row.id);
         }
         Ok(ExistingSandbox::Answering(endpoints))
     }
 
-    /// Prepares the backend, and shows the progress in the row.
+    /// Prepares the backend (downloads on first use) within the deadline.
+    pub(crate) async fn prepare_backend(
+        &self,
+        spec: &SpecId,
+        progress: &PrepareProgress,
+    ) -> Result<(), AppError> {
+        let work = self.0.ports.backend.prepare(spec, progress);
+        let prepared = tokio::time::timeout(self.0.policy.prepare_deadline, work).await;
+        let what = "preparing the sandbox backend";
+        Ok(prepared.unwrap_or(Err(SandboxError::TimedOut { what }))?)
+    }
+
+    /// The same, and shows the progress in the row.
     async fn prepare(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<(), AppError> {
         let lines = slot.progress.clone();
         let progress = PrepareProgress::new(move |line| {
             lines.send_replace(Some(line.to_owned()));
         });
-        let work = tokio::time::timeout(
-            self.0.policy.prepare_deadline,
-            self.0.ports.backend.prepare(&row.spec_id, &progress),
-        );
         let prepared = tokio::select! {
             biased;
-            prepared = work => prepared,
+            prepared = self.prepare_backend(&row.spec_id, &progress) => prepared,
             never = self.show_progress(row) => match never {},
         };
         slot.progress.send_replace(None);
-        prepared.unwrap_or(Err(SandboxError::TimedOut {
-            what: "preparing the sandbox backend",
-        }))?;
-        Ok(())
+        prepared
     }
 
     async fn show_progress(&self, row: &Sandbox) -> Infallible {
@@ -278,7 +271,8 @@ impl SandboxReconciler {
         self.prepare(row, slot).await?;
         // A slot, because more boots than cores only slow all of them down.
         let mut boot = self.0.boots.acquire().await;
-        let launch = self.launch(row)?;
+        let keys = (&row.session_key, &row.secret_key);
+        let launch = self.launch(&row.id, row.owner.clone(), &row.spec_id, keys)?;
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
             let mut exits = ports.backend.watch();
@@ -290,18 +284,15 @@ impl SandboxReconciler {
                 }
                 started => started?,
             };
-            self.record(
-                row,
-                DesiredState::Running,
-                &SandboxFacts::Starting {
-                    endpoints: endpoints.clone(),
-                },
-            )
-            .await?;
-            let outcome = self
-                .wait_until_booted(&row.id, &endpoints.agent_url, &mut exits, &mut boot)
-                .await;
-            match outcome {
+            let facts = SandboxFacts::Starting {
+                endpoints: endpoints.clone(),
+            };
+            self.record(row, DesiredState::Running, &facts).await?;
+            let url = &endpoints.agent_url;
+            match self
+                .wait_until_booted(&row.id, url, &mut exits, &mut boot)
+                .await
+            {
                 Ok(()) => {
                     // The boot is over; free the slot.
                     drop(boot.take());
@@ -346,15 +337,21 @@ impl SandboxReconciler {
         }
     }
 
-    fn launch(&self, row: &Sandbox) -> Result<SandboxLaunch, AppError> {
-        let context = Sandbox::key_context(&row.id);
+    pub(super) fn launch(
+        &self,
+        id: &SandboxId,
+        owner: UserId,
+        spec: &SpecId,
+        (session_key, secret_key): (&Sealed, &Sealed),
+    ) -> Result<SandboxLaunch, AppError> {
+        let context = Sandbox::key_context(id);
         let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
         Ok(SandboxLaunch {
-            id: row.id.clone(),
-            owner: row.owner.clone(),
-            spec: row.spec_id.clone(),
-            session_key: cipher.open(&context, &row.session_key)?,
-            secret_key: cipher.open(&context, &row.secret_key)?,
+            id: id.clone(),
+            owner,
+            spec: spec.clone(),
+            session_key: cipher.open(&context, session_key)?,
+            secret_key: cipher.open(&context, secret_key)?,
             webhook_url: policy.webhook_url.clone(),
             cors_origins: policy.cors_origins.clone(),
             dormant: false,

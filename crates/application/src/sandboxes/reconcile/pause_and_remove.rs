@@ -7,7 +7,7 @@ use domain::error::chain;
 use domain::sandbox::{BackendState, DesiredState, Sandbox, SandboxError, SandboxFacts};
 use url::Url;
 
-use super::SandboxReconciler;
+use super::{SandboxReconciler, endpoint};
 use crate::AppError;
 
 /// Longest interruption of runs before a pause.
@@ -28,43 +28,30 @@ impl SandboxReconciler {
                 tracing::info!(sandbox.id = %row.id, "cannot interrupt runs in time before the pause; stopping the sandbox anyway");
             }
         }
-        match ports.backend.stop(&row.id).await {
-            Ok(()) => {
-                self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
-                    .await?;
-            }
+        let facts = match ports.backend.stop(&row.id).await {
+            Ok(()) => SandboxFacts::Paused,
             // It was never created, so nothing is missing: a resume creates it.
-            Err(SandboxError::NotFound) if row.workspace.is_none() => {
-                self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
-                    .await?;
-            }
-            Err(SandboxError::NotFound) => {
-                let detail = "nothing was left of the sandbox when it was to be paused".to_owned();
-                self.record(row, DesiredState::Paused, &SandboxFacts::Missing { detail })
-                    .await?;
-            }
+            Err(SandboxError::NotFound) if row.workspace.is_none() => SandboxFacts::Paused,
+            Err(SandboxError::NotFound) => SandboxFacts::Missing {
+                detail: "nothing was left of the sandbox when it was to be paused".to_owned(),
+            },
             Err(error) => return Err(error.into()),
-        }
-        ports
-            .conversations
-            .settle_running(&row.id, ExecutionStatus::Paused, now)
-            .await?;
+        };
+        self.record(row, DesiredState::Paused, &facts).await?;
+        let (conversations, settled) = (&ports.conversations, ExecutionStatus::Paused);
+        conversations.settle_running(&row.id, settled, now).await?;
         Ok(())
     }
 
     async fn interrupt_runs(&self, row: &Sandbox, url: &Url) {
-        let Ok(at) = self.endpoint(row, url) else {
+        let Ok(at) = endpoint(&self.0.ports, row, url) else {
             return;
         };
-        let known = self
-            .0
-            .ports
-            .conversations
-            .list_in_sandbox(&row.id, MAX_INTERRUPTED_CONVERSATIONS)
-            .await;
-        for conversation in known.unwrap_or_default() {
+        let (agents, conversations) = (&self.0.ports.agents, &self.0.ports.conversations);
+        let known = conversations.list_in_sandbox(&row.id, MAX_INTERRUPTED_CONVERSATIONS);
+        for conversation in known.await.unwrap_or_default() {
             if conversation.execution_status == Some(ExecutionStatus::Running)
-                && let Err(error) = self.0.ports.agents.interrupt(&at, conversation.id).await
+                && let Err(error) = agents.interrupt(&at, conversation.id).await
             {
                 tracing::info!(conversation.id = %conversation.id, error = %chain(&error), "cannot interrupt a run before the pause");
             }
@@ -72,14 +59,12 @@ impl SandboxReconciler {
     }
 
     pub(super) async fn remove_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
-        self.0.ports.backend.remove(&row.id).await?;
-        let now = self.0.ports.clock.now();
-        self.0
-            .ports
-            .conversations
-            .settle_running(&row.id, ExecutionStatus::Error, now)
-            .await?;
-        let removed = self.0.ports.sandboxes.remove(&row.id).await;
+        let ports = &self.0.ports;
+        ports.backend.remove(&row.id).await?;
+        let (conversations, now) = (&ports.conversations, ports.clock.now());
+        let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
+        settled.await?;
+        let removed = ports.sandboxes.remove(&row.id).await;
         self.reporters().clear();
         removed?;
         tracing::info!(sandbox.id = %row.id, "sandbox removed");

@@ -13,7 +13,8 @@ use domain::sandbox::{
 
 use super::SandboxReconciler;
 use super::bring_up::first_line;
-use crate::{AppError, BackgroundTasks};
+use crate::AppError;
+use crate::sandboxes::list_on_host;
 
 impl SandboxReconciler {
     /// Handles a fact without a request: inspects the sandbox and stores its current state.
@@ -27,7 +28,7 @@ impl SandboxReconciler {
             return Ok(());
         };
         // A start holds the lock, so a row that is STARTING now belongs to the next action.
-        if row.desired != DesiredState::Running || row.status != SandboxStatus::Running {
+        if !is_running(&row) {
             return Ok(());
         }
         let facts = match self.0.ports.backend.inspect(&fact.id).await? {
@@ -49,48 +50,44 @@ impl SandboxReconciler {
         };
         tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended without a request");
         self.record(&row, DesiredState::Running, &facts).await?;
-        let now = self.0.ports.clock.now();
-        self.0
-            .ports
-            .conversations
-            .settle_running(&row.id, ExecutionStatus::Error, now)
-            .await?;
+        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
+        settled.await?;
         Ok(())
     }
 
     /// Compares everything of this host: removes orphans, and acts on rows that differ from the backend. The backend
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own, so a slow sandbox delays no other.
-    pub(crate) async fn relist(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
+    pub(crate) async fn relist(&self) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.
         let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
-        let rows = self.rows().await?;
+        let rows = list_on_host(&self.0.ports, &self.0.policy.host).await?;
+        let rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
         self.count_statuses(&rows);
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
         let is_owned = |id: &SandboxId| rows.contains_key(id) || warm.contains(id);
         let orphans = facts.iter().filter(|fact| !is_owned(&fact.id));
-        let orphans: Vec<_> = if self.check_host_ownership(orphans.clone().count()).await? {
-            orphans.collect()
-        } else {
-            Vec::new()
-        };
-        for fact in orphans {
-            let (reconciler, id) = (self.clone(), fact.id.clone());
-            tasks.spawn(async move { reconciler.remove_orphan(&id).await });
+        if self.check_host_ownership(orphans.clone().count()).await? {
+            for fact in orphans {
+                let (reconciler, id) = (self.clone(), fact.id.clone());
+                let work = async move { reconciler.remove_orphan(&id).await };
+                self.0.tasks.spawn(work);
+            }
         }
-        let states: HashMap<_, _> = facts
-            .into_iter()
-            .map(|fact| (fact.id, fact.state))
-            .collect();
+        let states = facts.into_iter().map(|fact| (fact.id, fact.state));
+        let states: HashMap<_, _> = states.collect();
         self.clear_stale_annotations(&rows).await?;
         for row in rows.into_values() {
             // A task that already acts on the sandbox will store its facts.
             let must_act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
             if must_act && self.is_idle(&row.id) {
                 let reconciler = self.clone();
-                tasks.spawn(async move { reconciler.repair(&row).await });
+                self.0
+                    .tasks
+                    .spawn(async move { reconciler.repair(&row).await });
             } else if must_act && row.desired != DesiredState::Running {
                 // A running start does not know the new intent (the command line only wrote it to the store); cancel
                 // it.
@@ -106,12 +103,10 @@ impl SandboxReconciler {
         let up = u32::try_from(up).unwrap_or(u32::MAX);
         self.0.up.store(up, Ordering::Relaxed);
         let mut seen = [0; SandboxStatus::ALL.len()];
-        for row in rows
+        let shown = rows
             .values()
-            .filter(|row| row.desired != DesiredState::Deleted)
-        {
-            seen[row.status as usize] += 1;
-        }
+            .filter(|row| row.desired != DesiredState::Deleted);
+        shown.for_each(|row| seen[row.status as usize] += 1);
         for (level, seen) in self.0.statuses.iter().zip(seen) {
             level.set(seen);
         }
@@ -199,13 +194,11 @@ impl SandboxReconciler {
     /// end.
     async fn stop_again(&self, id: &SandboxId) -> Result<(), AppError> {
         let guard = self.acquire(id).await;
-        let failed =
-            |row: &Sandbox| matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
-        if self
-            .row(id)
-            .await?
-            .is_some_and(|row| row.desired == DesiredState::Running && failed(&row))
-        {
+        let must_stop = |row: Sandbox| {
+            let failed = matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
+            failed && row.desired == DesiredState::Running
+        };
+        if self.row(id).await?.is_some_and(must_stop) {
             let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
             guard.unless_lease_lost(stop).await?;
         }
@@ -215,36 +208,15 @@ impl SandboxReconciler {
     /// Updates a RUNNING row whose process lives: its address may have changed.
     async fn refresh(&self, id: &SandboxId) -> Result<(), AppError> {
         let guard = self.acquire(id).await;
-        match self.row(id).await? {
-            Some(row)
-                if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
-            {
-                guard
-                    .unless_lease_lost(self.find_answering(&row))
-                    .await
-                    .map(drop)
-            }
-            _ => Ok(()),
+        if let Some(row) = self.row(id).await?.filter(is_running) {
+            guard.unless_lease_lost(self.find_answering(&row)).await?;
         }
+        Ok(())
     }
+}
 
-    async fn rows(&self) -> Result<HashMap<SandboxId, Sandbox>, AppError> {
-        let mut rows = HashMap::new();
-        let mut after: Option<SandboxId> = None;
-        loop {
-            let page = self
-                .0
-                .ports
-                .sandboxes
-                .list_on_host(&self.0.policy.host, after.as_ref(), 500)
-                .await?;
-            let Some(last) = page.last() else {
-                return Ok(rows);
-            };
-            after = Some(last.id.clone());
-            rows.extend(page.into_iter().map(|row| (row.id.clone(), row)));
-        }
-    }
+fn is_running(row: &Sandbox) -> bool {
+    row.desired == DesiredState::Running && row.status == SandboxStatus::Running
 }
 
 /// Whether row and backend differ in a way that needs an action. A sandbox in ERROR waits for its owner.

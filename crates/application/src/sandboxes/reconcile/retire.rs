@@ -3,66 +3,54 @@
 //! The store decides in one transaction with the change, so a run that begins at the same moment is never cut off.
 //! Direct use of the sandbox (files, editor, shell) is not in the store, so the agent server is asked for it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::clock::Timestamp;
 use domain::error::chain;
-use domain::id::SpecId;
 use domain::sandbox::{RetirementReason, Sandbox, SandboxSpec, SandboxStatus};
 use futures::stream::{self, StreamExt};
 
-use super::SandboxReconciler;
-use crate::{AppError, BackgroundTasks};
+use super::{SandboxReconciler, endpoint};
+use crate::AppError;
 
 /// Sandboxes of one pass, and those that are checked at the same time.
 const MAX_RETIRED_SANDBOXES: usize = 5_000;
 const MAX_PARALLEL_RETIREMENTS: usize = 8;
-/// Longest check of one sandbox.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits of one sandbox spec.
-#[derive(Clone, Copy)]
-struct SpecLimits {
-    idle: Option<Duration>,
-    lifetime: Option<Duration>,
-}
+/// A rule of a spec: the limit, and why a sandbox beyond it is retired.
+type RetirementRule = (
+    fn(&SandboxSpec) -> Option<Duration>,
+    fn(Timestamp) -> RetirementReason,
+);
+const RULES: [RetirementRule; 2] = [
+    (|spec| spec.idle_stop, RetirementReason::IdleSince),
+    (|spec| spec.lifetime, RetirementReason::OlderThan),
+];
 
 impl SandboxReconciler {
     /// Runs one pass. The actions run as tasks, so a slow sandbox delays no other.
-    pub(crate) async fn retire(&self, tasks: &BackgroundTasks) -> Result<(), AppError> {
+    pub(crate) async fn retire(&self) -> Result<(), AppError> {
         let specs = self.0.ports.specs.list().await?;
-        let known: HashMap<&SpecId, SpecLimits> =
-            specs.iter().map(|s| (&s.id, limits(s))).collect();
-        // A sandbox whose spec is gone (after an upgrade) has the limits of the default spec.
-        let Some(default) = specs.first().map(limits) else {
-            return Ok(());
-        };
-        let of = |row: &Sandbox| known.get(&row.spec_id).copied().unwrap_or(default);
-        let all = || known.values().copied();
-        if let Some(idle) = all().filter_map(|l| l.idle).min() {
-            let due = self.list_due(RetirementReason::IdleSince, idle).await?;
+        for (limit, reason) in RULES {
+            let Some(shortest) = specs.iter().filter_map(limit).min() else {
+                continue;
+            };
+            let due = self.list_due(reason, shortest).await?;
+            // A sandbox whose spec is gone (after an upgrade) has the limits of the default spec.
+            let spec = |row: &Sandbox| specs.iter().find(|it| it.id == row.spec_id);
+            let limit_of = |row: &Sandbox| spec(row).or(specs.first()).and_then(limit);
             let due = due
                 .into_iter()
-                .filter_map(|row| Some((of(&row).idle?, row)));
+                .filter_map(|row| Some((limit_of(&row)?, row)));
             stream::iter(due)
-                .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(idle, row)| async move {
-                    if !self.is_in_use(&row, idle).await {
-                        let why = RetirementReason::IdleSince(self.time_before(idle));
-                        self.retire_sandbox(&row, why, tasks).await;
+                .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(age, row)| async move {
+                    let why = reason(self.time_before(age));
+                    let is_idle_rule = matches!(why, RetirementReason::IdleSince(_));
+                    if !is_idle_rule || !self.is_in_use(&row, age).await {
+                        self.retire_sandbox(&row, reason(self.time_before(age)))
+                            .await;
                     }
-                })
-                .await;
-        }
-        if let Some(lifetime) = all().filter_map(|l| l.lifetime).min() {
-            let due = self.list_due(RetirementReason::OlderThan, lifetime).await?;
-            let due = due
-                .into_iter()
-                .filter_map(|row| Some((of(&row).lifetime?, row)));
-            stream::iter(due)
-                .for_each_concurrent(MAX_PARALLEL_RETIREMENTS, |(lifetime, row)| async move {
-                    let why = RetirementReason::OlderThan(self.time_before(lifetime));
-                    self.retire_sandbox(&row, why, tasks).await;
                 })
                 .await;
         }
@@ -78,12 +66,10 @@ impl SandboxReconciler {
         why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
-        let (ports, host) = (&self.0.ports, &self.0.policy.host);
+        let (sandboxes, host) = (&self.0.ports.sandboxes, &self.0.policy.host);
         let why = why(self.time_before(age));
-        Ok(ports
-            .sandboxes
-            .list_retirable(host, why, MAX_RETIRED_SANDBOXES)
-            .await?)
+        let due = sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES);
+        Ok(due.await?)
     }
 
     /// Whether the agent server is used directly. One that is too busy to answer is in use; a dead one is not.
@@ -91,7 +77,7 @@ impl SandboxReconciler {
         let Some(url) = &row.agent_url else {
             return false;
         };
-        let Ok(at) = self.endpoint(row, url) else {
+        let Ok(at) = endpoint(&self.0.ports, row, url) else {
             return false;
         };
         let agents = &self.0.ports.agents;
@@ -101,20 +87,16 @@ impl SandboxReconciler {
         }
     }
 
-    async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason, tasks: &BackgroundTasks) {
+    async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason) {
         // The store may not know of a run yet: reports may get lost, and clients may use the agent server directly.
         if row.status == SandboxStatus::Running {
-            let synced =
-                tokio::time::timeout(INSPECT_TIMEOUT, self.0.syncer.sync_sandbox(&row.id)).await;
-            if let Ok(Err(error)) = synced {
+            let synced = self.0.syncer.sync_sandbox(&row.id);
+            if let Ok(Err(error)) = tokio::time::timeout(INSPECT_TIMEOUT, synced).await {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot sync a sandbox before its retirement");
             }
         }
-        let ports = &self.0.ports;
-        let retired = ports
-            .sandboxes
-            .retire(&row.id, why, ports.clock.now())
-            .await;
+        let (sandboxes, now) = (&self.0.ports.sandboxes, self.0.ports.clock.now());
+        let retired = sandboxes.retire(&row.id, why, now).await;
         self.reporters().clear();
         match retired {
             Ok(Some(_)) => {}
@@ -126,18 +108,6 @@ impl SandboxReconciler {
         }
         tracing::info!(sandbox.id = %row.id, ?why, "retiring sandbox {}", row.id);
         self.cancel_start(&row.id);
-        let (reconciler, id) = (self.clone(), row.id.clone());
-        tasks.spawn(async move {
-            if let Err(error) = reconciler.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a retired sandbox yet; the next relist tries again");
-            }
-        });
-    }
-}
-
-fn limits(spec: &SandboxSpec) -> SpecLimits {
-    SpecLimits {
-        idle: spec.idle_stop,
-        lifetime: spec.lifetime,
+        self.converge_soon(&row.id);
     }
 }

@@ -8,12 +8,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::SandboxReconciler;
+use crate::runtime::lease::renew_until_over;
 
 /// First pause between two attempts to take a held lease; doubles up to [`MAX_TAKE_BACKOFF`].
 const MIN_TAKE_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_TAKE_BACKOFF: Duration = Duration::from_millis(500);
-/// Pause between two renewals while the store is busy.
-const RENEW_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A lease, held until dropped. After a crash it expires.
 pub(super) struct SandboxLease {
@@ -28,10 +27,11 @@ pub(super) struct SandboxLease {
     lost: CancellationToken,
 }
 
-impl SandboxLease {
-    /// Completes when another process may act on the sandbox.
-    pub(super) async fn wait_until_lost(&self) {
-        self.lost.cancelled().await;
+/// Completes when another process may act on the sandbox; never without a lease.
+pub(super) async fn wait_until_lost(lease: Option<&SandboxLease>) {
+    match lease {
+        Some(lease) => lease.lost.cancelled().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -50,61 +50,26 @@ impl SandboxReconciler {
             lost: CancellationToken::new(),
         };
         let until = lease.acquire().await;
-        let (reconciler, name) = (self.clone(), lease.name.clone());
-        let (holder, over, lost) = (lease.holder.clone(), lease.over.clone(), lease.lost.clone());
+        let (reconciler, name, holder) = (self.clone(), lease.name.clone(), lease.holder.clone());
+        let (over, lost) = (lease.over.clone(), lease.lost.clone());
         let renewed = CancellationToken::new();
         lease.renewed = Some(renewed.clone());
         // Uncancelled: a renewal that was cut off might reach the store after the release.
         self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
-            if reconciler
-                .renew_until_done(&name, &holder, until, &over)
-                .await
-                .is_none()
-            {
+            let renew = || reconciler.take(&name, &holder);
+            let length = reconciler.0.policy.lease;
+            if !renew_until_over(&name, length, until, &over, renew).await {
                 lost.cancel();
             }
         });
         Some(lease)
     }
 
-    /// Renews the lease until the action ends (`Some`), or until the lease is lost or cannot be renewed in time
-    /// (`None`). `until` is its end, counted from before the request, so that no other process can have it while this
-    /// one acts.
-    async fn renew_until_done(
-        &self,
-        name: &str,
-        holder: &str,
-        mut until: Instant,
-        over: &CancellationToken,
-    ) -> Option<()> {
-        let lease = self.0.policy.lease;
-        let mut pause = lease / 3;
-        loop {
-            let pausing = over.run_until_cancelled(tokio::time::sleep(pause));
-            if pausing.await.is_none() {
-                return Some(());
-            }
-            let asked = Instant::now();
-            match tokio::time::timeout_at(until, self.take(name, holder)).await {
-                Ok(Ok(true)) => (until, pause) = (asked + lease, lease / 3),
-                Ok(Ok(false)) | Err(_) => return None,
-                // A busy store does not lose the lease before it expires.
-                Ok(Err(error)) => {
-                    tracing::debug!(lease = name, error = %chain(&error), "cannot renew a lease yet; trying again");
-                    pause = RENEW_RETRY_INTERVAL;
-                }
-            }
-        }
-    }
-
     async fn take(&self, name: &str, holder: &str) -> Result<bool, StoreError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let now = ports.clock.now();
-        ports
-            .leases
-            .acquire(name, holder, now, now.plus(policy.lease))
-            .await
+        let (leases, now) = (&self.0.ports.leases, self.0.ports.clock.now());
+        let until = now.plus(self.0.policy.lease);
+        leases.acquire(name, holder, now, until).await
     }
 }
 

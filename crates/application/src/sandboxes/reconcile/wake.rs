@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, InitRequest};
 use domain::error::chain;
-use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxLaunch, SandboxStatus};
+use domain::id::UserId;
+use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxLaunch, SandboxStatus, WarmSandbox};
 use tokio::time::Instant;
 use url::Url;
 
@@ -13,6 +14,8 @@ use super::bring_up::{BootFailure, ExistingSandbox, start_failed};
 use super::{BootSlots, SandboxReconciler};
 use crate::AppError;
 
+/// Owner of warm sandboxes in labels of backends.
+const WARM_OWNER: &str = "nobody";
 /// Attempts of a failed request, and the pause between two.
 const MAX_WAKE_ATTEMPTS: u32 = 4;
 const WAKE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -92,20 +95,22 @@ impl SandboxReconciler {
         })
     }
 
-    /// The boot slots.
     pub(crate) fn boots(&self) -> &BootSlots {
         &self.0.boots
     }
 
     /// Boots a warm sandbox and waits until its agent server answers.
-    pub(crate) async fn boot_spare(
-        &self,
-        launch: &SandboxLaunch,
-    ) -> Result<SandboxEndpoints, AppError> {
+    pub(crate) async fn boot_spare(&self, row: &WarmSandbox) -> Result<SandboxEndpoints, AppError> {
+        let owner = UserId::parse(WARM_OWNER).map_err(|_| AppError::invalid("no such user"))?;
+        let keys = (&row.session_key, &row.secret_key);
+        let launch = SandboxLaunch {
+            dormant: true,
+            ..self.launch(&row.id, owner, &row.spec_id, keys)?
+        };
         let backend = &self.0.ports.backend;
         let mut exits = backend.watch();
-        let endpoints = backend.start(launch).await?;
-        let booted = self.wait_until_alive(&launch.id, &endpoints.agent_url, &mut exits);
+        let endpoints = backend.start(&launch).await?;
+        let booted = self.wait_until_alive(&row.id, &endpoints.agent_url, &mut exits);
         let detail = match booted.await {
             Ok(()) => return Ok(endpoints),
             Err(BootFailure::Exited(detail)) => format!("it ended while starting: {detail}"),
@@ -146,7 +151,6 @@ fn cannot_wake(error: &AgentError) -> AppError {
     ))
 }
 
-/// Whether a retry is useless.
 fn is_refusal(error: &AgentError) -> bool {
     matches!(error, AgentError::Rejected { status, .. } if *status < 500)
 }

@@ -13,10 +13,40 @@ use serde_json::{Map, Number, Value};
 
 use super::issues::{Issue, IssueKind};
 
-pub(super) use scalars::{boolean, integer, number};
+pub(super) use scalars::{boolean, integer, number, texts_of};
 pub(super) use schema_document::SchemaSection;
 
-/// JSON type of a field.
+/// Variant of the agent document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AgentKind {
+    #[default]
+    OpenHands,
+    /// An external program that speaks the Agent Client Protocol.
+    Acp,
+}
+
+impl AgentKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenHands => "openhands",
+            Self::Acp => "acp",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let all = [Self::OpenHands, Self::Acp];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Title of the variant in validation errors.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::OpenHands => "OpenHandsAgentSettings",
+            Self::Acp => "ACPAgentSettings",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum FieldKind {
@@ -28,7 +58,6 @@ pub(super) enum FieldKind {
     Object,
 }
 
-/// One field of a document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettingsField {
@@ -57,7 +86,6 @@ pub(super) struct SettingsField {
     section: Option<String>,
 }
 
-/// Fields and defaults of a document.
 pub(super) struct SettingsSchema {
     pub(super) fields: Vec<SettingsField>,
     pub(super) defaults: Value,
@@ -78,7 +106,6 @@ pub(super) static AGENT: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSch
     },
 });
 
-/// The conversation document.
 pub(super) static CONVERSATION: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
     fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(TABLES_VALID),
     defaults: serde_json::from_str(include_str!("../conversation-defaults.json"))
@@ -86,7 +113,6 @@ pub(super) static CONVERSATION: LazyLock<SettingsSchema> = LazyLock::new(|| Sett
 });
 
 impl SettingsField {
-    /// JSON pointer of the field.
     pub(super) fn pointer(&self) -> String {
         format!("/{}", self.key.replace('.', "/"))
     }
@@ -104,12 +130,12 @@ impl SettingsField {
     }
 
     /// Whether this variant of the agent document has the field.
-    pub(super) fn is_in(&self, variant: &str) -> bool {
+    pub(super) fn is_in(&self, kind: AgentKind) -> bool {
         let shared = matches!(
             self.parts().0.unwrap_or(&self.key),
             "llm" | "agent_context" | "mcp_config"
         );
-        shared || self.is_acp_only() == (variant == "acp")
+        shared || self.is_acp_only() == (kind == AgentKind::Acp)
     }
 
     /// Converts a value to the field's type, as leniently as the agent does (`"10"` is an integer, `"yes"` a boolean).
@@ -138,14 +164,11 @@ impl SettingsField {
     }
 
     fn check(&self, value: &Value) -> Result<(), IssueKind> {
-        if let (Some(min), Some(n)) = (self.min, value.as_f64())
-            && n < min
-        {
+        let number = value.as_f64();
+        if let Some(min) = self.min.filter(|min| number.is_some_and(|n| n < *min)) {
             return Err(IssueKind::AtLeast(min));
         }
-        if let (Some(max), Some(n)) = (self.max, value.as_f64())
-            && n > max
-        {
+        if let Some(max) = self.max.filter(|max| number.is_some_and(|n| n > *max)) {
             return Err(IssueKind::AtMost(max));
         }
         match value.as_str() {
@@ -178,7 +201,6 @@ impl SettingsSchema {
             .unwrap_or_else(|| self.default_of(field))
     }
 
-    /// The field with this dotted key.
     pub(super) fn field(&self, key: &str) -> Option<&SettingsField> {
         self.fields.iter().find(|f| f.key == key)
     }
@@ -190,7 +212,6 @@ impl SettingsSchema {
             .unwrap_or(Value::Null)
     }
 
-    /// Whether this is the name of a section.
     pub(super) fn is_section(&self, name: &str) -> bool {
         self.fields.iter().any(|f| f.parts().0 == Some(name))
     }

@@ -74,3 +74,10 @@ pub(crate) fn boolean(value: &Value) -> Result<bool, IssueKind> {
         _ => Err(IssueKind::Boolean),
     }
 }
+
+/// The texts of a list; other values are skipped.
+pub(crate) fn texts_of(list: Option<&Value>) -> Vec<String> {
+    let items = list.and_then(Value::as_array).into_iter().flatten();
+    let texts = items.filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{FieldKind, SettingsField, SettingsSchema};
+use super::{AgentKind, FieldKind, SettingsField, SettingsSchema};
 
 impl FieldKind {
     fn name(self) -> &'static str {
@@ -30,7 +30,7 @@ impl SettingsSchema {
                     .map(|f| self.describe_field(f, section))
                     .collect();
                 json!({"key": section.key, "label": section.label, "fields": fields,
-                       "variant": section.variant})
+                       "variant": section.variant.map(AgentKind::name)})
             })
             .collect();
         json!({"model_name": model, "sections": sections})
@@ -48,16 +48,15 @@ impl SettingsSchema {
             "value_type": field.kind.name(), "default": self.default_of(field),
             "prominence": field.prominence, "depends_on": field.depends_on,
             "secret": field.secret, "choices": choices,
-            "variant": section.field_variant(),
+            "variant": section.field_variant().map(AgentKind::name),
         })
     }
 }
 
-/// A section of a schema document.
 pub(crate) struct SchemaSection {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
-    pub(crate) variant: Option<&'static str>,
+    pub(crate) variant: Option<AgentKind>,
     /// Whether its fields name a variant although the section does not.
     pub(crate) of_agent: bool,
 }
@@ -73,7 +72,8 @@ impl SchemaSection {
         own == self.key
     }
 
-    fn field_variant(&self) -> Option<&'static str> {
-        self.variant.or(self.of_agent.then_some("openhands"))
+    fn field_variant(&self) -> Option<AgentKind> {
+        self.variant
+            .or(self.of_agent.then_some(AgentKind::OpenHands))
     }
 }

@@ -3,11 +3,10 @@
 use domain::agent::{AcpAgent, LlmConfig};
 use serde_json::{Map, Value};
 
-use super::{MissingSettings, short};
-use crate::settings::fields;
+use super::language_model::{MissingSettings, short};
+use crate::settings::fields::{self, AgentKind};
 use crate::settings::model::Settings;
 
-/// The default server.
 const DEFAULT_SERVER: &str = "claude-code";
 /// The server whose command the user sets.
 const CUSTOM: &str = "custom";
@@ -17,7 +16,7 @@ const OPTIONS: [&str; 1] = ["acp_file_secrets"];
 /// The ACP agent, if the settings select one.
 pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, MissingSettings> {
     let document = &settings.agent;
-    if document.variant() != "acp" {
+    if document.kind() != AgentKind::Acp {
         return Ok(None);
     }
     let server = document.text("acp_server").unwrap_or(DEFAULT_SERVER);
@@ -69,11 +68,5 @@ fn own_value(settings: &Settings, key: &str) -> Option<Value> {
 }
 
 fn strings(settings: &Settings, key: &str) -> Vec<String> {
-    let value = own_value(settings, key);
-    let items = value.as_ref().and_then(Value::as_array);
-    items
-        .into_iter()
-        .flatten()
-        .filter_map(|item| item.as_str().map(str::to_owned))
-        .collect()
+    fields::texts_of(own_value(settings, key).as_ref())
 }

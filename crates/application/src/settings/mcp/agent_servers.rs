@@ -1,13 +1,11 @@
 //! Merges both forms into the agent's list of servers.
 
-use std::collections::BTreeMap;
-
 use domain::agent::McpServer;
 use secrecy::SecretString;
 use serde_json::Value;
 
 use super::opaque_config::servers;
-use super::{McpConfig, McpRemote};
+use super::typed_config::{McpConfig, McpRemote, McpStdio};
 
 /// Servers of one agent.
 const MAX_SERVERS: usize = 100;
@@ -43,12 +41,7 @@ pub(crate) fn for_agent(
         }
     }
     for server in &typed.stdio_servers {
-        list.push(McpServer::Stdio {
-            name: server.name.clone(),
-            command: server.command.clone(),
-            args: server.args.clone(),
-            env: server.env.clone(),
-        });
+        list.push(server.clone().into_server());
     }
     list.finish()
 }
@@ -133,23 +126,8 @@ fn read(name: &str, server: &Value) -> Result<Option<McpServer>, &'static str> {
             timeout,
         }));
     }
-    let command = text("command").ok_or("it has neither a url nor a command")?;
-    let args = server.get("args").and_then(Value::as_array);
-    let env = server.get("env").and_then(Value::as_object);
-    Ok(Some(McpServer::Stdio {
-        name: name.to_owned(),
-        command: command.to_owned(),
-        args: args
-            .into_iter()
-            .flatten()
-            .filter_map(|a| a.as_str().map(str::to_owned))
-            .collect(),
-        env: env
-            .into_iter()
-            .flatten()
-            .filter_map(|(k, v)| Some((k.clone(), SecretString::from(v.as_str()?))))
-            .collect::<BTreeMap<_, _>>(),
-    }))
+    text("command").ok_or("it has neither a url nor a command")?;
+    Ok(McpStdio::named(name, server).map(McpStdio::into_server))
 }
 
 /// The bearer key of a remote server, from any field that may have it. The port supports no other headers and schemes.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::model::MASK;
+use super::super::secret::MASK;
 use super::server_url;
 
 /// Everything below these keys is secret.
@@ -147,13 +147,7 @@ fn same_url(one: Option<&Value>, two: Option<&Value>) -> bool {
     }
 }
 
-/// The value without masks, to merge over the stored one and keep its secrets.
-pub(crate) fn without_masks(mut value: Value) -> Value {
-    restore(&mut value, None);
-    value
-}
-
-/// The value with masks replaced by the values at the same positions of `before`.
+/// The value with masks replaced by the values at the same positions of `before`, or removed.
 pub(crate) fn with_masks_restored(mut value: Value, before: Option<&Value>) -> Value {
     restore(&mut value, before);
     value

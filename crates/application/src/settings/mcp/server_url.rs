@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::model::MASK;
+use super::super::secret::MASK;
 use super::opaque_config::is_secret_name;
 
 /// Whether the URL contains a user name or a password. Judged from the text, so that no parser's interpretation is

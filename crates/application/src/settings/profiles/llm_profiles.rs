@@ -3,9 +3,10 @@
 use domain::agent::LlmProfile;
 use domain::id::UserId;
 
-use super::super::SettingsService;
 use super::super::launch::{MissingSettings, language_model};
 use super::super::model::Settings;
+use super::super::service::SettingsService;
+use super::list::Profile;
 use crate::error::AppError;
 
 /// Longest name that an error repeats; no profile has a longer one.
@@ -15,7 +16,7 @@ impl Settings {
     /// The usable models of all profiles. A profile without a key uses the key in force if that is for the same
     /// destination, and is left out otherwise.
     pub(crate) fn llm_profiles(&self) -> Vec<LlmProfile> {
-        let names = self.profiles.iter().map(super::Profile::name);
+        let names = self.profiles.iter().map(Profile::name);
         names
             .filter_map(|name| self.llm_profile(name)?.ok())
             .collect()

@@ -4,109 +4,29 @@
 //! Activation copies it into the agent document; starts only use the agent document. `active` is cleared as soon as
 //! the agent document differs from the profile.
 
-mod llm_part;
+mod list;
 mod llm_profiles;
 mod save;
-mod storage;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use domain::id::UserId;
-use serde_json::Value;
 
 use super::issues::Issue;
-use super::model::{AgentDocument, LLM_API_KEY, Settings};
-use super::{SettingsService, UpdateError};
+use super::model::Settings;
+use super::service::{SettingsService, UpdateError};
 use crate::error::AppError;
 
+pub use list::{Profile, Profiles};
 pub use save::SaveProfile;
 
-/// Profiles of one user.
 pub const MAX_PROFILES_PER_USER: usize = 10;
 
-/// A named configuration of the model.
-#[derive(Clone)]
-pub struct Profile {
-    pub(super) name: String,
-    /// Only the `llm` part is set.
-    pub(super) agent: AgentDocument,
-}
-
-impl fmt::Debug for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profile")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Profile {
-    /// Its name: `[A-Za-z0-9._-]{1,64}`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its model, or the default one.
-    pub fn model(&self) -> String {
-        self.agent.effective_model()
-    }
-
-    /// Its endpoint; `None` is the vendor's own.
-    pub fn base_url(&self) -> Option<&str> {
-        self.agent.llm_base_url()
-    }
-
-    /// Whether it has a key of its own.
-    pub fn has_key(&self) -> bool {
-        self.agent.secrets.contains_key(LLM_API_KEY)
-    }
-}
-
-/// A user's profiles in the order of creation.
-#[derive(Clone, Default)]
-pub struct Profiles {
-    list: Vec<Profile>,
-    active: Option<String>,
-    /// Entries that this version cannot read: kept, never shown.
-    unread: Vec<Value>,
-}
-
-impl fmt::Debug for Profiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profiles")
-            .field("list", &self.list)
-            .field("active", &self.active)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Profiles {
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
-        self.list.iter()
-    }
-
-    /// The profile with this name.
-    pub fn find(&self, name: &str) -> Option<&Profile> {
-        self.list.iter().find(|profile| profile.name == name)
-    }
-
-    /// Name of the active profile.
-    pub fn active(&self) -> Option<&str> {
-        self.active.as_deref()
-    }
-}
-
-/// Why an operation on a profile was refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProfileRefusal {
     /// The user has stored no settings yet.
     NoSettings,
-    /// No profile has this name.
     NotFound(String),
-    /// Another profile has this name.
     NameTaken(String),
     /// The user has [`MAX_PROFILES_PER_USER`] profiles.
     Full,
@@ -121,7 +41,6 @@ impl SettingsService {
         Ok(settings.unwrap_or_default().profiles)
     }
 
-    /// Creates or replaces a profile.
     pub async fn save_profile(
         &self,
         owner: &UserId,
@@ -140,11 +59,8 @@ impl SettingsService {
         let deleted = self.update_if(owner, |found| {
             Ok::<_, std::convert::Infallible>(found.and_then(|settings| delete(settings, name)))
         });
-        match deleted.await {
-            Ok(_) => Ok(()),
-            Err(UpdateError::Failed(error)) => Err(error),
-            Err(UpdateError::Refused(never)) => match never {},
-        }
+        deleted.await?;
+        Ok(())
     }
 
     /// Activates a profile; returns its model.

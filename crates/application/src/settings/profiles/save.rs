@@ -4,20 +4,16 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::super::fields::{self, AGENT};
-use super::super::issues::{Issue, IssueKind};
+use super::super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
+use super::super::fields::AGENT;
+use super::super::issues::{Issue, IssueKind, MAX_DEPTH, depth, nul_issue};
 use super::super::mcp::with_masks_restored;
-use super::super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
-use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
-use super::llm_part::LLM;
+use super::super::model::Settings;
 use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
 
 /// A field of every shown configuration, so requests contain it. It is derived from `auth_type`.
 const DERIVED_FIELD: &str = "is_subscription";
-/// Objects whose values may be secret and are masked.
-const MASKED_OBJECT_FIELDS: [&str; 2] = ["extra_headers", "litellm_extra_body"];
 
-/// A request to save a profile.
 #[derive(Clone)]
 pub struct SaveProfile {
     /// The configuration; `None` for the one in force. Absent, null or masked secrets keep those of the existing
@@ -86,7 +82,7 @@ fn configured(
     let mut issues = precheck(llm);
     let mut llm = llm.clone();
     llm.shift_remove(DERIVED_FIELD);
-    for key in MASKED_OBJECT_FIELDS {
+    for key in MASKED_LLM_OBJECTS {
         if let Some(value) = llm.get_mut(key) {
             let before = existing.and_then(|agent| agent.llm_values()?.get(key));
             *value = with_masks_restored(value.take(), before);
@@ -97,24 +93,10 @@ fn configured(
         agent.secrets = existing.llm_secrets();
         agent.key_vendor.clone_from(&existing.key_vendor);
     }
-    let (mut held, mut key_given) = (std::mem::take(&mut agent.secrets), false);
     let mut diff = Map::new();
     diff.insert(LLM.to_owned(), Value::Object(llm));
-    let wrong = AGENT.merge(&mut agent.overlay, &diff, &mut |field, value| {
-        // Shown configurations have null secrets.
-        if value.is_null() {
-            return Ok(());
-        }
-        let (input, pointer) = (secret(value)?, field.pointer());
-        key_given |= pointer == LLM_API_KEY && matches!(input, SecretInput::Set(_));
-        let mut slot = held.remove(&pointer);
-        input.apply(&mut slot);
-        held.extend(slot.map(|secret| (pointer, secret)));
-        Ok(())
-    });
-    agent.secrets = held;
-    issues.extend(wrong);
-    agent.settle_llm("", true, key_given);
+    // Shown configurations have null secrets.
+    issues.extend(agent.merge_fields(&diff, true));
     if issues.is_empty() {
         Ok(agent)
     } else {
@@ -140,33 +122,9 @@ fn precheck(llm: &Map<String, Value>) -> Vec<Issue> {
         } else if depth(value) > MAX_DEPTH {
             let deep = format!("nested more than {MAX_DEPTH} levels deep");
             issues.push(Issue::at(&[LLM, key], IssueKind::Other(deep)));
-        } else if let Some(at) = nul_in(key, value) {
-            let at: Vec<&str> = std::iter::once(LLM)
-                .chain(at.iter().map(String::as_str).rev())
-                .collect();
-            let nul = IssueKind::Other("Text cannot contain NUL".to_owned());
-            issues.push(Issue::at(&at, nul));
+        } else {
+            issues.extend(nul_issue(&[LLM], key, value));
         }
     }
     issues
-}
-
-impl AgentDocument {
-    fn copy_key_from(&mut self, other: &Self) {
-        self.secrets.remove(LLM_API_KEY);
-        self.key_vendor = None;
-        if let Some(key) = other.llm_api_key() {
-            self.secrets.insert(LLM_API_KEY.to_owned(), key.clone());
-            self.key_vendor.clone_from(&other.key_vendor);
-        }
-    }
-
-    /// Also clears masked free-form objects.
-    fn clear_secrets(&mut self) {
-        self.secrets.clear();
-        self.key_vendor = None;
-        for key in MASKED_OBJECT_FIELDS {
-            fields::put(&mut self.overlay, &format!("{LLM}.{key}"), None);
-        }
-    }
 }

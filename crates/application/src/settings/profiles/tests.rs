@@ -1,8 +1,7 @@
 use secrecy::ExposeSecret;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::model::MASK;
-use super::super::v1::SecretVisibility;
+use super::super::secret::{MASK, SecretVisibility};
 use super::*;
 
 const VALUES: &str = "https://llm.example/v1";

@@ -10,19 +10,19 @@
 mod view;
 
 use domain::id::UserId;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use super::fields::{AGENT, CONVERSATION, boolean, integer, number, put};
-use super::issues::{Issue, IssueKind, alternatives};
+use super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
+use super::fields::{AgentKind, CONVERSATION, put};
+use super::issues::{Issue, IssueKind, MAX_DEPTH, alternatives, depth, nul_issue};
 use super::marketplaces;
-use super::mcp::{unmask_opaque, with_credentials, without_masks};
-use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, SecretInput, Settings};
-use super::{SettingsService, UpdateError};
+use super::mcp::{unmask_opaque, with_credentials, with_masks_restored};
+use super::model::Settings;
+use super::service::{SettingsService, UpdateError};
 
-pub use view::{SecretVisibility, agent_schema, conversation_schema};
+pub use view::{agent_schema, conversation_schema};
 
-/// Why a V1 save was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum V1Refusal {
     /// The request contains these whole documents instead of differences.
@@ -31,11 +31,12 @@ pub enum V1Refusal {
     Invalid(String),
 }
 
-/// Deepest nesting of a request. Documents are parsed again, with a limit, inside other documents.
-pub(super) const MAX_DEPTH: usize = 24;
+/// Title of a validation error about the request itself.
+const SETTINGS_TITLE: &str = "Settings";
+/// Plain fields that these routes neither show nor change.
+const LEGACY_ONLY_FIELDS: [&str; 1] = ["enable_solvability_analysis"];
 
 impl SettingsService {
-    /// Saves a V1 request.
     pub async fn store_v1(
         &self,
         owner: &UserId,
@@ -63,41 +64,30 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
             "Nested more than {MAX_DEPTH} levels deep"
         )));
     }
-    if let Some(at) = body.iter().find_map(|(key, value)| nul_in(key, value)) {
-        let at: Vec<&str> = at.iter().map(String::as_str).rev().collect();
-        let issue = Issue::at(&at, IssueKind::Other("Text cannot contain NUL".into()));
-        return Err(V1Refusal::Invalid(
-            summary("Settings", &[issue]).unwrap_or_default(),
-        ));
+    let mut all = body.iter();
+    if let Some(issue) = all.find_map(|(key, value)| nul_issue(&[], key, value)) {
+        let text = summary(SETTINGS_TITLE, &[issue]);
+        return Err(V1Refusal::Invalid(text.unwrap_or_default()));
     }
     let mut texts = Vec::new();
-    match diff(body, "agent_settings_diff") {
-        Ok(Some(diff)) => {
-            let issues = settings.agent.merge(diff);
-            let title = match settings.agent.variant() {
-                "acp" => "ACPAgentSettings",
-                _ => "OpenHandsAgentSettings",
-            };
-            texts.extend(summary(title, &issues));
-        }
-        Ok(None) => {}
-        Err(issue) => texts.extend(summary("Settings", &[issue])),
-    }
-    match diff(body, "conversation_settings_diff") {
-        Ok(Some(diff)) => {
-            let issues = CONVERSATION.merge(&mut settings.conversation, diff, &mut |_, _| Ok(()));
-            texts.extend(summary("ConversationSettings", &issues));
-        }
-        Ok(None) => {}
-        Err(issue) => texts.extend(summary("Settings", &[issue])),
-    }
+    texts.extend(merge_diff(body, "agent_settings_diff", |diff| {
+        let issues = settings.agent.merge(diff);
+        (settings.agent.kind().title(), issues)
+    }));
+    texts.extend(merge_diff(body, "conversation_settings_diff", |diff| {
+        let overlay = &mut settings.conversation;
+        let issues = CONVERSATION.merge(overlay, diff, &mut |_, _| Ok(()));
+        ("ConversationSettings", issues)
+    }));
     let mut issues = Vec::new();
-    for (key, value) in body {
-        if let Err(kind) = set_top_level(&mut settings, key, value) {
-            issues.push(Issue::at(&[key], kind));
-        }
+    let plain = body
+        .iter()
+        .filter(|(key, _)| !LEGACY_ONLY_FIELDS.contains(&key.as_str()));
+    for (key, value) in plain {
+        let set = settings.set_plain(key, value);
+        issues.extend(set.err().map(|kind| Issue::at(&[key], kind)));
     }
-    texts.extend(summary("Settings", &issues));
+    texts.extend(summary(SETTINGS_TITLE, &issues));
     if let Some(list) = body.get("registered_marketplaces") {
         match marketplaces::normalise(list) {
             Ok(list) => settings.registered_marketplaces = list,
@@ -111,46 +101,19 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
     }
 }
 
-fn diff<'a>(
-    body: &'a Map<String, Value>,
+/// Merges a difference to one of the documents, if there is one. `merge` returns the document's title and the issues.
+fn merge_diff(
+    body: &Map<String, Value>,
     key: &str,
-) -> Result<Option<&'a Map<String, Value>>, Issue> {
-    match body.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Object(map)) => Ok(Some(map)),
-        Some(_) => Err(Issue::at(&[key], IssueKind::Object)),
-    }
-}
-
-/// Longest name that an error repeats.
-const MAX_NAME_CHARS: usize = 100;
-
-/// Path of a text with NUL, innermost name first. Such a text is lost or cut on the way to a process, and some stores
-/// cannot store it.
-pub(super) fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
-    let found = match value {
-        _ if key.contains('\0') => Some(Vec::new()),
-        Value::String(text) => text.contains('\0').then(Vec::new),
-        Value::Array(items) => {
-            let mut items = items.iter().enumerate();
-            items.find_map(|(index, item)| nul_in(&index.to_string(), item))
+    merge: impl FnOnce(&Map<String, Value>) -> (&'static str, Vec<Issue>),
+) -> Option<String> {
+    match body.get(key)? {
+        Value::Null => None,
+        Value::Object(diff) => {
+            let (title, issues) = merge(diff);
+            summary(title, &issues)
         }
-        Value::Object(map) => map.iter().find_map(|(key, item)| nul_in(key, item)),
-        _ => None,
-    };
-    let name = key.chars().filter(|c| !c.is_control());
-    let name: String = name.take(MAX_NAME_CHARS).collect();
-    found.map(|mut at| {
-        at.push(name);
-        at
-    })
-}
-
-pub(super) fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        _ => 0,
+        _ => summary(SETTINGS_TITLE, &[Issue::at(&[key], IssueKind::Object)]),
     }
 }
 
@@ -171,104 +134,20 @@ fn summary(title: &str, issues: &[Issue]) -> Option<String> {
     (!issues.is_empty()).then_some(text)
 }
 
-fn set_top_level(s: &mut Settings, key: &str, value: &Value) -> Result<(), IssueKind> {
-    match key {
-        "language" => set_text(&mut s.language, value),
-        "sandbox_base_container_image" => set_text(&mut s.sandbox_base_container_image, value),
-        "sandbox_runtime_container_image" => {
-            set_text(&mut s.sandbox_runtime_container_image, value)
-        }
-        "email" => set_text(&mut s.email, value),
-        "git_user_name" => set_text(&mut s.git_user_name, value),
-        "git_user_email" => set_text(&mut s.git_user_email, value),
-        "default_sandbox_spec_id" => set_text(&mut s.default_sandbox_spec_id, value),
-        "user_version" => set(&mut s.user_version, value, integer),
-        "remote_runtime_resource_factor" => {
-            set(&mut s.remote_runtime_resource_factor, value, integer)
-        }
-        "max_budget_per_task" => set(&mut s.max_budget_per_task, value, number),
-        "user_consents_to_analytics" => set(&mut s.user_consents_to_analytics, value, boolean),
-        "email_verified" => set(&mut s.email_verified, value, boolean),
-        "disabled_skills" => set(&mut s.disabled_skills, value, strings),
-        "search_api_key" => secret(value).map(|v| v.apply(&mut s.search_api_key)),
-        "sandbox_api_key" => secret(value).map(|v| v.apply(&mut s.sandbox_api_key)),
-        "enable_sound_notifications" => switch(&mut s.enable_sound_notifications, value),
-        "enable_proactive_conversation_starters" => {
-            switch(&mut s.enable_proactive_conversation_starters, value)
-        }
-        "git_full_clone" => switch(&mut s.git_full_clone, value),
-        "sandbox_grouping_strategy" => {
-            let known = value.as_str().filter(|v| GROUPINGS.contains(v));
-            let one_of = || IssueKind::OneOf(GROUPINGS.map(str::to_owned).to_vec());
-            known
-                .ok_or_else(one_of)?
-                .clone_into(&mut s.sandbox_grouping_strategy);
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn set<T>(
-    into: &mut Option<T>,
-    value: &Value,
-    read: impl FnOnce(&Value) -> Result<T, IssueKind>,
-) -> Result<(), IssueKind> {
-    *into = if value.is_null() {
-        None
-    } else {
-        Some(read(value)?)
-    };
-    Ok(())
-}
-
-fn set_text(into: &mut Option<String>, value: &Value) -> Result<(), IssueKind> {
-    set(into, value, |v| {
-        v.as_str().map(str::to_owned).ok_or(IssueKind::String)
-    })
-}
-
-fn switch(into: &mut bool, value: &Value) -> Result<(), IssueKind> {
-    *into = boolean(value)?;
-    Ok(())
-}
-
-fn strings(value: &Value) -> Result<Vec<String>, IssueKind> {
-    let items = value.as_array().ok_or(IssueKind::List)?;
-    items
-        .iter()
-        .map(|v| v.as_str().map(str::to_owned).ok_or(IssueKind::String))
-        .collect()
-}
-
-pub(super) fn secret(value: &Value) -> Result<SecretInput, IssueKind> {
-    match value {
-        Value::Null => Ok(SecretInput::Clear),
-        Value::String(text) => Ok(SecretInput::from_text(text)),
-        _ => Err(IssueKind::String),
-    }
-}
-
 impl AgentDocument {
     fn merge(&mut self, diff: &Map<String, Value>) -> Vec<Issue> {
         let mut issues = Vec::new();
         let mut diff = diff.clone();
         if let Some(kind) = diff.shift_remove("agent_kind") {
-            // `llm` is an older name of the same variant.
-            let variant = match kind.as_str() {
-                Some("openhands" | "llm") => Some("openhands"),
-                Some("acp") => Some("acp"),
-                _ => None,
-            };
-            match variant {
-                Some(_) => put(&mut self.overlay, "agent_kind", variant.map(Value::from)),
-                None => issues.push(Issue::at(
-                    &["agent_kind"],
-                    IssueKind::Other(format!(
-                        "agent_kind must be {}",
-                        alternatives(&["openhands", "llm", "acp"])
-                    )),
-                )),
+            let kind = kind.as_str();
+            // An older name of the same variant.
+            let kind = kind.map(|name| if name == "llm" { "openhands" } else { name });
+            if let Some(kind) = kind.and_then(AgentKind::parse) {
+                put(&mut self.overlay, "agent_kind", Some(kind.name().into()));
+            } else {
+                let names = alternatives(&["openhands", "llm", "acp"]);
+                let issue = IssueKind::Other(format!("agent_kind must be {names}"));
+                issues.push(Issue::at(&["agent_kind"], issue));
             }
         }
         match diff.shift_remove("mcp_config") {
@@ -277,35 +156,15 @@ impl AgentDocument {
             Some(new @ Value::Object(_)) => issues.extend(self.replace_mcp(new).err()),
             Some(_) => issues.push(Issue::at(&["mcp_config"], IssueKind::Object)),
         }
-        if let Some(Value::Object(llm)) = diff.get_mut("llm") {
-            for key in ["extra_headers", "litellm_extra_body"] {
+        if let Some(Value::Object(llm)) = diff.get_mut(LLM) {
+            for key in MASKED_LLM_OBJECTS {
                 if let Some(value) = llm.get_mut(key) {
-                    *value = without_masks(value.take());
+                    // Without masks, the merge over the stored value keeps its secrets.
+                    *value = with_masks_restored(value.take(), None);
                 }
             }
         }
-        let before = self.effective_model();
-        let given = |key: &str| diff.get("llm").and_then(|llm| llm.get(key)).is_some();
-        let url_given = given("base_url");
-        let mut key_given = false;
-        let Self {
-            overlay,
-            secrets: held,
-            ..
-        } = self;
-        let found = AGENT.merge(overlay, &diff, &mut |field, value| {
-            let input = secret(value)?;
-            let pointer = field.pointer();
-            key_given |= pointer == LLM_API_KEY && matches!(input, SecretInput::Set(_));
-            let mut slot = held.remove(&pointer);
-            input.apply(&mut slot);
-            if let Some(secret) = slot {
-                held.insert(pointer, secret);
-            }
-            Ok(())
-        });
-        issues.extend(found);
-        self.settle_llm(&before, url_given, key_given);
+        issues.extend(self.merge_fields(&diff, false));
         issues
     }
 
@@ -316,9 +175,7 @@ impl AgentDocument {
                 IssueKind::Other("URL cannot contain a user name or password".into()),
             ));
         }
-        let old = self.mcp.as_ref();
-        let old: Option<Value> = old.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
-        let new = unmask_opaque(new, old.as_ref());
+        let new = unmask_opaque(new, self.mcp_document().as_ref());
         let empty = new.as_object().is_none_or(Map::is_empty);
         self.mcp = (!empty).then(|| SecretString::from(new.to_string()));
         Ok(())

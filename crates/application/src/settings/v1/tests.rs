@@ -3,7 +3,7 @@ use serde_json::json;
 
 use domain::clock::Timestamp;
 
-use super::super::model::MASK;
+use super::super::secret::{MASK, SecretVisibility};
 use super::*;
 
 fn save(settings: Settings, body: &Value) -> Result<Settings, V1Refusal> {

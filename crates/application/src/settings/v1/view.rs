@@ -1,35 +1,14 @@
 //! Views of the V1 routes.
 
 use domain::clock::Timestamp;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::super::fields::{AGENT, CONVERSATION, SchemaSection, SettingsField};
+use super::super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
+use super::super::fields::{AGENT, AgentKind, CONVERSATION, SchemaSection, SettingsField};
 use super::super::mcp::{masked_members, masked_opaque};
-use super::super::model::{AgentDocument, MASK, Settings, exposed};
+use super::super::model::Settings;
 use super::super::profiles::Profile;
-
-/// How secrets are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SecretVisibility {
-    /// As null; separate flags show whether they are set.
-    Hidden,
-    /// As the mask.
-    Masked,
-    /// In clear: only for the owner's own running sandbox.
-    Clear,
-}
-
-impl SecretVisibility {
-    /// Shows a secret.
-    pub fn show(self, secret: Option<&SecretString>) -> Value {
-        match (self, secret) {
-            (Self::Hidden, _) | (_, None) => Value::Null,
-            (Self::Masked, Some(_)) => Value::from(MASK),
-            (Self::Clear, Some(secret)) => exposed(secret),
-        }
-    }
-}
+use super::super::secret::{MASK, SecretVisibility};
 
 impl Profile {
     /// The complete configuration, as `agent_settings.llm` shows it while the profile is active.
@@ -57,23 +36,23 @@ impl Settings {
 
 impl AgentDocument {
     fn view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
-        let (agent, variant) = (self, self.variant());
+        let kind = self.kind();
         let mut document = AGENT.defaults.clone();
         for field in &AGENT.fields {
             let Some(slot) = document.pointer_mut(&field.pointer()) else {
                 continue;
             };
             *slot = if field.secret {
-                reveal.show(agent.secrets.get(&field.pointer()))
+                reveal.show(self.secrets.get(&field.pointer()))
             } else {
-                AGENT.effective(&agent.overlay, field)
+                AGENT.effective(&self.overlay, field)
             };
-            if is_guarded(field) && reveal != SecretVisibility::Clear {
-                *slot = mask_guarded(field, slot.take());
+            if reveal != SecretVisibility::Clear {
+                mask_object(field, slot);
             }
         }
-        document["agent_kind"] = variant.into();
-        document["mcp_config"] = agent.mcp_view(reveal);
+        document["agent_kind"] = kind.name().into();
+        document["mcp_config"] = self.mcp_view(reveal);
         document["llm"]["is_subscription"] =
             (document["llm"]["auth_type"] == "subscription").into();
         if document["agent_context"]["current_datetime"].is_null() {
@@ -86,17 +65,14 @@ impl AgentDocument {
                     .fields
                     .iter()
                     .find(group)
-                    .is_none_or(|f| f.is_in(variant))
+                    .is_none_or(|f| f.is_in(kind))
             });
         }
         document
     }
 
     fn mcp_view(&self, reveal: SecretVisibility) -> Value {
-        let stored = self.mcp.as_ref();
-        let stored: Option<Value> =
-            stored.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
-        match (stored, reveal) {
+        match (self.mcp_document(), reveal) {
             (None, _) => Value::Object(Map::new()),
             (Some(document), SecretVisibility::Clear) => document,
             (Some(document), _) => masked_opaque(&document),
@@ -106,57 +82,48 @@ impl AgentDocument {
 
 /// `GET /api/v1/settings/agent-schema`.
 pub fn agent_schema() -> Value {
-    let section = |key, label, variant| SchemaSection {
+    let (open_hands, acp) = (Some(AgentKind::OpenHands), Some(AgentKind::Acp));
+    let section = |(key, label, variant)| SchemaSection {
         key,
         label,
         variant,
         of_agent: true,
     };
-    AGENT.describe(
-        "AgentSettings",
-        &[
-            section("general", "General", None),
-            section("llm", "LLM", Some("openhands")),
-            section("condenser", "Condenser", Some("openhands")),
-            section("verification", "Verification", Some("openhands")),
-            section("acp", "ACP (Agent Client Protocol)", Some("acp")),
-            section("llm", "LLM (for metrics)", Some("acp")),
-        ],
-    )
+    let sections = [
+        ("general", "General", None),
+        ("llm", "LLM", open_hands),
+        ("condenser", "Condenser", open_hands),
+        ("verification", "Verification", open_hands),
+        ("acp", "ACP (Agent Client Protocol)", acp),
+        ("llm", "LLM (for metrics)", acp),
+    ];
+    AGENT.describe("AgentSettings", &sections.map(section))
 }
 
 /// `GET /api/v1/settings/conversation-schema`.
 pub fn conversation_schema() -> Value {
-    let section = |key, label| SchemaSection {
+    let section = |(key, label)| SchemaSection {
         key,
         label,
         variant: None,
         of_agent: false,
     };
-    CONVERSATION.describe(
-        "ConversationSettings",
-        &[
-            section("general", "General"),
-            section("verification", "Verification"),
-        ],
-    )
+    let sections = [("general", "General"), ("verification", "Verification")];
+    CONVERSATION.describe("ConversationSettings", &sections.map(section))
 }
 
-/// Free-form objects whose values may be secret: shown masked; masks in requests keep the stored values.
-fn is_guarded(field: &SettingsField) -> bool {
-    matches!(
-        field.key.as_str(),
-        "llm.extra_headers" | "llm.litellm_extra_body"
-    )
-}
-
-fn mask_guarded(field: &SettingsField, value: Value) -> Value {
+/// Masks the values of a free-form object that may be secret.
+fn mask_object(field: &SettingsField, value: &mut Value) {
+    let (Some(LLM), name) = field.parts() else {
+        return;
+    };
+    if !MASKED_LLM_OBJECTS.contains(&name) {
+        return;
+    }
     match value {
-        Value::Object(map) if field.key == "llm.extra_headers" => Value::Object(
-            map.into_iter()
-                .map(|(name, _)| (name, Value::from(MASK)))
-                .collect(),
-        ),
-        other => masked_members(&other),
+        Value::Object(headers) if name == "extra_headers" => {
+            headers.values_mut().for_each(|value| *value = MASK.into());
+        }
+        other => *other = masked_members(other),
     }
 }

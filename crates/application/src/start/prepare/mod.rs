@@ -17,6 +17,7 @@ use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 use domain::start_task::StartTask;
 use domain::user::scope::Scope;
+use futures::future::OptionFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
@@ -38,19 +39,15 @@ const MIN_ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Retries of a command while the agent server is unreachable.
 const MAX_RETRIES: u32 = 3;
-/// Interval of health checks.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest wait for the agent server before each retry.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Results of the preparation for the launch.
 #[derive(Debug, Default)]
 pub(super) struct PreparedWorkspace {
     /// Absolute working directory of the agent in the sandbox: the repository, or the workspace without one.
     pub(super) working_dir: String,
-    /// Agent hooks of the project.
     pub(super) hooks: Option<Value>,
-    /// Notes for the user about failures.
     pub(super) notes: Vec<String>,
 }
 
@@ -62,13 +59,9 @@ pub(super) struct WorkspacePreparation<'a> {
     plan: &'a PreparationPlan,
     /// Id of the task, which names the files of this start in all its attempts.
     task: String,
-    /// The sandbox.
     sandbox: SandboxId,
-    /// The sandbox's workspace.
     root: String,
-    /// Directory for repositories.
     workspace: String,
-    /// The private directory of this start in the sandbox.
     private: String,
     found: WorkspaceFacts,
     prepared: PreparedWorkspace,
@@ -182,15 +175,13 @@ impl<'a> WorkspacePreparation<'a> {
             self.retry_unreachable(write).await?;
         }
         let helper = helper.as_ref().map(|(name, _)| name.as_str());
-        let (workspace, private, deadline) =
-            (&self.workspace, &self.private, self.policy.clone_deadline);
-        let identity = &self.plan.identity;
-        let script = scripts::clone(workspace, private, &self.task, identity, repository, helper);
+        let (workspace, private, task) = (&self.workspace, &self.private, &self.task);
+        let (identity, deadline) = (&self.plan.identity, self.policy.clone_deadline);
+        let script = scripts::clone(workspace, private, task, identity, repository, helper);
         let cloned = self.run(script, deadline).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
-            let remove_partial_clone =
-                scripts::remove_partial_clone(workspace, private, &self.task, helper);
-            if let Err(error) = self.run(remove_partial_clone, QUICK_COMMAND_TIMEOUT).await {
+            let clean_up = scripts::remove_partial_clone(workspace, private, task, helper);
+            if let Err(error) = self.run(clean_up, QUICK_COMMAND_TIMEOUT).await {
                 tracing::debug!(error = %chain(&error), "cannot clean up after a failed clone");
             }
         }
@@ -226,12 +217,10 @@ impl<'a> WorkspacePreparation<'a> {
         Ok(SecretString::from(text))
     }
 
-    /// Whether the project has a setup script.
     pub(super) fn has_setup(&self) -> bool {
         self.found.has("setup.sh")
     }
 
-    /// Runs the project's setup script, if it has one.
     pub(super) async fn setup(&mut self) -> Result<(), AppError> {
         if !self.found.has("setup.sh") {
             return Ok(());
@@ -249,13 +238,9 @@ impl<'a> WorkspacePreparation<'a> {
         } else if let Some(code) = outcome.exit_code {
             format!("failed with exit code {code}")
         } else {
-            let setup_output = self
-                .run(
-                    scripts::show_setup_output(&self.private),
-                    QUICK_COMMAND_TIMEOUT,
-                )
-                .await;
-            outcome.output = setup_output.map(|shown| shown.output).unwrap_or_default();
+            let show = scripts::show_setup_output(&self.private);
+            let shown = self.run(show, QUICK_COMMAND_TIMEOUT).await;
+            outcome.output = shown.map(|shown| shown.output).unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
         let quoted = output::quote(&outcome.output, &self.redactor().await);
@@ -291,20 +276,10 @@ impl<'a> WorkspacePreparation<'a> {
     /// them itself.)
     pub(super) async fn skills(&mut self) {
         let (workspace, project) = (&self.ports.workspace, &self.prepared.working_dir);
-        let hooks = async {
-            if self.found.has("hooks.json") {
-                Some(workspace.hooks(self.at, project).await)
-            } else {
-                None
-            }
-        };
-        let skills = async {
-            if self.found.has("skills") {
-                Some(workspace.skills(self.at, project).await)
-            } else {
-                None
-            }
-        };
+        let hooks = self.found.has("hooks.json");
+        let hooks = OptionFuture::from(hooks.then(|| workspace.hooks(self.at, project)));
+        let skills = self.found.has("skills");
+        let skills = OptionFuture::from(skills.then(|| workspace.skills(self.at, project)));
         let (hooks, skills) = futures::join!(hooks, skills);
         match hooks {
             None => {}
@@ -329,7 +304,6 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// The command that removes the leftovers of a start from its private directory.
     pub(super) fn cleanup_command(task: &StartTask) -> ShellCommand {
         ShellCommand {
             script: scripts::remove_leftovers(&task.id.to_string()),
@@ -338,7 +312,6 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    /// Returns the results.
     pub(super) fn finish(self) -> PreparedWorkspace {
         self.prepared
     }
@@ -349,9 +322,8 @@ impl<'a> WorkspacePreparation<'a> {
             directory: None,
             deadline,
         };
-        Ok(self
-            .retry_unreachable(|| self.ports.workspace.run(self.at, &command))
-            .await?)
+        let run = || self.ports.workspace.run(self.at, &command);
+        Ok(self.retry_unreachable(run).await?)
     }
 
     /// Retries a command while the agent server is unreachable: a setup script may end it, and it is restarted. All
@@ -374,17 +346,11 @@ impl<'a> WorkspacePreparation<'a> {
 
     /// Waits until the agent server answers, at most [`RESTART_TIMEOUT`].
     async fn wait_until_alive(&self) {
+        let (agents, at) = (&self.ports.agents, self.at);
         let answers = async {
-            loop {
+            tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
+            while !agents.is_alive(&at.sandbox, &at.url).await {
                 tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
-                if self
-                    .ports
-                    .agents
-                    .is_alive(&self.at.sandbox, &self.at.url)
-                    .await
-                {
-                    break;
-                }
             }
         };
         let _ = tokio::time::timeout(RESTART_TIMEOUT, answers).await;

@@ -10,7 +10,6 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::plan::PlannedRepository;
 
-/// Characters of output in a note or a cause.
 const MAX_QUOTED_CHARS: usize = 500;
 /// Shorter secrets are not redacted: they would garble every text.
 const MIN_SECRET_BYTES: usize = 4;
@@ -26,13 +25,10 @@ pub(super) struct WorkspaceFacts {
     contents: BTreeSet<String>,
 }
 
-/// Whether the sandbox has git.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum GitAvailability {
-    /// It works.
     #[default]
     Works,
-    /// It is missing.
     Missing,
     /// It failed to create a repository.
     Failed,
@@ -41,14 +37,12 @@ pub(super) enum GitAvailability {
 /// What the target directory of the repository contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CheckoutState {
-    /// Nothing.
     #[default]
     Absent,
     /// This start's clone.
     Ours,
     /// An existing clone of the same URL.
     Same,
-    /// Something else.
     Other,
 }
 
@@ -86,8 +80,7 @@ impl WorkspaceFacts {
 #[derive(Debug, Default)]
 pub(super) struct Redactor {
     secrets: Vec<SecretString>,
-    /// Directories and their replacements.
-    places: Vec<(String, &'static str)>,
+    directories: Vec<String>,
 }
 
 impl Redactor {
@@ -96,16 +89,15 @@ impl Redactor {
         // Longest first, so that a value which contains another is replaced as a whole.
         secrets.retain(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         secrets.sort_by_key(|value| Reverse(value.expose_secret().len()));
-        let mut places = Vec::new();
-        for directory in directories.iter().map(Path::new) {
-            // A directory directly below the root reveals nothing about the host, and is in many texts.
-            let above = directory
-                .ancestors()
-                .filter(|it| it.components().count() > 2);
-            places.extend(above.map(|it| (it.display().to_string(), "…")));
+        let above = directories.iter().flat_map(|it| Path::new(it).ancestors());
+        // A directory directly below the root reveals nothing about the host, and is in many texts.
+        let above = above.filter(|it| it.components().count() > 2);
+        let mut directories: Vec<_> = above.map(|it| it.display().to_string()).collect();
+        directories.sort_by_key(|directory| Reverse(directory.len()));
+        Self {
+            secrets,
+            directories,
         }
-        places.sort_by_key(|(place, _)| Reverse(place.len()));
-        Self { secrets, places }
     }
 
     fn redact(&self, text: &str) -> String {
@@ -113,8 +105,8 @@ impl Redactor {
         for secret in &self.secrets {
             text = text.replace(secret.expose_secret(), "**********");
         }
-        for (place, shown) in &self.places {
-            text = text.replace(place, shown);
+        for directory in &self.directories {
+            text = text.replace(directory, "…");
         }
         text
     }
@@ -133,62 +125,52 @@ pub(super) fn quote(output: &str, redactor: &Redactor) -> Option<String> {
     }
 }
 
-/// Kinds of clone failures.
-#[derive(Debug, Clone, Copy)]
-enum CloneFailure {
-    NoHttpClient,
-    NoToken,
-    TokenRefused,
-    NoBranch,
-    AccessDenied,
-    CredentialsRequired,
-    NotFound,
-    UntrustedCertificate,
-    Unreachable,
-    DiskFull,
-    Redirected,
-}
-
-/// Patterns in the output of git (language C), curl and the credential helper. The first match decides.
-const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
+/// Causes of failed clones by what git (language C), curl and the credential helper print. The first match decides.
+const CLONE_FAILURES: [(&[&str], &str); 11] = [
     (
-        CloneFailure::NoHttpClient,
         &["agent-workspace: no curl and no python"],
+        "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.",
     ),
-    (CloneFailure::NoToken, &["agent-workspace: no token"]),
     (
-        CloneFailure::TokenRefused,
+        &["agent-workspace: no token"],
+        "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
+         call back (docs/reference/repositories.md).",
+    ),
+    (
         &["agent-workspace: token refused"],
+        "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
+         the settings and start again.",
     ),
-    (CloneFailure::NoBranch, &["not found in upstream"]),
+    (&["not found in upstream"], "it has no branch {branch}."),
     (
-        CloneFailure::AccessDenied,
         &[
             "Authentication failed",
             "error: 401",
             "error: 403",
             "Access denied",
         ],
+        "{host} does not accept the token of {provider}, or the token may not read it. Store a valid token in the \
+         settings.",
     ),
     (
-        CloneFailure::CredentialsRequired,
         &["could not read Username", "could not read Password"],
+        "{host} asks for credentials. Store a valid token of {provider} in the settings.",
     ),
     (
-        CloneFailure::NotFound,
         &["Repository not found", "/' not found", "error: 404"],
+        "{host} does not know it, or the token of {provider} may not see it.",
     ),
     (
-        CloneFailure::UntrustedCertificate,
         &[
             "SSL certificate",
             "certificate verif",
             "SSL peer certificate",
             "self-signed certificate",
         ],
+        "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
+         sandboxes (docs/reference/repositories.md).",
     ),
     (
-        CloneFailure::Unreachable,
         &[
             "Could not resolve host",
             "Failed to connect",
@@ -200,13 +182,13 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
             "Network is unreachable",
             "Empty reply from server",
         ],
+        "{host} cannot be reached from the sandbox.",
     ),
     (
-        CloneFailure::DiskFull,
         &["No space left on device", "Disk quota exceeded"],
+        "the sandbox's disk is full.",
     ),
     (
-        CloneFailure::Redirected,
         &[
             "error: 301",
             "error: 302",
@@ -214,6 +196,8 @@ const CLONE_FAILURE_PATTERNS: [(CloneFailure, &[&str]); 11] = [
             "error: 307",
             "error: 308",
         ],
+        "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
+         name; if the host was, store its present address with the token of {provider}.",
     ),
 ];
 
@@ -225,9 +209,10 @@ pub(super) fn clone_failure(
     redactor: &Redactor,
 ) -> String {
     let output = outcome.output.as_str();
-    let failure = CLONE_FAILURE_PATTERNS
+    let is_in_output = |text: &&str| output.contains(*text);
+    let failure = CLONE_FAILURES
         .iter()
-        .find(|(_, texts)| texts.iter().any(|text| output.contains(text)));
+        .find(|(texts, _)| texts.iter().any(is_in_output));
     let why = match (outcome.exit_code, failure) {
         (None, _) => {
             let less = if repository.full {
@@ -238,55 +223,15 @@ pub(super) fn clone_failure(
             let (host, seconds) = (repository.host(), deadline.as_secs());
             format!("{host} did not deliver it within {seconds} s. Try again{less}.")
         }
-        (Some(_), Some((failure, _))) => explain(*failure, repository),
-        (Some(code), None) => report_of(output, code, redactor),
+        (Some(_), Some((_, cause))) => cause
+            .replace("{provider}", repository.provider.as_str())
+            .replace("{host}", repository.host())
+            .replace("{branch}", repository.branch.as_deref().unwrap_or_default()),
+        (Some(code), None) => {
+            quote(output, redactor).unwrap_or_else(|| format!("git ended with exit code {code}."))
+        }
     };
     format!("Repository {} was not cloned: {why}", repository.name)
-}
-
-fn report_of(output: &str, code: i32, redactor: &Redactor) -> String {
-    quote(output, redactor).unwrap_or_else(|| format!("git ended with exit code {code}."))
-}
-
-fn explain(failure: CloneFailure, repository: &PlannedRepository) -> String {
-    let (host, provider) = (repository.host(), repository.provider);
-    match failure {
-        CloneFailure::NoHttpClient => {
-            "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.".to_owned()
-        }
-        CloneFailure::NoToken => format!(
-            "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
-             call back (docs/reference/repositories.md)."
-        ),
-        CloneFailure::TokenRefused => format!(
-            "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
-             the settings and start again."
-        ),
-        CloneFailure::NoBranch => {
-            let branch = repository.branch.as_deref().unwrap_or_default();
-            format!("it has no branch {branch}.")
-        }
-        CloneFailure::AccessDenied => format!(
-            "{host} does not accept the token of {provider}, or the token may not read it. Store a valid token in the \
-             settings."
-        ),
-        CloneFailure::CredentialsRequired => format!(
-            "{host} asks for credentials. Store a valid token of {provider} in the settings."
-        ),
-        CloneFailure::NotFound => {
-            format!("{host} does not know it, or the token of {provider} may not see it.")
-        }
-        CloneFailure::UntrustedCertificate => format!(
-            "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
-             sandboxes (docs/reference/repositories.md)."
-        ),
-        CloneFailure::Unreachable => format!("{host} cannot be reached from the sandbox."),
-        CloneFailure::DiskFull => "the sandbox's disk is full.".to_owned(),
-        CloneFailure::Redirected => format!(
-            "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
-             name; if the host was, store its present address with the token of {provider}."
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -14,12 +14,11 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::AppError;
 use crate::ports::Ports;
 use crate::secrets::TokenUse;
-use crate::settings::{LaunchProfile, Settings};
+use crate::settings::{LaunchProfile, ProviderToken, Settings};
 use crate::start::working_dir::REPOSITORY_TAG;
 
 /// Retries while a git provider is unavailable: half a minute in all, plus the requests themselves.
-const MAX_SOURCE_RETRIES: u32 = 4;
-const MIN_SOURCE_BACKOFF: Duration = Duration::from_secs(2);
+const SOURCE_BACKOFF_SECONDS: [u64; 4] = [2, 4, 8, 16];
 
 /// Author of commits; missing values are left as the sandbox has them.
 #[derive(Debug, Clone, Default)]
@@ -28,22 +27,17 @@ pub(in crate::start) struct GitIdentity {
     pub(super) email: Option<String>,
 }
 
-/// A repository to clone.
 #[derive(Debug, Clone)]
 pub(in crate::start) struct PlannedRepository {
     /// The name in the request: `owner/repo`.
     pub(super) name: String,
-    /// Its directory in the workspace.
     pub(super) directory: String,
     /// The requested branch or tag.
     pub(super) branch: Option<String>,
     /// Branch to work on without a requested one; the same for every attempt of this start.
     pub(super) working_branch: String,
-    /// Whether to clone the whole history.
     pub(super) full: bool,
-    /// The provider.
     pub(in crate::start) provider: GitProvider,
-    /// URL and credentials.
     pub(super) source: CloneSource,
     /// Whether the stored token is `user:secret`, of which git gets the secret.
     pub(super) is_pair: bool,
@@ -52,13 +46,11 @@ pub(in crate::start) struct PlannedRepository {
 }
 
 impl PlannedRepository {
-    /// Name of the host.
     pub(super) fn host(&self) -> &str {
         self.source.url.host_str().unwrap_or_default()
     }
 }
 
-/// Everything to prepare.
 #[derive(Debug, Clone, Default)]
 pub(in crate::start) struct PreparationPlan {
     pub(super) identity: GitIdentity,
@@ -89,14 +81,15 @@ impl PreparationPlan {
             let provider = request
                 .git_provider
                 .unwrap_or_else(|| default_provider(settings));
-            let source = resolve_source(ports, settings, provider, name)
+            let stored = settings.provider_tokens.get(&provider);
+            let source = resolve_source(ports, stored, provider, name)
                 .await
                 .map_err(|error| source_error(name, provider, &error))?;
             plan.repository = Some(PlannedRepository {
                 name: name.clone(),
                 directory: directory_of_repository(name).to_owned(),
-                token_use: token_use(settings, provider),
-                is_pair: is_pair(settings, provider, &source),
+                token_use: stored.map(|stored| TokenUse::of(provider, stored)),
+                is_pair: stored.is_some_and(|stored| is_pair(stored, &source)),
                 branch: request.selected_branch.clone(),
                 working_branch: working_branch(task.conversation_id),
                 full: profile.git_full_clone,
@@ -106,9 +99,7 @@ impl PreparationPlan {
         }
         Ok(plan)
     }
-}
 
-impl PreparationPlan {
     /// Provider of the repository, if there is one.
     pub(in crate::start) fn provider(&self) -> Option<GitProvider> {
         Some(self.repository.as_ref()?.provider)
@@ -142,35 +133,25 @@ fn default_provider(settings: &Settings) -> GitProvider {
 /// Finds the clone URL. A short failure of a name server or a provider does not end the start.
 async fn resolve_source(
     ports: &Ports,
-    settings: &Settings,
+    stored: Option<&ProviderToken>,
     provider: GitProvider,
     repository: &str,
 ) -> Result<CloneSource, GitError> {
-    let mut pause = MIN_SOURCE_BACKOFF;
-    for _ in 0..MAX_SOURCE_RETRIES {
-        match source(ports, settings, provider, repository).await {
-            Err(error @ GitError::Unavailable { .. }) => {
+    let access = stored.map(|stored| stored.access(provider));
+    let mut pauses = SOURCE_BACKOFF_SECONDS.into_iter();
+    loop {
+        let source = match &access {
+            Some(access) => ports.git.clone_source(access, repository),
+            None => ports.git.public_source(provider, repository),
+        };
+        match (source.await, pauses.next()) {
+            (Err(error @ GitError::Unavailable { .. }), Some(pause)) => {
                 tracing::debug!(error = %chain(&error), "git provider unavailable; trying again");
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+                tokio::time::sleep(Duration::from_secs(pause)).await;
             }
-            done => return done,
+            (done, _) => return done,
         }
     }
-    source(ports, settings, provider, repository).await
-}
-
-async fn source(
-    ports: &Ports,
-    settings: &Settings,
-    provider: GitProvider,
-    repository: &str,
-) -> Result<CloneSource, GitError> {
-    let Some(stored) = settings.provider_tokens.get(&provider) else {
-        return ports.git.public_source(provider, repository).await;
-    };
-    let access = stored.access(provider);
-    ports.git.clone_source(&access, repository).await
 }
 
 fn source_error(name: &str, provider: GitProvider, error: &GitError) -> AppError {
@@ -190,21 +171,10 @@ pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
         .unwrap_or(last)
 }
 
-fn token_use(settings: &Settings, provider: GitProvider) -> Option<TokenUse> {
-    let stored = settings.provider_tokens.get(&provider)?;
-    Some(TokenUse::of(provider, stored))
-}
-
-fn is_pair(settings: &Settings, provider: GitProvider, source: &CloneSource) -> bool {
-    let stored = settings.provider_tokens.get(&provider);
-    match (stored, &source.token) {
-        (Some(stored), Some(secret)) => stored
-            .token
-            .expose_secret()
-            .split_once(':')
-            .is_some_and(|(_, end)| end == secret.expose_secret()),
-        _ => false,
-    }
+fn is_pair(stored: &ProviderToken, source: &CloneSource) -> bool {
+    let pair = stored.token.expose_secret().split_once(':');
+    let secret = source.token.as_ref().map(ExposeSecret::expose_secret);
+    pair.is_some_and(|(_, end)| Some(end) == secret)
 }
 
 /// `openhands-workspace-…`, as clients of the reference know it.

@@ -19,7 +19,6 @@ const PRIVATE_DIRECTORY: &str = ".agent-workspace";
 const HOOK_MARK: &str = "Installed by agent-workspace";
 /// First line of output about a setup script that began and did not end.
 pub(super) const INTERRUPTED: &str = "agent-workspace: interrupted";
-/// Maximum number of bytes of output that a script prints.
 const MAX_OUTPUT_BYTES: usize = 3_000;
 
 /// Quotes a text as one word for a shell.
@@ -115,7 +114,6 @@ new_global_settings"#
     )
 }
 
-/// Creates the private directory of this start, in the variable `private`.
 fn private_directory(task: &str) -> String {
     format!(
         r#"private_directory() {{

@@ -120,7 +120,7 @@ async fn a_paused_sandbox_gets_its_messages_after_a_resume() {
 async fn a_message_with_a_lost_response_is_not_sent_twice() {
     let fixture = Fixture::new().await;
     let id = talk(&fixture).await.conversation_id;
-    fixture.agents.lose_answers_to_messages(true);
+    fixture.agents.lose_message_responses(true);
     for text in ["same", "same", "other"] {
         queue(&fixture, MessageTarget::Conversation(id), text)
             .await
@@ -194,7 +194,7 @@ async fn a_lost_message_is_sent_again() {
 async fn a_crash_after_the_delivery_repeats_nothing() {
     let fixture = Fixture::new().await;
     let id = talk(&fixture).await.conversation_id;
-    fixture.agents.lose_answers_to_messages(true);
+    fixture.agents.lose_message_responses(true);
     queue(&fixture, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");

@@ -213,7 +213,7 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
     workspace.answer(CLONE_COMMAND, Some(0), all);
     workspace.answer(SETUP_COMMAND, Some(3), "no such tool, ghp-hunter2\n");
     workspace.answer(HOOK_MARK, Some(1), "read-only");
-    workspace.mute();
+    workspace.stop_responding();
     let task = fixture.started(tools()).await;
     let notes = task.detail.expect("notes");
     assert_eq!(task.status, StartStatus::Ready, "{notes}");
@@ -300,14 +300,19 @@ async fn a_start_interrupted_while_cloning_continues_in_the_same_sandbox() {
 async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
     let (fixture, workspace) = fixture().await;
     let first = fixture.started(input(|_| {})).await;
-    fixture.agents.hold_answers(true);
+    fixture.agents.hold_responses(true);
     let task = fixture
         .start(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
         .await;
-    let made = || async { fixture.agents.knows(task.conversation_id).then_some(()) };
+    let made = || async {
+        fixture
+            .agents
+            .has_conversation(task.conversation_id)
+            .then_some(())
+    };
     until(made).await;
     workspace.answer("git init", Some(1), "no space left on device");
-    fixture.agents.hold_answers(false);
+    fixture.agents.hold_responses(false);
     (fixture.killed().await, task)
 }
 
@@ -317,7 +322,7 @@ async fn a_created_conversation_is_not_prepared_again_and_not_lost() {
     let ended = fixture.ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
     assert_eq!(fixture.workspace.count("git init"), 2, "one for each start");
-    assert!(fixture.agents.knows(task.conversation_id));
+    assert!(fixture.agents.has_conversation(task.conversation_id));
     assert!(fixture.view(task.conversation_id).await.is_some());
 }
 
@@ -328,7 +333,10 @@ async fn the_conversation_of_a_failed_start_is_deleted() {
     let id = task.conversation_id;
     fixture.agents.change(id, |it| it.execution_status = None);
     assert_failed(&fixture.ended(&task).await, "no space left");
-    assert!(!fixture.agents.knows(id), "it would live on in the sandbox");
+    assert!(
+        !fixture.agents.has_conversation(id),
+        "it would live on in the sandbox"
+    );
     assert!(fixture.view(id).await.is_none());
 }
 
@@ -337,13 +345,13 @@ async fn a_short_outage_of_the_agent_server_does_not_end_a_start() {
     let (fixture, workspace) = fixture().await;
     workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
     for (part, away) in [(INSPECT_COMMAND, 1), (CLONE_COMMAND, 3), (SETUP_COMMAND, 2)] {
-        workspace.lose(part, away);
+        workspace.drop_connections(part, away);
         let before = workspace.count(part);
         let task = fixture.started(tools()).await;
         assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
         assert_eq!(workspace.count(part), before + away + 1, "{part}");
     }
-    workspace.lose(INSPECT_COMMAND, 99);
+    workspace.drop_connections(INSPECT_COMMAND, 99);
     assert_failed(&fixture.started(tools()).await, "unreachable");
 }
 

@@ -328,13 +328,13 @@ async fn a_start_stream_ends_when_its_conversation_is_deleted() {
 async fn the_conversation_of_a_failed_launch_is_deleted() {
     let fixture = Fixture::new().await;
     let first = fixture.started(input(|_| {})).await;
-    fixture.agents.lose_answers(true);
+    fixture.agents.lose_responses(true);
     let task = fixture
         .started(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
         .await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(
-        !fixture.agents.knows(task.conversation_id),
+        !fixture.agents.has_conversation(task.conversation_id),
         "it would go on in the shared sandbox"
     );
     assert!(fixture.view(task.conversation_id).await.is_none());

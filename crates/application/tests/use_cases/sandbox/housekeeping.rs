@@ -9,7 +9,7 @@ use domain::coordination::lease::LeaseRepository;
 use domain::id::ApiKeyId;
 use domain::start_task::StartTask;
 use domain::user::identity::{
-    ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository as _,
+    ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository,
 };
 use domain::user::scope::Scope;
 use uuid::Uuid;
@@ -164,16 +164,15 @@ async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
         assert!(purged.expect("the store is there").is_some());
     }
     until(|| async {
-        let users = fixture.app.users.list(None, 9).await.expect("readable");
+        let users = UserRepository::list(&*fixture.store, None, 9)
+            .await
+            .expect("readable");
         (users.len() == 1 && users[0].id.as_str() == "late").then_some(())
     })
     .await;
     wait_for_passes().await;
     assert_eq!(
-        fixture
-            .app
-            .users
-            .list(None, 9)
+        UserRepository::list(&*fixture.store, None, 9)
             .await
             .expect("readable")
             .len(),

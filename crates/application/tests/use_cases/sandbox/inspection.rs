@@ -102,7 +102,7 @@ async fn git_requests_stay_in_the_workspace_of_the_sandbox() {
     let found = inside.git_diff(&mine, id, "a.txt", Some("HEAD"));
     assert_eq!(found.await.expect("an answer"), diff);
     assert_eq!(
-        fixture.workspace.git_asked(),
+        fixture.workspace.git_requests(),
         [
             (root.clone(), None),
             (format!("{root}/a.txt"), Some("HEAD".to_owned()))
@@ -111,7 +111,7 @@ async fn git_requests_stay_in_the_workspace_of_the_sandbox() {
     let stranger = Scope::User(UserId::parse("bob").expect("an id"));
     let refused = inside.git_changes(&stranger, id, "/", None).await;
     assert_eq!(refused.expect_err("not his").class(), ErrorClass::NotFound);
-    fixture.workspace.mute();
+    fixture.workspace.stop_responding();
     let outside = inside.git_changes(&mine, id, "/", None).await;
     assert_eq!(outside.expect_err("outside").class(), ErrorClass::NotFound);
     let failed = inside.git_changes(&mine, id, ".", None).await;
@@ -136,7 +136,7 @@ async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
     assert_eq!(inside.skills(&mine(), id).await.expect("read"), [skill]);
     let hooks = inside.hooks(&mine(), id).await.expect("read");
     assert_eq!((hooks.len(), hooks[0].event), (1, "stop"));
-    fixture.workspace.mute();
+    fixture.workspace.stop_responding();
     assert_eq!(inside.skills(&mine(), id).await.expect("none"), []);
     let failed = inside.hooks(&mine(), id).await.expect_err("mute");
     assert_eq!(failed.class(), ErrorClass::Upstream);

@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
     let fixture = Fixture::new().await;
     let id = fixture.started(input(|_| {})).await.sandbox_id;
-    fixture.backend.say(&id, "first");
+    fixture.backend.append_log_line(&id, "first");
     let tail = LogTail {
         lines: 10,
         follow: true,
@@ -30,7 +30,7 @@ async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
                 Ok(Some(_)) => (lines, said) = (lines + 1, Instant::now()),
                 // Each output restarts the time.
                 Err(_) if lines == 1 && said.elapsed() > MINUTE * 10 => {
-                    fixture.backend.say(&id, "second");
+                    fixture.backend.append_log_line(&id, "second");
                 }
                 Err(_) => {}
             }

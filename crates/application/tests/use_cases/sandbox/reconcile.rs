@@ -119,7 +119,7 @@ async fn ends_without_contact_are_found_after_a_reconnect() {
     })
     .await;
     // No fact is reported: watchers have no contact either.
-    fixture.backend.exit_unseen(&row.id);
+    fixture.backend.exit_without_event(&row.id);
     fixture
         .backend
         .set_reachability(BackendReachability::Reachable);
@@ -264,7 +264,7 @@ async fn a_sandbox_paused_and_resumed_during_its_start_ends_running() {
 async fn a_sandbox_of_which_nothing_is_left_never_comes_back_empty() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
-    fixture.backend.lose(&row.id);
+    fixture.backend.remove_externally(&row.id);
     is(&fixture, &row.id, SandboxStatus::Missing).await;
     let starts = fixture.backend.starts();
     let resumed = fixture.app.sandboxes.resume(&mine(), &row.id).await;
@@ -280,7 +280,7 @@ async fn a_paused_sandbox_of_which_nothing_is_left_is_missing() {
     let row = sandbox(&fixture).await;
     let paused = fixture.app.sandboxes.pause(&mine(), &row.id).await;
     paused.expect("paused");
-    fixture.backend.lose(&row.id);
+    fixture.backend.remove_externally(&row.id);
     is(&fixture, &row.id, SandboxStatus::Missing).await;
 }
 

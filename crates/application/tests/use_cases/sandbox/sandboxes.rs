@@ -98,7 +98,7 @@ async fn a_crash_is_an_error_with_a_cause_and_can_be_resumed() {
 async fn a_sandbox_removed_from_outside_is_missing() {
     let fixture = Fixture::new().await;
     let task = fixture.started(input(|_| {})).await;
-    fixture.backend.lose(&task.sandbox_id);
+    fixture.backend.remove_externally(&task.sandbox_id);
     reaches(&fixture, &task.sandbox_id, SandboxStatus::Missing).await;
     let gone = fixture
         .app
@@ -171,7 +171,7 @@ async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_sta
         .delete(&mine(), one.conversation_id)
         .await
         .expect("deleted");
-    until(|| async { (!fixture.agents.knows(one.conversation_id)).then_some(()) }).await;
+    until(|| async { (!fixture.agents.has_conversation(one.conversation_id)).then_some(()) }).await;
     assert!(
         fixture.sandbox(&one.sandbox_id).await.is_some(),
         "it is still needed"

@@ -310,7 +310,7 @@ async fn an_ended_warm_sandbox_is_replaced_at_once() {
     fixture.backend.exit(&old.id);
     replaced(&fixture, &old).await;
     let old = ready(&fixture, 1).await.remove(0);
-    fixture.backend.exit_unseen(&old.id);
+    fixture.backend.exit_without_event(&old.id);
     replaced(&fixture, &old).await;
 }
 

@@ -1,10 +1,11 @@
 //! Converts GitHub's responses, and holds the GraphQL queries that some of them answer.
 
-use domain::git::{GitBranch, GitRepository, OwnerType, SuggestedTask, SuggestedTaskType};
+use domain::git::{GitBranch, GitRepository, SuggestedTask, SuggestedTaskType};
 use serde_json::Value;
 
 use super::PROVIDER;
 use crate::http::session::{flag, id, number, text};
+use crate::providers::{self, owner_type};
 
 pub(super) fn repository(value: &Value) -> Option<GitRepository> {
     let is_organization = text(value, "/owner/type").is_some_and(|kind| kind == "Organization");
@@ -15,21 +16,8 @@ pub(super) fn repository(value: &Value) -> Option<GitRepository> {
         is_public: flag(value, "/private") == Some(false),
         stargazers_count: value.pointer("/stargazers_count").and_then(Value::as_u64),
         pushed_at: text(value, "/pushed_at"),
-        owner_type: Some(if is_organization {
-            OwnerType::Organization
-        } else {
-            OwnerType::User
-        }),
+        owner_type: Some(owner_type(is_organization)),
         main_branch: text(value, "/default_branch"),
-    })
-}
-
-pub(super) fn branch(value: &Value) -> Option<GitBranch> {
-    Some(GitBranch {
-        name: text(value, "/name")?,
-        commit_sha: text(value, "/commit/sha").unwrap_or_default(),
-        protected: flag(value, "/protected").unwrap_or_default(),
-        last_push_date: text(value, "/commit/commit/committer/date"),
     })
 }
 
@@ -74,18 +62,6 @@ pub(super) fn pull_request_task_type(pull_request: &Value) -> Option<SuggestedTa
 }
 
 pub(super) fn task(value: &Value, task_type: SuggestedTaskType) -> Option<SuggestedTask> {
-    Some(SuggestedTask {
-        git_provider: PROVIDER,
-        task_type,
-        repo: text(value, "/repository/nameWithOwner")?,
-        issue_number: number(value, "/number")?,
-        title: text(value, "/title").unwrap_or_default(),
-    })
-}
-
-pub(super) fn nodes<'a>(data: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
-    data.pointer(path)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    let repo = text(value, "/repository/nameWithOwner")?;
+    providers::task((PROVIDER, task_type), repo, value, "/number")
 }

@@ -74,8 +74,12 @@ impl Decode for Named {
         object.rule("name", name.as_ref(), pattern(&NAME));
         object.rule("name", name.as_ref(), characters(2..=3));
         let port = object.optional::<i64>("port");
-        object.convert_optional("port", port, |port| {
-            if port > 9 { Err("too high") } else { Ok(port) }
+        object.convert("port", port, |port| {
+            if port > Some(9) {
+                Err("too high")
+            } else {
+                Ok(port)
+            }
         });
         Some(Self)
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::{Choice, Decode, Flavour, Path, Sensitive, decode, model};
 use super::refused;
+use crate::dto::enums::choice;
 
 #[model]
 #[derive(Debug)]
@@ -32,20 +33,9 @@ struct Image {
     image_urls: Vec<String>,
 }
 
-macro_rules! literal {
-    ($name:ident, $word:ident) => {
-        #[derive(Clone, Copy, Debug, Choice)]
-        #[choice(literal)]
-        #[serde(rename_all = "lowercase")]
-        enum $name {
-            $word,
-        }
-    };
-}
-
-literal!(TextKind, Text);
-literal!(ImageKind, Image);
-literal!(UserRole, User);
+choice!(Literal TextKind, "The type of a text." { Text = "text", });
+choice!(Literal ImageKind, "The type of an image." { Image = "image", });
+choice!(Literal UserRole, "The role." { User = "user", });
 
 #[model]
 #[derive(Debug)]
@@ -131,11 +121,15 @@ fn values_that_are_not_objects_or_lists() {
     );
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Choice)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Provider {
     Github,
     Gitlab,
+}
+
+impl Choice for Provider {
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("github", Self::Github), ("gitlab", Self::Gitlab)];
 }
 
 #[model(deny_unknown_fields)]

@@ -4,30 +4,31 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{Choice, Decode, Path, decode};
+use super::super::{Decode, Path, decode};
 use super::fault;
+use crate::dto::enums::choice;
 
 fn accepted<T: Decode>(value: &Value) -> T {
     decode(value, &Path::body(false)).unwrap_or_else(|errors| panic!("{value}: {errors:?}"))
 }
 
+/// The items of an array.
+fn each(values: &Value) -> &[Value] {
+    values.as_array().unwrap()
+}
+
+/// Expects this error, without a context, for each item of an array.
+fn all_refused<T: Decode>(values: &Value, kind: &str, msg: &str) {
+    let expected = (kind.to_owned(), msg.to_owned(), Value::Null);
+    for value in each(values) {
+        assert_eq!(fault::<T>(value), expected, "{value}");
+    }
+}
+
 #[test]
 fn strings_are_strict() {
-    for value in [
-        json!(1),
-        json!(null),
-        json!(true),
-        json!([]),
-        json!({}),
-        json!(1.5),
-    ] {
-        let expected = (
-            "string_type".into(),
-            "Input should be a valid string".into(),
-            Value::Null,
-        );
-        assert_eq!(fault::<String>(&value), expected);
-    }
+    let values = json!([1, null, true, [], {}, 1.5]);
+    all_refused::<String>(&values, "string_type", "Input should be a valid string");
 }
 
 #[test]
@@ -45,104 +46,49 @@ fn no_text_holds_nul() {
 
 #[test]
 fn booleans() {
-    for value in [
-        json!(true),
-        json!(1),
-        json!(1.0),
-        json!("TRUE"),
-        json!("t"),
-        json!("Yes"),
-        json!("on"),
-        json!("1"),
-    ] {
-        assert!(accepted::<bool>(&value), "{value}");
+    for value in each(&json!([true, 1, 1.0, "TRUE", "t", "Yes", "on", "1"])) {
+        assert!(accepted::<bool>(value), "{value}");
     }
-    for value in [
-        json!(false),
-        json!(0),
-        json!(0.0),
-        json!("false"),
-        json!("F"),
-        json!("no"),
-        json!("off"),
-        json!("N"),
-    ] {
-        assert!(!accepted::<bool>(&value), "{value}");
+    for value in each(&json!([false, 0, 0.0, "false", "F", "no", "off", "N"])) {
+        assert!(!accepted::<bool>(value), "{value}");
     }
-    for value in [
-        json!(2),
-        json!(-1),
-        json!(" 1"),
-        json!(""),
-        json!("maybe"),
-        json!("2"),
-    ] {
-        let msg = "Input should be a valid boolean, unable to interpret input";
-        assert_eq!(
-            fault::<bool>(&value),
-            ("bool_parsing".into(), msg.into(), Value::Null)
-        );
-    }
-    for value in [json!(0.5), json!(null), json!([]), json!({})] {
-        let msg = "Input should be a valid boolean";
-        assert_eq!(
-            fault::<bool>(&value),
-            ("bool_type".into(), msg.into(), Value::Null)
-        );
-    }
+    let msg = "Input should be a valid boolean, unable to interpret input";
+    all_refused::<bool>(&json!([2, -1, " 1", "", "maybe", "2"]), "bool_parsing", msg);
+    let msg = "Input should be a valid boolean";
+    all_refused::<bool>(&json!([0.5, null, [], {}]), "bool_type", msg);
 }
 
 #[test]
 fn integers() {
-    let table = [
-        (json!(1), 1),
-        (json!(-3), -3),
-        (json!(true), 1),
-        (json!(2.0), 2),
-        (json!("10"), 10),
-        (json!(" 10 "), 10),
-        (json!("+5"), 5),
-        (json!("1_000"), 1000),
-        (json!("5.0"), 5),
-        (json!("5.00"), 5),
-        (json!("-0.0"), 0),
-        (json!("00012"), 12),
-    ];
-    for (value, expected) in table {
-        assert_eq!(accepted::<i64>(&value), expected, "{value}");
+    let table = json!([
+        [1, 1],
+        [-3, -3],
+        [true, 1],
+        [2.0, 2],
+        ["10", 10],
+        [" 10 ", 10],
+        ["+5", 5],
+        ["1_000", 1000],
+        ["5.0", 5],
+        ["5.00", 5],
+        ["-0.0", 0],
+        ["00012", 12]
+    ]);
+    for row in each(&table) {
+        assert_eq!(Some(accepted::<i64>(&row[0])), row[1].as_i64(), "{row}");
     }
-    for text in [
-        "_1", "1__0", "5.", "5.5", ".0", "1e3", "0x10", "", "abc", "٣", "1.0_0", "- 5", "+", "-",
-    ] {
-        let msg = "Input should be a valid integer, unable to parse string as an integer";
-        assert_eq!(
-            fault::<i64>(&json!(text)),
-            ("int_parsing".into(), msg.into(), Value::Null),
-            "{text}"
-        );
-    }
+    let texts = json!([
+        "_1", "1__0", "5.", "5.5", ".0", "1e3", "0x10", "", "abc", "٣", "1.0_0", "- 5", "+", "-"
+    ]);
+    let msg = "Input should be a valid integer, unable to parse string as an integer";
+    all_refused::<i64>(&texts, "int_parsing", msg);
     let msg = "Input should be a valid integer, got a number with a fractional part";
-    assert_eq!(
-        fault::<i64>(&json!(1.5)),
-        ("int_from_float".into(), msg.into(), Value::Null)
-    );
-    for value in [json!(null), json!([]), json!({})] {
-        assert_eq!(
-            fault::<i64>(&value),
-            (
-                "int_type".into(),
-                "Input should be a valid integer".into(),
-                Value::Null
-            )
-        );
-    }
-    for value in [json!(1e30), json!("99999999999999999999"), json!(u64::MAX)] {
-        let msg = "Unable to parse input string as an integer, exceeded maximum size";
-        assert_eq!(
-            fault::<i64>(&value),
-            ("int_parsing_size".into(), msg.into(), Value::Null)
-        );
-    }
+    all_refused::<i64>(&json!([1.5]), "int_from_float", msg);
+    let msg = "Input should be a valid integer";
+    all_refused::<i64>(&json!([null, [], {}]), "int_type", msg);
+    let msg = "Unable to parse input string as an integer, exceeded maximum size";
+    let values = json!([1e30, "99999999999999999999", u64::MAX]);
+    all_refused::<i64>(&values, "int_parsing_size", msg);
 }
 
 #[test]
@@ -173,22 +119,11 @@ fn reals() {
             "{value}"
         );
     }
-    for text in ["abc", "", "1,5"] {
-        let msg = "Input should be a valid number, unable to parse string as a number";
-        assert_eq!(
-            fault::<f64>(&json!(text)),
-            ("float_parsing".into(), msg.into(), Value::Null)
-        );
-    }
+    let msg = "Input should be a valid number, unable to parse string as a number";
+    all_refused::<f64>(&json!(["abc", "", "1,5"]), "float_parsing", msg);
     assert_eq!(fault::<f64>(&json!("inf")).0, "finite_number");
-    assert_eq!(
-        fault::<f64>(&json!(null)),
-        (
-            "float_type".into(),
-            "Input should be a valid number".into(),
-            Value::Null
-        )
-    );
+    let msg = "Input should be a valid number";
+    all_refused::<f64>(&json!([null]), "float_type", msg);
 }
 
 #[test]
@@ -225,12 +160,7 @@ fn uuids() {
         assert_eq!(fault::<Uuid>(&json!(text)), expected);
     }
     let msg = "UUID input should be a string, bytes or UUID object";
-    for value in [json!(5), json!(null), json!([])] {
-        assert_eq!(
-            fault::<Uuid>(&value),
-            ("uuid_type".into(), msg.into(), Value::Null)
-        );
-    }
+    all_refused::<Uuid>(&json!([5, null, []]), "uuid_type", msg);
 }
 
 #[test]
@@ -318,50 +248,24 @@ fn invalid_timestamps() {
             ("datetime_parsing".into(), msg, json!({"error": error}))
         );
     }
-    for value in [json!(null), json!([]), json!(true)] {
-        let msg = "Input should be a valid datetime";
-        assert_eq!(
-            fault::<DateTime<Utc>>(&value),
-            ("datetime_type".into(), msg.into(), Value::Null)
-        );
-    }
+    let msg = "Input should be a valid datetime";
+    all_refused::<DateTime<Utc>>(&json!([null, [], true]), "datetime_type", msg);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Choice)]
-#[serde(rename_all = "lowercase")]
-enum Letter {
-    A,
-    B,
-    C,
-}
-
-#[derive(Clone, Copy, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-enum Only {
-    User,
-}
+choice!(Enum Letter, "A letter." { A = "a", B = "b", C = "c", });
+choice!(Literal Only, "One word." { User = "user", });
 
 #[test]
 fn choices() {
     assert_eq!(accepted::<Letter>(&json!("b")), Letter::B);
-    for value in [
-        json!("x"),
-        json!("A"),
-        json!(null),
-        json!(5),
-        json!([]),
-        json!({}),
-    ] {
-        let expected = json!({"expected": "'a', 'b' or 'c'"});
-        assert_eq!(
-            fault::<Letter>(&value),
-            (
-                "enum".into(),
-                "Input should be 'a', 'b' or 'c'".into(),
-                expected
-            )
-        );
+    let msg = "Input should be 'a', 'b' or 'c'";
+    let expected = (
+        "enum".into(),
+        msg.into(),
+        json!({"expected": "'a', 'b' or 'c'"}),
+    );
+    for value in each(&json!(["x", "A", null, 5, [], {}])) {
+        assert_eq!(fault::<Letter>(value), expected);
     }
     let expected = json!({"expected": "'user'"});
     assert_eq!(

@@ -1,31 +1,22 @@
 //! The caller on the wire. An addition: the reference has no roles.
 
-use domain::id::ApiKeyId;
-use serde::Serialize;
-use utoipa::ToSchema;
+use domain::id::{ApiKeyId, UserId};
 
-use crate::dto::account::administration::RoleDto;
+use crate::decode::model;
+use crate::dto::enums::RoleSchema;
 use crate::extract::Actor;
 
 /// The caller.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Access)]
+#[model(response = Access, from(actor: Actor))]
 pub struct AccessDto {
     /// The user's name, which is also the id.
-    user_id: String,
+    #[from(actor.user)]
+    user_id: UserId,
     /// The user's role.
-    role: RoleDto,
+    #[from(actor.role.as_str())]
+    #[schema(value_type = RoleSchema)]
+    role: &'static str,
     /// The key of this request; `null` for the local user in open mode.
-    #[schema(value_type = Option<String>, required)]
+    #[from(actor.key)]
     key_id: Option<ApiKeyId>,
-}
-
-impl From<Actor> for AccessDto {
-    fn from(actor: Actor) -> Self {
-        Self {
-            user_id: actor.user.to_string(),
-            role: actor.role.into(),
-            key_id: actor.key,
-        }
-    }
 }

@@ -1,78 +1,52 @@
 //! Organizations on the wire. Each user has one, of which they are the owner and the only member.
 
 use domain::id::{OrganizationId, UserId};
-use serde::Serialize;
-use utoipa::ToSchema;
+
+use crate::decode::model;
 
 /// An organization.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Organization)]
+#[model(response = Organization, from(user: &UserId))]
 pub struct OrganizationDto {
-    #[schema(value_type = String)]
+    #[from(OrganizationId::personal(user))]
     id: OrganizationId,
     /// The name of the user.
-    name: String,
+    #[from(user.clone())]
+    name: UserId,
     /// Always true: it has no other members.
+    #[from(true)]
     is_personal: bool,
 }
 
 /// The organizations of a user.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Organizations)]
+#[model(response = Organizations, from(user: &UserId))]
 pub struct OrganizationsDto {
     /// Exactly one: the user's own.
     #[schema(min_items = 1, max_items = 1)]
+    #[from([user.into()])]
     items: [OrganizationDto; 1],
     /// The only organization.
-    #[schema(value_type = String)]
+    #[from(OrganizationId::personal(user))]
     current_org_id: OrganizationId,
 }
 
-impl OrganizationsDto {
-    /// The organizations of a user.
-    pub fn of(user: &UserId) -> Self {
-        let id = OrganizationId::personal(user);
-        let organization = OrganizationDto {
-            id,
-            name: user.to_string(),
-            is_personal: true,
-        };
-        Self {
-            items: [organization],
-            current_org_id: id,
-        }
-    }
-}
-
 /// A user's membership in their organization.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = OrganizationMember)]
+#[model(response = OrganizationMember, from(user: &UserId))]
 pub struct MemberDto {
-    #[schema(value_type = String)]
+    #[from(OrganizationId::personal(user))]
     org_id: OrganizationId,
     /// The user's name.
-    user_id: String,
+    #[from(user.clone())]
+    user_id: UserId,
     /// Always `owner`.
+    #[from("owner")]
     role: &'static str,
     /// Only `edit_org_settings`, for model profiles. There are no automations and no other members.
+    #[from(["edit_org_settings"])]
     permissions: [&'static str; 1],
 }
 
-impl MemberDto {
-    /// The owner of their own organization.
-    pub fn owner(user: &UserId) -> Self {
-        Self {
-            org_id: OrganizationId::personal(user),
-            user_id: user.to_string(),
-            role: "owner",
-            permissions: ["edit_org_settings"],
-        }
-    }
-}
-
 /// Keys of model providers that several profiles share. There are none; each profile has its own key.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProviderConnections)]
+#[model(response = ProviderConnections)]
 pub struct ProviderConnectionsDto {
     /// Always empty.
     #[schema(value_type = Vec<serde_json::Value>)]

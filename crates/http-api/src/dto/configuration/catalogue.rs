@@ -2,63 +2,39 @@
 
 use application::catalogue::{CatalogueFilter, CatalogueModel, ModelProvider};
 use domain::page::PageRequest;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::decode::model;
 use crate::dto::page::CataloguePageQuery;
 
 /// A model.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LLMModel)]
+#[model(response = LLMModel, from(model: CatalogueModel))]
 pub struct ModelDto {
     /// The prefix of the name in settings: `provider/name`.
-    #[schema(required)]
     provider: Option<&'static str>,
     /// The name without the provider.
     name: &'static str,
     /// Whether agents are known to work with it.
+    #[from(model.is_verified)]
     verified: bool,
     /// Always `false`: all models are listed.
+    #[from(false)]
     hidden: bool,
     /// Always `null`: there are no aliases.
-    #[schema(required)]
+    #[from(None)]
     canonical: Option<&'static str>,
 }
 
-impl From<CatalogueModel> for ModelDto {
-    fn from(model: CatalogueModel) -> Self {
-        Self {
-            provider: model.provider,
-            name: model.name,
-            verified: model.is_verified,
-            hidden: false,
-            canonical: None,
-        }
-    }
-}
-
 /// A provider of models.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LLMProvider)]
+#[model(response = LLMProvider, from(provider: ModelProvider))]
 pub struct ProviderDto {
     name: &'static str,
     /// Whether one of its models is verified.
+    #[from(provider.is_verified)]
     verified: bool,
-}
-
-impl From<ModelProvider> for ProviderDto {
-    fn from(provider: ModelProvider) -> Self {
-        Self {
-            name: provider.name,
-            verified: provider.is_verified,
-        }
-    }
 }
 
 /// The query for providers.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct ProviderQuery {
     #[decode(flatten)]
     page: CataloguePageQuery,
@@ -71,7 +47,6 @@ pub struct ProviderQuery {
 
 /// The query for models, in addition to [`ProviderQuery`].
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct ModelQuery {
     #[decode(flatten)]
     names: ProviderQuery,

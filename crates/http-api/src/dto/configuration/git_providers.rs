@@ -8,9 +8,7 @@ use application::settings::{
 };
 use domain::conversation::GitProvider;
 use secrecy::SecretString;
-use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use crate::decode::{Choice, FieldError, FieldErrors, Flavour, Path, model};
 use crate::dto::configuration::mcp::McpConfigDto;
@@ -32,9 +30,7 @@ impl Choice for LegacyProviderKey {
 }
 
 /// A provider's token.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = ProviderToken)]
+#[model(body = ProviderToken, into = TokenInput)]
 pub struct ProviderTokenDto {
     /// The token. If blank or absent, the stored one stays.
     token: Option<SecretString>,
@@ -44,42 +40,36 @@ pub struct ProviderTokenDto {
     host: Option<String>,
 }
 
-impl From<ProviderTokenDto> for TokenInput {
-    fn from(token: ProviderTokenDto) -> Self {
-        Self {
-            token: token.token,
-            user_id: token.user_id,
-            host: token.host,
-        }
+impl From<LegacyProviderKey> for GitProvider {
+    fn from(key: LegacyProviderKey) -> Self {
+        key.0
     }
 }
 
+fn token_inputs<K: Into<GitProvider>>(
+    tokens: BTreeMap<K, ProviderTokenDto>,
+) -> Vec<(GitProvider, TokenInput)> {
+    let tokens = tokens.into_iter();
+    tokens
+        .map(|(key, token)| (key.into(), token.into()))
+        .collect()
+}
+
 /// Git tokens, and MCP servers.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = POSTProviderModel)]
+#[model(body = POSTProviderModel, into = GitProvidersInput)]
 pub struct AddGitProvidersDto {
     /// Replaces the stored configuration; null or absent keeps it.
+    #[into(mcp_config.map(McpConfig::from))]
     mcp_config: Option<McpConfigDto>,
     /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Other tokens stay.
     #[decode(default)]
     #[schema(value_type = BTreeMap<String, ProviderTokenDto>)]
+    #[into(token_inputs(provider_tokens))]
     provider_tokens: BTreeMap<LegacyProviderKey, ProviderTokenDto>,
 }
 
-impl From<AddGitProvidersDto> for GitProvidersInput {
-    fn from(update: AddGitProvidersDto) -> Self {
-        let tokens = update.provider_tokens.into_iter();
-        Self {
-            provider_tokens: tokens.map(|(key, token)| (key.0, token.into())).collect(),
-            mcp_config: update.mcp_config.map(McpConfig::from),
-        }
-    }
-}
-
 /// Tokens that their providers reject; nothing was stored.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TokensRejected)]
+#[model(response = TokensRejected)]
 pub struct TokensRejectedDto {
     /// A text about the first of them.
     error: String,
@@ -133,42 +123,12 @@ fn push_issue(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: F
     }
 }
 
-/// All providers that the V1 operation names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct ProviderKey(GitProvider);
-
-impl Choice for ProviderKey {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("github", Self(GitProvider::Github)),
-        ("gitlab", Self(GitProvider::Gitlab)),
-        ("bitbucket", Self(GitProvider::Bitbucket)),
-        (
-            "bitbucket_data_center",
-            Self(GitProvider::BitbucketDataCenter),
-        ),
-        ("forgejo", Self(GitProvider::Forgejo)),
-        ("azure_devops", Self(GitProvider::AzureDevops)),
-        ("enterprise_sso", Self(GitProvider::EnterpriseSso)),
-    ];
-}
-
 /// Git tokens. An `mcp_config` in the body is ignored: V1 has another operation for it.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = GitProvidersUpdate)]
+#[model(body = GitProvidersUpdate, into_default = GitProvidersInput)]
 pub struct GitProvidersDto {
     /// Tokens by provider (those of the legacy operation, and `bitbucket_data_center`). Other tokens stay.
     #[decode(default)]
     #[schema(value_type = BTreeMap<String, ProviderTokenDto>)]
-    provider_tokens: BTreeMap<ProviderKey, ProviderTokenDto>,
-}
-
-impl From<GitProvidersDto> for GitProvidersInput {
-    fn from(update: GitProvidersDto) -> Self {
-        let tokens = update.provider_tokens.into_iter();
-        Self {
-            provider_tokens: tokens.map(|(key, token)| (key.0, token.into())).collect(),
-            mcp_config: None,
-        }
-    }
+    #[into(token_inputs(provider_tokens))]
+    provider_tokens: BTreeMap<GitProvider, ProviderTokenDto>,
 }

@@ -8,13 +8,9 @@ use application::settings::{
 };
 use domain::clock::Timestamp;
 use regex::Regex;
-use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
-use crate::decode::{
-    Decode, FieldError, FieldErrors, Flavour, Object, Path, Rule, characters, model, pattern,
-};
+use crate::decode::{DecodeScalar, FieldError, Flavour, Sensitive, characters, model, pattern};
 use crate::dto::configuration::git_providers::errors_of;
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -26,22 +22,16 @@ static PROFILE_NAME_PATTERN: LazyLock<Regex> =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileName(pub String);
 
-impl Decode for ProfileName {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+impl DecodeScalar for ProfileName {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
         // By hand: only the first error counts, and the pattern's error also covers a name with NUL.
-        let name = value.as_str().map(str::to_owned);
-        let fault = name.as_ref().map_or_else(
-            || Some(FieldError::string_type()),
-            |name| {
-                let long = characters(1..=64).check(name);
-                long.or_else(|| pattern(&PROFILE_NAME_PATTERN).check(name))
-            },
-        );
-        if let Some(fault) = fault {
-            errors.push(at, fault, value);
-            return None;
+        let name = value.as_str().ok_or_else(FieldError::string_type)?;
+        let name = name.to_owned();
+        let fault = characters(1..=64)(&name);
+        match fault.or_else(|| pattern(&PROFILE_NAME_PATTERN)(&name)) {
+            Some(fault) => Err(fault),
+            None => Ok(Self(name)),
         }
-        name.map(Self)
     }
 }
 
@@ -50,88 +40,53 @@ impl NamedParam for ProfileName {
 }
 
 /// `llm_profiles` of the settings: every profile's configuration by name.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = LLMProfiles)]
+#[model(response = LLMProfiles, from(saved: &Profiles, reveal: SecretVisibility, now: Timestamp))]
 pub struct SavedProfilesDto {
     #[schema(value_type = Object)]
+    #[from(saved.iter().map(|p| (p.name().to_owned(), p.view(reveal, now))).collect())]
     profiles: Map<String, Value>,
-    #[schema(required)]
+    #[from(saved.active().map(str::to_owned))]
     active: Option<String>,
 }
 
-impl SavedProfilesDto {
-    /// Converts profiles, with this visibility of secrets.
-    pub fn of(profiles: &Profiles, reveal: SecretVisibility, now: Timestamp) -> Self {
-        let shown = |p: &Profile| (p.name().to_owned(), p.view(reveal, now));
-        Self {
-            profiles: profiles.iter().map(shown).collect(),
-            active: profiles.active().map(str::to_owned),
-        }
-    }
-}
-
 /// A profile in a list.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProfileInfo)]
+#[model(response = ProfileInfo, from(profile: &Profile))]
 pub struct ProfileInfoDto {
+    #[from(profile.name().to_owned())]
     name: String,
-    #[schema(required)]
+    #[from(Some(profile.model()))]
     model: Option<String>,
     /// The endpoint; null for the vendor's own.
-    #[schema(required)]
+    #[from(profile.base_url().map(str::to_owned))]
     base_url: Option<String>,
+    #[from(profile.has_key())]
     api_key_set: bool,
 }
 
 /// All profiles of the user.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProfileListResponse)]
+#[model(response = ProfileListResponse, from(saved: &Profiles))]
 pub struct ProfileListDto {
+    #[from(saved.iter().map(ProfileInfoDto::from).collect())]
     profiles: Vec<ProfileInfoDto>,
-    #[schema(required)]
+    #[from(saved.active().map(str::to_owned))]
     active_profile: Option<String>,
 }
 
-impl From<&Profiles> for ProfileListDto {
-    fn from(profiles: &Profiles) -> Self {
-        let info = |p: &Profile| ProfileInfoDto {
-            name: p.name().to_owned(),
-            model: Some(p.model()),
-            base_url: p.base_url().map(str::to_owned),
-            api_key_set: p.has_key(),
-        };
-        Self {
-            profiles: profiles.iter().map(info).collect(),
-            active_profile: profiles.active().map(str::to_owned),
-        }
-    }
-}
-
 /// One profile with its configuration.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProfileDetailResponse)]
+#[model(response = ProfileDetailResponse, from(profile: &Profile, now: Timestamp))]
 pub struct ProfileDetailDto {
+    #[from(profile.name().to_owned())]
     name: String,
     /// The configuration, as in `agent_settings.llm`; secrets are null.
     #[schema(value_type = Object)]
+    #[from(profile.view(SecretVisibility::Hidden, now))]
     config: Value,
+    #[from(profile.has_key())]
     api_key_set: bool,
 }
 
-impl ProfileDetailDto {
-    /// Converts a profile without its secrets.
-    pub fn of(profile: &Profile, now: Timestamp) -> Self {
-        Self {
-            name: profile.name().to_owned(),
-            config: profile.view(SecretVisibility::Hidden, now),
-            api_key_set: profile.has_key(),
-        }
-    }
-}
-
 /// The result of changing a profile.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProfileMutationResponse)]
+#[model(response = ProfileMutationResponse)]
 pub struct ProfileChangedDto {
     /// The current name.
     pub name: String,
@@ -140,41 +95,37 @@ pub struct ProfileChangedDto {
 }
 
 /// The active profile.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ActivateProfileResponse)]
+#[model(response = ActivateProfileResponse)]
 pub struct ProfileActivatedDto {
     /// The name of the profile.
     pub name: String,
     /// A text about the result.
     pub message: String,
     /// The model.
-    #[schema(required)]
     pub model: Option<String>,
 }
 
 /// The fields of a model; the settings validate them.
-#[derive(Clone)]
-pub struct LlmFields(Map<String, Value>);
+#[derive(Debug)]
+pub struct LlmFields(Sensitive<Map<String, Value>>);
 
 /// By hand: an object with any members, whose error is that of a model.
-impl Decode for LlmFields {
+impl DecodeScalar for LlmFields {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        Object::<Self>::open(value, at, errors)?;
-        let mut fields = value.as_object().cloned()?;
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let fields = value.as_object().cloned();
+        let mut fields = fields.ok_or_else(FieldError::model_attributes_type)?;
         // Front ends of the 1.20 line send the connection to a provider, which this service does not have.
         if fields.get("provider_connection_id") == Some(&Value::Null) {
             fields.remove("provider_connection_id");
         }
-        Some(Self(fields))
+        Ok(Self(Sensitive(fields)))
     }
 }
 
 /// A configuration to save as a profile.
-#[model(body)]
-#[derive(Clone)]
-#[schema(as = SaveProfileRequest)]
+#[model(body = SaveProfileRequest, into = SaveProfile)]
 pub struct SaveProfileDto {
     /// Whether to store keys with the profile.
     #[decode(default = true)]
@@ -182,26 +133,15 @@ pub struct SaveProfileDto {
     /// Fields of `agent_settings.llm`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
     /// their value in the profile of this name; blank clears. If absent, the active configuration is saved.
     #[schema(value_type = Option<Object>)]
+    #[into(llm.map(|llm| llm.0.0))]
     llm: Option<LlmFields>,
     /// Whether to keep the key of the profile with this name, or its absence.
     #[decode(default = false)]
     preserve_existing_api_key: bool,
 }
 
-impl From<SaveProfileDto> for SaveProfile {
-    fn from(profile: SaveProfileDto) -> Self {
-        Self {
-            llm: profile.llm.map(|llm| llm.0),
-            include_secrets: profile.include_secrets,
-            preserve_existing_api_key: profile.preserve_existing_api_key,
-        }
-    }
-}
-
 /// A new name.
-#[model(body)]
-#[derive(Debug)]
-#[schema(as = RenameProfileRequest)]
+#[model(body = RenameProfileRequest)]
 pub struct RenameProfileDto {
     /// The new name.
     #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]

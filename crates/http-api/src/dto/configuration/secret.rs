@@ -7,17 +7,14 @@ use application::secrets::{
 use application::settings::MASK;
 use domain::user::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
-use serde::Serialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
-use crate::decode::{Decode, FieldErrors, Path, model};
+use crate::decode::{DecodeScalar, FieldError, model};
 use crate::dto::page::PageQuery;
 use crate::extract::NamedParam;
 
 /// A secret without its value.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = CustomSecretWithoutValue)]
+#[model(response = CustomSecretWithoutValue, not_required, from(secret: SecretInfo))]
 pub struct SecretDto {
     /// The name of the environment variable.
     pub name: String,
@@ -34,26 +31,15 @@ impl From<SecretSummary> for SecretDto {
     }
 }
 
-impl From<SecretInfo> for SecretDto {
-    fn from(secret: SecretInfo) -> Self {
-        Self {
-            name: secret.name,
-            description: secret.description,
-        }
-    }
-}
-
 /// All secrets of the user.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = GETCustomSecrets)]
+#[model(response = GETCustomSecrets)]
 pub struct SecretsDto {
     /// Oldest first.
     pub custom_secrets: Vec<SecretDto>,
 }
 
 /// The secrets that a sandbox may read.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SecretNamesResponse)]
+#[model(response = SecretNamesResponse)]
 pub struct SecretNamesDto {
     /// Custom secrets, and the tokens of git providers as `<provider>_token`.
     pub secrets: Vec<SecretDto>,
@@ -61,7 +47,6 @@ pub struct SecretNamesDto {
 
 /// The query of a search.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct SecretQuery {
     /// Only names that contain this, case-insensitive.
     #[decode(rename = "name__contains")]
@@ -76,9 +61,10 @@ pub struct SecretQuery {
 pub struct SecretName(pub String);
 
 /// By hand: every text is looked up, also one with NUL.
-impl Decode for SecretName {
-    fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
-        value.as_str().map(|name| Self(name.to_owned()))
+impl DecodeScalar for SecretName {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let name = value.as_str().ok_or_else(FieldError::string_type)?;
+        Ok(Self(name.to_owned()))
     }
 }
 
@@ -88,9 +74,7 @@ impl NamedParam for SecretName {
 }
 
 /// A new secret.
-#[model(body)]
-#[derive(Debug)]
-#[schema(as = CustomSecretCreate)]
+#[model(body = CustomSecretCreate, into = NewSecret)]
 pub struct NewSecretDto {
     /// The name of the environment variable.
     #[validate(custom(function = check_name))]
@@ -106,20 +90,8 @@ pub struct NewSecretDto {
     description: Option<String>,
 }
 
-impl From<NewSecretDto> for NewSecret {
-    fn from(secret: NewSecretDto) -> Self {
-        Self {
-            name: secret.name,
-            value: secret.value,
-            description: secret.description,
-        }
-    }
-}
-
 /// A changed secret.
-#[model(body)]
-#[derive(Debug)]
-#[schema(as = CustomSecretUpdate)]
+#[model(body = CustomSecretUpdate, into = SecretUpdate)]
 pub struct SecretUpdateDto {
     /// The new name.
     #[validate(custom(function = check_name))]
@@ -128,10 +100,12 @@ pub struct SecretUpdateDto {
     /// The purpose; absent or null clears it.
     #[validate(custom(function = check_description))]
     #[schema(max_length = 4096)]
+    #[into(description.unwrap_or_default())]
     description: Option<String>,
     /// The new value; absent, null or the mask keeps the stored one.
     #[validate(custom(function = check_new_value))]
     #[schema(write_only)]
+    #[into(value.filter(|value| !is_mask(value)))]
     value: Option<SecretString>,
 }
 
@@ -144,14 +118,4 @@ fn check_new_value(value: &SecretString) -> Result<(), String> {
         return Ok(());
     }
     check_value(value)
-}
-
-impl From<SecretUpdateDto> for SecretUpdate {
-    fn from(secret: SecretUpdateDto) -> Self {
-        Self {
-            name: secret.name,
-            description: secret.description.unwrap_or_default(),
-            value: secret.value.filter(|value| !is_mask(value)),
-        }
-    }
 }

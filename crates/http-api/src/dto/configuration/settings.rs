@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use crate::decode::model;
 use crate::dto::configuration::profiles::SavedProfilesDto;
 use crate::problem::Problem;
 
@@ -28,14 +29,6 @@ pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>>
         .collect()
 }
 
-/// `{"message": …}`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Message)]
-pub struct SettingsMessage {
-    /// A text about the result.
-    pub message: &'static str,
-}
-
 /// The error response to a refused V1 save; the text is in `error`.
 pub(crate) fn settings_problem(refusal: V1Refusal) -> Problem {
     match refusal {
@@ -48,29 +41,33 @@ pub(crate) fn settings_problem(refusal: V1Refusal) -> Problem {
 }
 
 /// `secrets_store` of the V1 responses.
-#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
-#[schema(as = SecretsStore)]
+#[model(response = SecretsStore)]
+#[derive(Clone, Copy, Default)]
 pub struct SecretsStoreDto {
     provider_tokens: Empty,
 }
 
 /// The members of both V1 responses.
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
-#[derive(Debug, Serialize, ToSchema)]
+#[model(response, not_required, from(s: &Settings, reveal: SecretVisibility, now: Timestamp))]
 pub struct SettingsFields {
     language: Option<String>,
     user_version: Option<i64>,
     remote_runtime_resource_factor: Option<i64>,
+    #[from(SecretsStoreDto::default())]
     secrets_store: SecretsStoreDto,
     enable_sound_notifications: bool,
+    #[from(s.enable_proactive_conversation_starters.0)]
     enable_proactive_conversation_starters: bool,
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
     sandbox_runtime_container_image: Option<String>,
     disabled_skills: Option<Vec<String>>,
     #[schema(value_type = Option<String>, format = Password)]
+    #[from(reveal.show(s.search_api_key.as_ref()))]
     search_api_key: Value,
     #[schema(value_type = Option<String>, format = Password)]
+    #[from(reveal.show(s.sandbox_api_key.as_ref()))]
     sandbox_api_key: Value,
     max_budget_per_task: Option<f64>,
     email: Option<String>,
@@ -78,93 +75,55 @@ pub struct SettingsFields {
     git_user_name: Option<String>,
     git_user_email: Option<String>,
     git_full_clone: bool,
+    #[from(true)]
     v1_enabled: bool,
     /// The agent's complete document; `/settings/agent-schema` describes its fields.
     #[schema(value_type = Object)]
+    #[from(s.agent_view(reveal, now))]
     agent_settings: Value,
     /// The conversation's complete document.
     #[schema(value_type = Object)]
+    #[from(s.conversation_view())]
     conversation_settings: Value,
     #[schema(
         pattern = "^(NO_GROUPING|GROUP_BY_NEWEST|LEAST_RECENTLY_USED|FEWEST_CONVERSATIONS|ADD_TO_ANY)$"
     )]
+    #[from(s.sandbox_grouping_strategy().to_owned())]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
+    #[from(SavedProfilesDto::of(&s.profiles, reveal, now))]
     llm_profiles: SavedProfilesDto,
+    #[from(None)]
     active_agent_profile_id: Option<String>,
+    #[from(None)]
     active_agent_profile_revision: Option<i64>,
     #[schema(value_type = Vec<Object>)]
     registered_marketplaces: Vec<Value>,
     #[schema(value_type = Vec<Object>)]
+    #[from(Vec::new())]
     inherited_marketplaces: Vec<Value>,
 }
 
-impl SettingsFields {
-    fn of(s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
-        Self {
-            language: s.language.clone(),
-            user_version: s.user_version,
-            remote_runtime_resource_factor: s.remote_runtime_resource_factor,
-            secrets_store: SecretsStoreDto::default(),
-            enable_sound_notifications: s.enable_sound_notifications,
-            enable_proactive_conversation_starters: s.enable_proactive_conversation_starters,
-            user_consents_to_analytics: s.user_consents_to_analytics,
-            sandbox_base_container_image: s.sandbox_base_container_image.clone(),
-            sandbox_runtime_container_image: s.sandbox_runtime_container_image.clone(),
-            disabled_skills: s.disabled_skills.clone(),
-            search_api_key: reveal.show(s.search_api_key.as_ref()),
-            sandbox_api_key: reveal.show(s.sandbox_api_key.as_ref()),
-            max_budget_per_task: s.max_budget_per_task,
-            email: s.email.clone(),
-            email_verified: s.email_verified,
-            git_user_name: s.git_user_name.clone(),
-            git_user_email: s.git_user_email.clone(),
-            git_full_clone: s.git_full_clone,
-            v1_enabled: true,
-            agent_settings: s.agent_view(reveal, now),
-            conversation_settings: s.conversation_view(),
-            sandbox_grouping_strategy: s.sandbox_grouping_strategy.clone(),
-            default_sandbox_spec_id: s.default_sandbox_spec_id.clone(),
-            llm_profiles: SavedProfilesDto::of(&s.profiles, reveal, now),
-            active_agent_profile_id: None,
-            active_agent_profile_revision: None,
-            registered_marketplaces: s.registered_marketplaces.clone(),
-            inherited_marketplaces: Vec::new(),
-        }
-    }
-}
-
 /// Response of `GET /api/v1/settings`. Secrets are null; flags say whether they are set.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = GETSettingsModel)]
+#[model(response = GETSettingsModel, from(s: &Settings, now: Timestamp))]
 pub struct SettingsDto {
     #[serde(flatten)]
+    #[from(SettingsFields::of(s, SecretVisibility::Hidden, now))]
     fields: SettingsFields,
+    #[from(tokens_set(s))]
     provider_tokens_set: BTreeMap<&'static str, Option<String>>,
+    #[from(s.agent.llm_api_key().is_some())]
     llm_api_key_set: bool,
+    #[from(s.search_api_key.is_some())]
     search_api_key_set: bool,
 }
 
-impl SettingsDto {
-    /// Converts settings without their secrets.
-    pub fn of(s: &Settings, now: Timestamp) -> Self {
-        Self {
-            fields: SettingsFields::of(s, SecretVisibility::Hidden, now),
-            provider_tokens_set: tokens_set(s),
-            llm_api_key_set: s.agent.llm_api_key().is_some(),
-            search_api_key_set: s.search_api_key.is_some(),
-        }
-    }
-}
-
 /// Response of `GET /api/v1/users/me`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = UserInfo)]
+#[model(response = UserInfo, not_required)]
 pub struct UserDto {
     #[serde(flatten)]
     fields: SettingsFields,
     /// The user's id.
-    #[schema(value_type = String)]
     id: UserId,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     llm: Option<LlmDto>,
@@ -255,7 +214,7 @@ pub struct SettingsUpdateDto {
 }
 
 /// An error response with the member `error` instead of `detail`.
-#[derive(Debug, Serialize, ToSchema)]
+#[model(response)]
 pub struct ErrorText {
     /// What is wrong, as a text.
     error: String,

@@ -7,14 +7,13 @@ use application::skills::{
     check_source,
 };
 use domain::skill::ListedSkill;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::decode::{Choice, model};
+use crate::decode::model;
+use crate::dto::each;
+use crate::dto::enums::choice;
 
 /// A skill.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = SkillInfo)]
+#[model(response = SkillInfo, from(skill: ListedSkill))]
 pub struct SkillDto {
     name: String,
     /// `knowledge`, `repo` or `task`, or the type in its file.
@@ -23,27 +22,13 @@ pub struct SkillDto {
     /// `global`, `user` or `marketplace:<name>`.
     source: String,
     /// Words that trigger the skill.
-    #[schema(required)]
     triggers: Option<Vec<String>>,
 }
 
-impl From<ListedSkill> for SkillDto {
-    fn from(skill: ListedSkill) -> Self {
-        Self {
-            name: skill.name,
-            kind: skill.kind,
-            source: skill.source,
-            triggers: skill.triggers,
-        }
-    }
-}
-
 /// A plugin that a marketplace offers.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = MarketplacePluginPreview)]
+#[model(response = MarketplacePluginPreview, from(plugin: OfferedPlugin))]
 pub struct PluginDto {
     name: String,
-    #[schema(required)]
     description: Option<String>,
     /// The marketplace's source, as in the request.
     source: String,
@@ -51,55 +36,28 @@ pub struct PluginDto {
     marketplace: String,
 }
 
-impl From<OfferedPlugin> for PluginDto {
-    fn from(plugin: OfferedPlugin) -> Self {
-        Self {
-            name: plugin.name,
-            description: plugin.description,
-            source: plugin.source,
-            marketplace: plugin.marketplace,
-        }
-    }
-}
-
 /// The offers of marketplaces.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = MarketplaceSkillsPreviewResponse)]
+#[model(response = MarketplaceSkillsPreviewResponse, from(offers: MarketplaceOffers))]
 pub struct MarketplaceOffersDto {
+    #[from(each(offers.skills))]
     skills: Vec<SkillDto>,
+    #[from(each(offers.plugins))]
     plugins: Vec<PluginDto>,
     /// The names of skills by marketplace.
+    #[from(offers.by_marketplace)]
     marketplace_skills: BTreeMap<String, Vec<String>>,
     /// Marketplaces that could not be read, with the reason.
     errors: Vec<String>,
 }
 
-impl From<MarketplaceOffers> for MarketplaceOffersDto {
-    fn from(offers: MarketplaceOffers) -> Self {
-        Self {
-            skills: offers.skills.into_iter().map(SkillDto::from).collect(),
-            plugins: offers.plugins.into_iter().map(PluginDto::from).collect(),
-            marketplace_skills: offers.by_marketplace,
-            errors: offers.errors,
-        }
-    }
-}
-
-/// The audience of a marketplace. Without effect.
-#[derive(Debug, Clone, Copy, Choice)]
-#[serde(rename_all = "lowercase")]
-pub enum RegistrationScope {
-    /// All users.
-    Instance,
-    /// An organization.
-    Org,
-    /// One user.
-    Personal,
-}
+choice!(pub Enum RegistrationScope, "The audience of a marketplace. Without effect." {
+    Instance = "instance",
+    Org = "org",
+    Personal = "personal",
+});
 
 /// A marketplace to read.
-#[model(body)]
-#[derive(Debug, Clone)]
+#[model(body, into = RegisteredMarketplace)]
 pub struct MarketplaceRegistration {
     #[decode(with = check_name)]
     #[schema(pattern = "^[A-Za-z][A-Za-z0-9_-]*$", max_length = 128)]
@@ -117,19 +75,10 @@ pub struct MarketplaceRegistration {
     repo_path: Option<String>,
     /// Without effect.
     #[decode(default = false)]
+    #[into(skip)]
     pub auto_load: bool,
     /// Without effect.
     #[schema(value_type = Option<String>, pattern = "^(instance|org|personal)$")]
+    #[into(skip)]
     pub scope: Option<RegistrationScope>,
-}
-
-impl From<MarketplaceRegistration> for RegisteredMarketplace {
-    fn from(registration: MarketplaceRegistration) -> Self {
-        Self {
-            name: registration.name,
-            source: registration.source,
-            reference: registration.reference,
-            repo_path: registration.repo_path,
-        }
-    }
 }

@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use domain::clock::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+
+use crate::decode::model;
 
 /// ACP providers of the agent server's environment, written by `cargo xtask models`.
 static ACP_AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
@@ -40,189 +41,147 @@ pub struct WebClient {
 }
 
 /// The configuration of a web front end.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = WebClientConfig)]
+#[model(response = WebClientConfig, from(config: &WebClient, updated_at: Timestamp))]
+#[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 pub struct WebClientDto {
     /// Always `oss`: front ends log in with a key, or without one in open mode.
     #[schema(pattern = "^oss$")]
+    #[from("oss")]
     app_mode: &'static str,
     /// Always `null`: there is no analytics.
-    #[schema(required)]
+    #[from(None)]
     posthog_client_key: Option<String>,
+    #[from(config.into())]
     feature_flags: FeatureFlagsDto,
     /// Always empty: providers are configured by each user.
     #[schema(value_type = Vec<crate::dto::enums::GitProviderSchema>)]
+    #[from(Vec::new())]
     providers_configured: Vec<String>,
-    #[schema(value_type = Option<String>, format = DateTime, required)]
     maintenance_start_time: Option<Timestamp>,
-    #[schema(required)]
+    #[from(None)]
     auth_url: Option<String>,
-    #[schema(required)]
+    #[from(None)]
     recaptcha_site_key: Option<String>,
     faulty_models: Vec<String>,
-    #[schema(required)]
     error_message: Option<String>,
     /// When the service started; the values above only change then.
-    #[schema(value_type = String, format = DateTime)]
+    #[from(updated_at)]
     updated_at: Timestamp,
-    #[schema(required)]
+    #[from(None)]
     github_app_slug: Option<String>,
+    #[from(false)]
     gitlab_enabled: bool,
     /// Web hosts by provider, in the order in which front ends list them.
     #[schema(value_type = BTreeMap<String, String>)]
+    #[from(provider_hosts())]
     provider_default_hosts: Map<String, Value>,
+    #[from(false)]
     slack_enabled: bool,
+    #[from(false)]
     email_enabled: bool,
+    #[from(ACP_AGENTS.clone())]
     acp_providers: Vec<AcpProviderDto>,
-    #[schema(required)]
+    #[from(None)]
     jira_dc_oauth_host: Option<String>,
+    #[from(false)]
     jira_dc_service_account_managed: bool,
-    #[schema(required)]
+    #[from(None)]
     jira_dc_service_account_email: Option<String>,
-    #[schema(required)]
+    #[from(None)]
     jira_dc_service_account_config_error: Option<String>,
     /// Always `WebClientConfig`.
     #[schema(pattern = "^WebClientConfig$")]
+    #[from("WebClientConfig")]
     kind: &'static str,
 }
 
 /// Features that front ends show.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = WebClientFeatureFlags)]
+#[model(response = WebClientFeatureFlags, from(config: &WebClient))]
+#[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 pub struct FeatureFlagsDto {
+    #[from(false)]
     enable_billing: bool,
     hide_llm_settings: bool,
+    #[from(false)]
     enable_jira: bool,
+    #[from(false)]
     enable_jira_dc: bool,
+    #[from(false)]
     enable_linear: bool,
+    #[from(false)]
     hide_users_page: bool,
+    #[from(false)]
     hide_billing_page: bool,
     hide_integrations_page: bool,
+    #[from(false)]
     hide_personal_workspaces: bool,
+    #[from(!config.hide_llm_settings)]
     allow_user_llm_configuration: bool,
     enable_acp: bool,
-    #[schema(required, pattern = "^(cloud|self_hosted)$")]
+    #[schema(pattern = "^(cloud|self_hosted)$")]
+    #[from(None)]
     deployment_mode: Option<String>,
+    #[from(false)]
     enable_onboarding: bool,
+    #[from(false)]
     enable_automations: bool,
 }
 
 /// An ACP agent, as `acp_server` in the settings names it.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[schema(as = ACPProvider)]
+#[model(response = ACPProvider)]
+#[derive(Clone, Deserialize)]
 pub struct AcpProviderDto {
     key: String,
     display_name: String,
     /// The command that the agent server runs when the settings name none.
     default_command: Vec<String>,
-    #[schema(required)]
     default_model: Option<String>,
     available_models: Vec<AcpModelDto>,
     /// The environment variable for its key.
-    #[schema(required)]
     api_key_env_var: Option<String>,
-    #[schema(required)]
     base_url_env_var: Option<String>,
 }
 
 /// A model of such an agent.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[schema(as = ACPModel)]
+#[model(response = ACPModel)]
+#[derive(Clone, Deserialize)]
 pub struct AcpModelDto {
     id: String,
     label: String,
 }
 
-impl WebClientDto {
-    /// Converts the operator's configuration, valid since `updated_at`.
-    pub fn of(config: &WebClient, updated_at: Timestamp) -> Self {
-        Self {
-            app_mode: "oss",
-            posthog_client_key: None,
-            feature_flags: FeatureFlagsDto::of(config),
-            providers_configured: Vec::new(),
-            maintenance_start_time: config.maintenance_start_time,
-            auth_url: None,
-            recaptcha_site_key: None,
-            faulty_models: config.faulty_models.clone(),
-            error_message: config.error_message.clone(),
-            updated_at,
-            github_app_slug: None,
-            gitlab_enabled: false,
-            provider_default_hosts: PROVIDER_HOSTS
-                .map(|(provider, host)| (provider.to_owned(), host.into()))
-                .into_iter()
-                .collect(),
-            slack_enabled: false,
-            email_enabled: false,
-            acp_providers: ACP_AGENTS.clone(),
-            jira_dc_oauth_host: None,
-            jira_dc_service_account_managed: false,
-            jira_dc_service_account_email: None,
-            jira_dc_service_account_config_error: None,
-            kind: "WebClientConfig",
-        }
-    }
-}
-
-impl FeatureFlagsDto {
-    /// Turns implemented features on, and all others off.
-    fn of(config: &WebClient) -> Self {
-        Self {
-            enable_billing: false,
-            hide_llm_settings: config.hide_llm_settings,
-            enable_jira: false,
-            enable_jira_dc: false,
-            enable_linear: false,
-            hide_users_page: false,
-            hide_billing_page: false,
-            hide_integrations_page: config.hide_integrations_page,
-            hide_personal_workspaces: false,
-            allow_user_llm_configuration: !config.hide_llm_settings,
-            enable_acp: config.enable_acp,
-            deployment_mode: None,
-            enable_onboarding: false,
-            enable_automations: false,
-        }
-    }
+fn provider_hosts() -> Map<String, Value> {
+    let hosts = PROVIDER_HOSTS.map(|(provider, host)| (provider.to_owned(), host.into()));
+    hosts.into_iter().collect()
 }
 
 /// The configuration of front ends of the 1.3 line.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LegacyWebClientConfig)]
+#[model(response = LegacyWebClientConfig, from(config: &WebClient))]
+#[derive(Clone)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub struct LegacyWebClientDto {
+    #[from("oss")]
     app_mode: &'static str,
     /// Always empty.
+    #[from("")]
     github_client_id: &'static str,
     /// Always empty.
+    #[from("")]
     posthog_client_key: &'static str,
+    #[from(config.into())]
     feature_flags: LegacyFeatureFlagsDto,
 }
 
 /// Features that front ends of the 1.3 line show.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LegacyFeatureFlags)]
+#[model(response = LegacyFeatureFlags, from(config: &WebClient))]
+#[derive(Clone)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub struct LegacyFeatureFlagsDto {
+    #[from(false)]
     enable_billing: bool,
     hide_llm_settings: bool,
-}
-
-impl From<&WebClient> for LegacyWebClientDto {
-    fn from(config: &WebClient) -> Self {
-        Self {
-            app_mode: "oss",
-            github_client_id: "",
-            posthog_client_key: "",
-            feature_flags: LegacyFeatureFlagsDto {
-                enable_billing: false,
-                hide_llm_settings: config.hide_llm_settings,
-            },
-        }
-    }
 }
 
 #[cfg(test)]

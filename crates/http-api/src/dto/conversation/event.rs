@@ -8,38 +8,34 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::decode::{Choice, model};
+use crate::dto::enums::choice;
 use crate::dto::page::PageQuery;
 
-/// A kind of event.
 // The agent server's words, in the order in which errors list them.
-#[derive(Debug, Clone, Copy, PartialEq, Choice, ToSchema)]
-#[choice(literal)]
-#[expect(missing_docs, reason = "the agent server's words")]
-pub enum EventKind {
-    ServerErrorEvent,
-    ACPToolCallEvent,
-    Condensation,
-    CondensationRequest,
-    CondensationSummaryEvent,
-    ConversationErrorEvent,
-    ConversationStateUpdateEvent,
-    HookExecutionEvent,
-    LLMCompletionLogEvent,
-    ActionEvent,
-    MessageEvent,
-    AgentErrorEvent,
-    ObservationEvent,
-    UserRejectObservation,
-    SystemPromptEvent,
-    StreamingDeltaEvent,
-    TokenEvent,
-    InterruptEvent,
-    PauseEvent,
-}
+choice!(pub Literal EventKind, "A kind of event." {
+    ServerErrorEvent = "ServerErrorEvent",
+    ACPToolCallEvent = "ACPToolCallEvent",
+    Condensation = "Condensation",
+    CondensationRequest = "CondensationRequest",
+    CondensationSummaryEvent = "CondensationSummaryEvent",
+    ConversationErrorEvent = "ConversationErrorEvent",
+    ConversationStateUpdateEvent = "ConversationStateUpdateEvent",
+    HookExecutionEvent = "HookExecutionEvent",
+    LLMCompletionLogEvent = "LLMCompletionLogEvent",
+    ActionEvent = "ActionEvent",
+    MessageEvent = "MessageEvent",
+    AgentErrorEvent = "AgentErrorEvent",
+    ObservationEvent = "ObservationEvent",
+    UserRejectObservation = "UserRejectObservation",
+    SystemPromptEvent = "SystemPromptEvent",
+    StreamingDeltaEvent = "StreamingDeltaEvent",
+    TokenEvent = "TokenEvent",
+    InterruptEvent = "InterruptEvent",
+    PauseEvent = "PauseEvent",
+});
 
 /// The query of an event stream: position and filter.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct EventStreamQuery {
     /// Only events of this kind.
     #[decode(rename = "kind__eq")]
@@ -53,14 +49,9 @@ pub struct EventStreamQuery {
     last_event_id: Option<u64>,
 }
 
-/// Where a stream begins.
-#[derive(Debug, Clone, Copy, Choice, ToSchema)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum StreamFrom {
-    /// After the stored events.
-    Now,
-}
+choice!(pub Literal StreamFrom, "Where a stream begins." {
+    Now = "now",
+});
 
 impl EventStreamQuery {
     /// The start position, given the header, and the kind.
@@ -74,65 +65,31 @@ impl EventStreamQuery {
     }
 }
 
-/// The order of events.
-#[derive(Debug, Clone, Copy, Default, Choice, ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[schema(as = EventSortOrder, default = "TIMESTAMP")]
-pub enum EventOrderDto {
-    /// Oldest first.
-    #[default]
-    Timestamp,
-    /// Newest first.
-    TimestampDesc,
-}
-
-impl From<EventOrderDto> for EventOrder {
-    fn from(order: EventOrderDto) -> Self {
-        match order {
-            EventOrderDto::Timestamp => Self::Timestamp,
-            EventOrderDto::TimestampDesc => Self::TimestampDesc,
-        }
-    }
-}
-
 /// The query for counting events.
-#[model(query)]
-#[derive(Debug, Clone)]
+#[model(query, into = EventFilter)]
 pub struct EventCountQuery {
     /// Only events of this kind.
     #[decode(rename = "kind__eq")]
     #[param(inline)]
+    #[into(kind.map(|kind| kind.word().to_owned()))]
     kind: Option<EventKind>,
     /// Only events at or after this time.
     #[decode(rename = "timestamp__gte")]
-    #[param(value_type = String, format = DateTime, required = false)]
     from: Option<Timestamp>,
     /// Only events before this time.
     #[decode(rename = "timestamp__lt")]
-    #[param(value_type = String, format = DateTime, required = false)]
     before: Option<Timestamp>,
-}
-
-impl From<EventCountQuery> for EventFilter {
-    fn from(query: EventCountQuery) -> Self {
-        Self {
-            kind: query.kind.map(|kind| kind.word().to_owned()),
-            from: query.from,
-            before: query.before,
-        }
-    }
 }
 
 /// The query for searching events, in addition to [`EventCountQuery`] and [`PageQuery`].
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct EventSearchQuery {
     #[decode(flatten)]
     filter: EventCountQuery,
     /// Order.
     #[decode(rename = "sort_order", default)]
     #[param(inline)]
-    order: EventOrderDto,
+    order: EventOrder,
     #[decode(flatten)]
     page: PageQuery,
 }
@@ -140,7 +97,7 @@ pub struct EventSearchQuery {
 impl EventSearchQuery {
     /// Filter, order and page.
     pub fn into_parts(self) -> (EventFilter, EventOrder, PageRequest) {
-        (self.filter.into(), self.order.into(), self.page.into())
+        (self.filter.into(), self.order, self.page.into())
     }
 }
 

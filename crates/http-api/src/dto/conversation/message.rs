@@ -5,56 +5,32 @@ use domain::conversation::MessageInput;
 use domain::sandbox::SandboxStatus;
 use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use crate::decode::{Choice, model};
-use crate::dto::enums::SandboxStatusSchema;
+use crate::dto::enums::choice;
 
-/// The role in a first message.
-#[derive(Debug, Clone, Copy, PartialEq, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageRole {
-    /// The user.
-    User,
-    /// The system prompt.
-    System,
-    /// The agent.
-    Assistant,
-    /// A tool.
-    Tool,
-}
+choice!(pub Literal MessageRole, "The role in a first message." {
+    User = "user",
+    System = "system",
+    Assistant = "assistant",
+    Tool = "tool",
+});
 
-/// The role in a later message.
-#[derive(Debug, Clone, Copy, PartialEq, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum UserRole {
-    /// The user.
-    User,
-}
+choice!(pub Literal UserRole, "The role in a later message." {
+    User = "user",
+});
 
-/// The type of a text.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum TextType {
-    /// A text.
-    Text,
-}
+choice!(pub Literal TextType, "The type of a text." {
+    Text = "text",
+});
 
-/// The type of images.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[choice(literal)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageType {
-    /// Images.
-    Image,
-}
+choice!(pub Literal ImageType, "The type of images." {
+    Image = "image",
+});
 
 /// A text in a message.
 #[model(body, deny_unknown_fields)]
-#[derive(Debug, Clone, Serialize)]
+#[derive(Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextContent {
     #[decode(default = false)]
@@ -72,7 +48,7 @@ pub struct TextContent {
 
 /// Images in a message. Other members are ignored, as in the reference; only texts are strict.
 #[model(body)]
-#[derive(Debug, Clone, Serialize)]
+#[derive(Serialize)]
 pub struct ImageContent {
     #[decode(default = false)]
     cache_prompt: bool,
@@ -85,7 +61,7 @@ pub struct ImageContent {
 
 /// A part of a message.
 #[model(body)]
-#[derive(Debug, Clone, Serialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 pub enum MessageContent {
     /// Text.
@@ -100,34 +76,22 @@ pub(crate) fn content_values(content: &[MessageContent]) -> Vec<Value> {
 }
 
 /// Sends a message to the agent.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = AppSendMessageRequest)]
+#[model(body = AppSendMessageRequest, into = MessageInput)]
 pub struct NextMessageDto {
     #[decode(default = UserRole::User)]
     #[schema(value_type = String, pattern = "^user$", default = "user")]
+    #[into(role.word().to_owned())]
     role: UserRole,
     #[validate(length(min = 1))]
+    #[into(content_values(&content))]
     content: Vec<MessageContent>,
     /// Whether to run the agent.
     #[decode(default = true)]
     run: bool,
 }
 
-impl From<NextMessageDto> for MessageInput {
-    fn from(message: NextMessageDto) -> Self {
-        Self {
-            role: message.role.word().to_owned(),
-            content: content_values(&message.content),
-            run: message.run,
-        }
-    }
-}
-
 /// The first message of a conversation.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = SendMessageRequest)]
+#[model(body = SendMessageRequest, into = MessageInput)]
 pub struct FirstMessageDto {
     #[decode(default = MessageRole::User)]
     #[schema(
@@ -135,43 +99,24 @@ pub struct FirstMessageDto {
         pattern = "^(user|system|assistant|tool)$",
         default = "user"
     )]
+    #[into(role.word().to_owned())]
     role: MessageRole,
     #[decode(default)]
+    #[into(content_values(&content))]
     content: Vec<MessageContent>,
     /// Whether to run the agent.
     #[decode(default = false)]
     run: bool,
 }
 
-impl From<FirstMessageDto> for MessageInput {
-    fn from(message: FirstMessageDto) -> Self {
-        Self {
-            role: message.role.word().to_owned(),
-            content: content_values(&message.content),
-            run: message.run,
-        }
-    }
-}
-
 /// The agent server has accepted the message.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = AppSendMessageResponse)]
+#[model(response = AppSendMessageResponse, from(sent: SentMessage))]
 pub struct SentMessageDto {
     /// Always `true`.
+    #[from(true)]
     success: bool,
-    #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
     /// A notice for the sender.
-    #[schema(required)]
+    #[from(sent.note)]
     message: Option<String>,
-}
-
-impl From<SentMessage> for SentMessageDto {
-    fn from(sent: SentMessage) -> Self {
-        Self {
-            success: true,
-            sandbox_status: sent.sandbox_status,
-            message: sent.note,
-        }
-    }
 }

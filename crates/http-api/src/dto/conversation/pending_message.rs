@@ -5,12 +5,13 @@ use application::pending::QueuedMessage;
 use domain::conversation::MessageInput;
 use domain::conversation::pending::MessageTarget;
 use domain::id::{ConversationId, StartTaskId};
-use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
+use crate::decode::{
+    Decode, DecodeScalar, FieldError, FieldErrors, Flavour, JsonError, Path, model,
+};
 use crate::dto::conversation::message::{MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -20,9 +21,9 @@ use crate::problem::Problem;
 pub struct PendingTargetParam(pub String);
 
 /// Written by hand, because the handler parses the text and answers 404 to an invalid one.
-impl Decode for PendingTargetParam {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        String::decode(value, at, errors).map(Self)
+impl DecodeScalar for PendingTargetParam {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        String::parse(value).map(Self)
     }
 }
 
@@ -107,24 +108,15 @@ pub struct PendingMessageRequest {
 }
 
 /// The message is pending.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[model(response, from(placed: QueuedMessage))]
 pub struct PendingMessageResponse {
     id: Uuid,
     /// Always `true`.
+    #[from(true)]
     queued: bool,
     /// Number of pending messages, including this one.
     #[schema(minimum = 1, maximum = 10)]
     position: usize,
-}
-
-impl From<QueuedMessage> for PendingMessageResponse {
-    fn from(placed: QueuedMessage) -> Self {
-        Self {
-            id: placed.id,
-            queued: true,
-            position: placed.position,
-        }
-    }
 }
 
 #[cfg(test)]

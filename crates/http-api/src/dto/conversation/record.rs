@@ -1,15 +1,12 @@
 //! Conversations on the wire; see `docs/reference/wire/conversations.md`.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 
 use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider,
-    Metrics, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
+    GitProvider, Metrics, Trigger,
 };
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::PageRequest;
@@ -22,96 +19,82 @@ use uuid::Uuid;
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Patch, Path, model};
 use crate::dto::PageDto;
-use crate::dto::enums::{
-    ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema,
-};
-use crate::dto::json_lists::WriteJson;
+use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 
 /// A conversation.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = AppConversation)]
+#[model(response = AppConversation, from((conversation, around): (Conversation, ConversationSurroundings)))]
 pub struct ConversationDto {
     /// 32 hex digits.
-    #[schema(value_type = String)]
     id: ConversationId,
     /// The owner.
     #[schema(value_type = Option<String>, required)]
+    #[from(conversation.owner)]
     created_by_user_id: UserId,
     /// The sandbox that it runs in.
-    #[schema(value_type = String)]
     sandbox_id: SandboxId,
-    #[schema(required)]
     selected_repository: Option<String>,
-    #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(required)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Numbers of the pull requests that it concerns.
+    #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
-    #[schema(required)]
     llm_model: Option<String>,
     /// `openhands` or `acp`.
     agent_kind: String,
-    #[write_json]
+    #[from(conversation.metrics.into())]
     metrics: MetricsDto,
     /// The conversation that this one is a part of.
-    #[schema(value_type = Option<String>, required)]
+    #[from(conversation.parent)]
     parent_conversation_id: Option<ConversationId>,
     /// Its parts, oldest first.
-    #[schema(value_type = Vec<String>)]
+    #[from(around.children)]
     sub_conversation_ids: Vec<ConversationId>,
-    #[schema(required)]
     public: Option<bool>,
     tags: BTreeMap<String, String>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
     /// MISSING if the sandbox is deleted.
-    #[schema(value_type = SandboxStatusSchema)]
+    #[from(around.sandbox_status)]
     sandbox_status: SandboxStatus,
     /// The state of the agent; `null` if unknown.
-    #[schema(value_type = Option<ExecutionStatusSchema>, required)]
+    #[from(known_status(around.sandbox_status, conversation.execution_status))]
     execution_status: Option<ExecutionStatus>,
     /// Its URL at the agent server, while the sandbox is RUNNING.
-    #[schema(required)]
+    #[from(around.url)]
     conversation_url: Option<String>,
     /// The key of the agent server, while the sandbox is RUNNING.
-    #[schema(value_type = Option<String>, required)]
+    #[from(around.session_key)]
     session_api_key: Option<SecretText>,
     /// The agent behind an `acp` conversation.
-    #[schema(required)]
+    #[from(around.acp_server)]
     acp_server: Option<String>,
-    #[schema(required)]
+    #[from(around.launched_profile)]
     launched_agent_profile: Option<LaunchedProfileDto>,
 }
 
 /// Cost and tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = MetricsSnapshot)]
+#[model(response = MetricsSnapshot, from(metrics: Metrics))]
 pub struct MetricsDto {
     /// Always `default`: the totals are over all models.
+    #[from("default")]
     model_name: &'static str,
     /// US dollars.
     accumulated_cost: f64,
     /// US dollars.
-    #[schema(required)]
     max_budget_per_task: Option<f64>,
-    #[write_json]
+    #[from(metrics.into())]
     accumulated_token_usage: TokenUsageDto,
 }
 
 /// Tokens so far.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = TokenUsage)]
+#[model(response = TokenUsage, from(metrics: Metrics))]
 pub struct TokenUsageDto {
     /// Always empty: the totals are over all models.
+    #[from("")]
     model: &'static str,
     prompt_tokens: i64,
     completion_tokens: i64,
@@ -121,36 +104,15 @@ pub struct TokenUsageDto {
     context_window: i64,
     per_turn_token: i64,
     /// Always empty: the totals are over all responses.
+    #[from("")]
     response_id: &'static str,
 }
 
 /// The agent profile that a conversation was started with.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LaunchedAgentProfile)]
+#[model(response = LaunchedAgentProfile)]
 pub struct LaunchedProfileDto {
     agent_profile_id: Uuid,
     revision: i64,
-}
-
-impl From<Metrics> for MetricsDto {
-    fn from(metrics: Metrics) -> Self {
-        Self {
-            model_name: "default",
-            accumulated_cost: metrics.accumulated_cost,
-            max_budget_per_task: metrics.max_budget_per_task,
-            accumulated_token_usage: TokenUsageDto {
-                model: "",
-                prompt_tokens: metrics.prompt_tokens,
-                completion_tokens: metrics.completion_tokens,
-                cache_read_tokens: metrics.cache_read_tokens,
-                cache_write_tokens: metrics.cache_write_tokens,
-                reasoning_tokens: metrics.reasoning_tokens,
-                context_window: metrics.context_window,
-                per_turn_token: metrics.per_turn_token,
-                response_id: "",
-            },
-        }
-    }
 }
 
 impl LaunchedProfileDto {
@@ -165,60 +127,52 @@ impl LaunchedProfileDto {
 impl ConversationDto {
     /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
-        let ConversationView {
-            conversation,
-            sandbox,
-            children,
-        } = view;
-        let status = sandbox
-            .as_ref()
-            .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
-        let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
-        let url = sandbox
-            .as_ref()
-            .and_then(|sandbox| addresses.agent_server(sandbox));
-        let url = url.map(|url| {
-            [
-                url,
-                "/api/conversations/",
-                conversation.id.hex(&mut [0; 32]),
-            ]
-            .concat()
-        });
-        let acp = conversation.agent_kind == "acp";
-        Self {
-            created_by_user_id: conversation.owner,
-            sandbox_id: conversation.sandbox_id,
-            selected_repository: conversation.selected_repository,
-            selected_branch: conversation.selected_branch,
-            git_provider: conversation.git_provider,
-            title: conversation.title,
-            trigger: conversation.trigger,
-            pr_number: conversation.pr_numbers,
-            llm_model: conversation.llm_model,
-            agent_kind: conversation.agent_kind,
-            metrics: conversation.metrics.into(),
-            parent_conversation_id: conversation.parent,
-            sub_conversation_ids: children,
-            public: conversation.public,
-            acp_server: conversation.tags.get("acpserver").filter(|_| acp).cloned(),
-            launched_agent_profile: LaunchedProfileDto::from_tags(&conversation.tags),
-            tags: conversation.tags,
-            created_at: conversation.created_at,
-            updated_at: conversation.updated_at,
-            sandbox_status: status,
-            execution_status: conversation.execution_status.filter(|_| known),
-            conversation_url: url,
-            session_api_key: sandbox
-                .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(SecretText::from),
-            id: conversation.id,
-        }
+        split_view(view, sandboxes, addresses).into()
     }
 }
 
+/// What the owner of a conversation sees besides its record.
+pub(crate) struct ConversationSurroundings {
+    pub(crate) sandbox_status: SandboxStatus,
+    /// The URL of the conversation at the agent server, while the sandbox is RUNNING.
+    pub(crate) url: Option<String>,
+    /// The key of the agent server, while the sandbox is RUNNING.
+    pub(crate) session_key: Option<SecretText>,
+    pub(crate) children: Vec<ConversationId>,
+    acp_server: Option<String>,
+    launched_profile: Option<LaunchedProfileDto>,
+}
+
+pub(crate) fn split_view(
+    view: ConversationView,
+    sandboxes: &SandboxService,
+    addresses: &Addresses,
+) -> (Conversation, ConversationSurroundings) {
+    let (id, tags) = (view.conversation.id, &view.conversation.tags);
+    let is_acp = view.conversation.agent_kind == "acp";
+    let sandbox = view.sandbox.as_ref();
+    let url = sandbox.and_then(|sandbox| addresses.agent_server(sandbox));
+    let surroundings = ConversationSurroundings {
+        sandbox_status: sandbox.map_or(SandboxStatus::Missing, |sandbox| sandbox.status),
+        url: url.map(|url| format!("{url}/api/conversations/{id}")),
+        session_key: sandbox
+            .and_then(|sandbox| sandboxes.session_key(sandbox))
+            .map(SecretText::from),
+        children: view.children,
+        acp_server: tags.get("acpserver").filter(|_| is_acp).cloned(),
+        launched_profile: LaunchedProfileDto::from_tags(tags),
+    };
+    (view.conversation, surroundings)
+}
+
+/// The state of the agent, where the sandbox can tell it.
+fn known_status(sandbox: SandboxStatus, agent: Option<ExecutionStatus>) -> Option<ExecutionStatus> {
+    let is_known = matches!(sandbox, SandboxStatus::Running | SandboxStatus::Paused);
+    agent.filter(|_| is_known)
+}
+
 /// The response of `GET /app-conversations`: with `ids` the requested conversations, otherwise a page of all.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum ListedConversations {
     /// In the requested order, with `null` for unknown ones.
@@ -229,26 +183,21 @@ pub enum ListedConversations {
 
 /// The filter of a search.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct ConversationFilterQuery {
     /// A part of the title, case-insensitive.
     #[decode(rename = "title__contains")]
     title_contains: Option<String>,
     /// Created at or after this time.
     #[decode(rename = "created_at__gte")]
-    #[param(value_type = String, format = DateTime, required = false)]
     created_from: Option<Timestamp>,
     /// Created before this time.
     #[decode(rename = "created_at__lt")]
-    #[param(value_type = String, format = DateTime, required = false)]
     created_before: Option<Timestamp>,
     /// Changed at or after this time.
     #[decode(rename = "updated_at__gte")]
-    #[param(value_type = String, format = DateTime, required = false)]
     updated_from: Option<Timestamp>,
     /// Changed before this time.
     #[decode(rename = "updated_at__lt")]
-    #[param(value_type = String, format = DateTime, required = false)]
     updated_before: Option<Timestamp>,
     /// Only conversations in this sandbox.
     #[decode(rename = "sandbox_id__eq")]
@@ -257,7 +206,6 @@ pub struct ConversationFilterQuery {
 
 /// Which conversations a list includes.
 #[model(query)]
-#[derive(Debug, Clone, Copy)]
 pub struct IncludedPartsQuery {
     /// Whether to include parts of other conversations.
     #[decode(default = false)]
@@ -266,7 +214,7 @@ pub struct IncludedPartsQuery {
 
 /// The query for counting conversations.
 #[model]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ConversationCountQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
@@ -276,7 +224,7 @@ pub struct ConversationCountQuery {
 
 /// The query for searching conversations.
 #[model]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ConversationSearchQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
@@ -319,7 +267,6 @@ impl ConversationSearchQuery {
 
 /// The parameter that turns the list into a batch read.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct BatchQuery {
     /// Load these conversations (at most 99) and ignore all other parameters.
     #[param(required = false)]
@@ -327,7 +274,7 @@ pub struct BatchQuery {
 }
 
 /// The query of the route that is both list and batch read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum ConversationListQuery {
     /// Load the conversations with these ids, unparsed.
     Batch(BatchQuery),
@@ -347,11 +294,10 @@ impl Decode for ConversationListQuery {
 }
 
 /// A change by the owner. Absent members keep their value; `null` clears.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = AppConversationUpdateRequest)]
+#[model(body = AppConversationUpdateRequest, into = ConversationChange)]
 pub struct ConversationUpdateDto {
-    #[validate(length(max = 20_000))]
+    #[validate(length(max = MAX_TITLE_CHARS))]
+    #[schema(max_length = 20_000)]
     title: Patch<String>,
     public: Patch<bool>,
     /// `owner/repo`, with groups in between where the provider has them.
@@ -361,18 +307,25 @@ pub struct ConversationUpdateDto {
     selected_repository: Patch<String>,
     /// A valid git branch name.
     selected_branch: Patch<String>,
-    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Patch<GitProvider>,
 }
 
-impl From<ConversationUpdateDto> for ConversationChange {
-    fn from(update: ConversationUpdateDto) -> Self {
-        Self {
-            title: update.title,
-            public: update.public,
-            selected_repository: update.selected_repository,
-            selected_branch: update.selected_branch,
-            git_provider: update.git_provider,
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decode::decode;
+
+    #[test]
+    fn long_titles_are_accepted_up_to_the_limit() {
+        for (chars, is_taken) in [(20_000, true), (20_001, false)] {
+            let body = json!({"title": "é".repeat(chars)});
+            let update = decode::<ConversationUpdateDto>(&body, &Path::body(false));
+            assert_eq!(update.is_ok(), is_taken, "{chars}");
         }
+        let body = json!({"title": null});
+        let cleared = decode::<ConversationUpdateDto>(&body, &Path::body(false));
+        assert_eq!(cleared.unwrap().title, Patch::Clear);
     }
 }

@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 use application::start::StartInput;
 use domain::conversation::{GitProvider, MAX_PULL_REQUESTS, MessageInput, Trigger};
+use domain::git::SuggestedTaskType;
 use domain::id::{ConversationId, SandboxId};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
-use crate::decode::{Choice, Decode, FieldError, FieldErrors, Object, Path, model};
+use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, model};
+use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::conversation::message::FirstMessageDto;
-use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, TriggerSchema};
 
 /// Starts a conversation. All members are optional.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = AppConversationStartRequest)]
+#[model(body = AppConversationStartRequest, into_default = StartRequest)]
 pub struct StartConversationDto {
     /// Run in this sandbox; if absent, a new one is created.
-    #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     sandbox_id: Option<SandboxId>,
     /// Use this id. A repeated request with the same id returns the same task.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(format = Uuid)]
     conversation_id: Option<ConversationId>,
+    #[into(initial_message.map(MessageInput::from))]
     initial_message: Option<FirstMessageDto>,
     /// Appended to the system prompt.
     system_message_suffix: Option<String>,
+    #[into(processors.as_deref().map(documents))]
     processors: Option<Vec<ProcessorDto>>,
     /// Overrides the model in the settings.
     #[validate(length(max = 1_000))]
@@ -42,61 +42,40 @@ pub struct StartConversationDto {
     selected_repository: Option<String>,
     /// A valid git branch name.
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<GitProvider>,
     /// A suggested task that provides the first message.
+    #[into(suggested_task.map(|task| json!(task)))]
     suggested_task: Option<SuggestedTaskInput>,
-    #[validate(length(max = 20_000))]
+    #[validate(length(max = MAX_TITLE_CHARS))]
+    #[schema(max_length = 20_000)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerSchema>)]
     trigger: Option<Trigger>,
     #[decode(default)]
     #[validate(length(max = 100))]
     pr_number: Vec<i64>,
     /// The conversation that this one is a part of.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(format = Uuid)]
     parent_conversation_id: Option<ConversationId>,
     #[decode(default = AgentType::Default)]
-    #[schema(value_type = AgentTypeSchema, default = "default")]
+    #[schema(default = "default")]
     agent_type: AgentType,
     public: Option<bool>,
     #[validate(length(max = 20))]
+    #[into(plugins.as_deref().map(documents))]
     plugins: Option<Vec<PluginInput>>,
     /// Secrets for the agent's environment; at most 50. Responses never contain their values.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
+    #[into(skip)]
     secrets: Option<BTreeMap<String, SecretString>>,
 }
 
 const _: () = assert!(MAX_PULL_REQUESTS == 100, "the bound of `pr_number`");
 
 impl From<StartConversationDto> for StartInput {
-    fn from(body: StartConversationDto) -> Self {
-        let request = StartRequest {
-            sandbox_id: body.sandbox_id,
-            conversation_id: body.conversation_id,
-            initial_message: body.initial_message.map(MessageInput::from),
-            system_message_suffix: body.system_message_suffix,
-            processors: body.processors.as_deref().map(documents),
-            llm_model: body.llm_model,
-            agent_profile_id: body.agent_profile_id,
-            selected_repository: body.selected_repository,
-            selected_branch: body.selected_branch,
-            git_provider: body.git_provider,
-            suggested_task: body.suggested_task.map(|task| json!(task)),
-            title: body.title,
-            trigger: body.trigger,
-            pr_number: body.pr_number,
-            parent_conversation_id: body.parent_conversation_id,
-            agent_type: body.agent_type,
-            public: body.public,
-            plugins: body.plugins.as_deref().map(documents),
-            directory: None,
-            trace: BTreeMap::new(),
-            secret_names: None,
-        };
+    fn from(mut body: StartConversationDto) -> Self {
         Self {
-            request,
-            secrets: body.secrets,
+            secrets: body.secrets.take(),
+            request: body.into(),
         }
     }
 }
@@ -107,8 +86,7 @@ fn documents(list: &[impl Serialize]) -> Vec<Value> {
 
 /// A callback processor of the conversation's events.
 // Only its kind has an effect.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = EventCallbackProcessor)]
+#[model(response = EventCallbackProcessor)]
 pub struct ProcessorDto {
     #[schema(pattern = "^(LoggingCallbackProcessor|SetTitleCallbackProcessor)$")]
     kind: String,
@@ -140,43 +118,24 @@ impl Decode for ProcessorDto {
     }
 }
 
-/// The kind of a suggested task.
-#[derive(Debug, Clone, Copy, Serialize, Choice)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum TaskType {
-    /// A pull request with conflicts.
-    MergeConflicts,
-    /// A pull request whose checks fail.
-    FailingChecks,
-    /// A pull request with unresolved comments.
-    UnresolvedComments,
-    /// An open issue.
-    OpenIssue,
-    /// An open pull request.
-    OpenPr,
-}
-
 /// A suggested task.
-#[model(body)]
-#[derive(Debug, Clone, Serialize)]
-#[schema(as = SuggestedTask)]
+#[model(body = SuggestedTask)]
+#[derive(Serialize)]
 pub struct SuggestedTaskInput {
-    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
     #[schema(
         value_type = String,
         pattern = "^(MERGE_CONFLICTS|FAILING_CHECKS|UNRESOLVED_COMMENTS|OPEN_ISSUE|OPEN_PR)$"
     )]
-    task_type: TaskType,
+    task_type: SuggestedTaskType,
     repo: String,
     issue_number: i64,
     title: String,
 }
 
 /// A plugin.
-#[model(body)]
-#[derive(Debug, Clone, Serialize)]
-#[schema(as = PluginSpec)]
+#[model(body = PluginSpec)]
+#[derive(Serialize)]
 pub struct PluginInput {
     /// `github:owner/repo`, a git URL, or a path.
     #[validate(custom(function = check_source))]

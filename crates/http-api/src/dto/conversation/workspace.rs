@@ -2,15 +2,14 @@
 
 use application::inspection::{EventHooks, Hook, HookMatcher};
 use domain::agent::workspace::ProjectSkill;
-use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::decode::model;
+use crate::dto::each;
 
 /// The file to read.
 #[model(query)]
-#[derive(Debug)]
 pub struct FileQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is. If absent, the plan.
     #[param(required = false, default = "/workspace/project/PLAN.md")]
@@ -19,7 +18,6 @@ pub struct FileQuery {
 
 /// The directory to list.
 #[model(query)]
-#[derive(Debug)]
 pub struct FilesQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
     #[decode(default = "/workspace/project")]
@@ -28,7 +26,6 @@ pub struct FilesQuery {
 
 /// The repository, or a file in it.
 #[model(query)]
-#[derive(Debug)]
 pub struct GitQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
     pub path: String,
@@ -64,117 +61,62 @@ pub struct GitDiffDto {
 }
 
 /// The skills of a project.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = GetConversationSkillsResponse)]
+#[model(response = GetConversationSkillsResponse, from(all: Vec<ProjectSkill>))]
 pub struct ProjectSkillsDto {
+    #[from(each(all))]
     skills: Vec<ProjectSkillDto>,
 }
 
 /// A skill of a project.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ConversationSkill)]
+#[model(response = ConversationSkill, from(skill: ProjectSkill))]
 pub struct ProjectSkillDto {
     name: String,
     /// `repo`, `knowledge` or `agentskills`.
+    #[from(skill.kind)]
     r#type: String,
     content: String,
     triggers: Vec<String>,
 }
 
-impl From<Vec<ProjectSkill>> for ProjectSkillsDto {
-    fn from(skills: Vec<ProjectSkill>) -> Self {
-        let shown = |skill: ProjectSkill| ProjectSkillDto {
-            name: skill.name,
-            r#type: skill.kind,
-            content: skill.content,
-            triggers: skill.triggers,
-        };
-        Self {
-            skills: skills.into_iter().map(shown).collect(),
-        }
-    }
-}
-
 /// The agent hooks of a project.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = GetHooksResponse)]
+#[model(response = GetHooksResponse, from(events: Vec<EventHooks>))]
 pub struct ProjectHooksDto {
+    #[from(each(events))]
     hooks: Vec<EventHooksDto>,
 }
 
 /// The hooks of one event.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = HookEvent)]
+#[model(response = HookEvent, from(hooks: EventHooks))]
 pub struct EventHooksDto {
     /// `pre_tool_use`, `post_tool_use`, `user_prompt_submit`, `session_start`, `session_end` or `stop`.
+    #[from(hooks.event)]
     event_type: &'static str,
+    #[from(each(hooks.matchers))]
     matchers: Vec<HookMatcherDto>,
 }
 
 /// Hooks for the tools that a pattern matches.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = HookMatcher)]
+#[model(response = HookMatcher, from(found: HookMatcher))]
 pub struct HookMatcherDto {
     matcher: String,
+    #[from(each(found.hooks))]
     hooks: Vec<HookDto>,
 }
 
 /// A hook.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = HookDefinition)]
+#[model(response = HookDefinition, from(hook: Hook))]
 pub struct HookDto {
+    #[from(hook.kind)]
     r#type: String,
     command: String,
     /// Timeout in seconds.
     timeout: u64,
+    #[from(hook.is_async)]
     r#async: bool,
 }
 
-impl From<Vec<EventHooks>> for ProjectHooksDto {
-    fn from(events: Vec<EventHooks>) -> Self {
-        Self {
-            hooks: events.into_iter().map(EventHooksDto::from).collect(),
-        }
-    }
-}
-
-impl From<EventHooks> for EventHooksDto {
-    fn from(event: EventHooks) -> Self {
-        Self {
-            event_type: event.event,
-            matchers: event
-                .matchers
-                .into_iter()
-                .map(HookMatcherDto::from)
-                .collect(),
-        }
-    }
-}
-
-impl From<HookMatcher> for HookMatcherDto {
-    fn from(matcher: HookMatcher) -> Self {
-        Self {
-            matcher: matcher.matcher,
-            hooks: matcher.hooks.into_iter().map(HookDto::from).collect(),
-        }
-    }
-}
-
-impl From<Hook> for HookDto {
-    fn from(hook: Hook) -> Self {
-        Self {
-            r#type: hook.kind,
-            command: hook.command,
-            timeout: hook.timeout,
-            r#async: hook.is_async,
-        }
-    }
-}
-
 /// Switches to the model of a profile.
-#[model(body)]
-#[derive(Debug)]
-#[schema(as = SwitchProfileRequest)]
+#[model(body = SwitchProfileRequest)]
 pub struct SwitchProfileDto {
     /// The name of one of the caller's profiles.
     #[validate(length(min = 1))]
@@ -182,9 +124,7 @@ pub struct SwitchProfileDto {
 }
 
 /// Switches an ACP agent to another model.
-#[model(body)]
-#[derive(Debug)]
-#[schema(as = SwitchAcpModelRequest)]
+#[model(body = SwitchAcpModelRequest)]
 pub struct SwitchAcpModelDto {
     /// The agent's name for the model.
     #[validate(length(min = 1, max = 1000))]

@@ -4,7 +4,8 @@ use application::conversations::provisional_title;
 use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
+    GitProvider, Trigger,
 };
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
@@ -14,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
 use crate::decode::{Patch, SaturatedInt, model};
-use crate::dto::enums::{GitProviderSchema, TriggerSchema};
+use crate::dto::conversation::record::{ConversationSurroundings, split_view};
 use crate::dto::secret_text::SecretText;
 
 /// Longest id in a path.
@@ -37,8 +38,8 @@ pub enum LegacyStatus {
     Error,
 }
 
-impl LegacyStatus {
-    fn of(sandbox: SandboxStatus) -> Self {
+impl From<SandboxStatus> for LegacyStatus {
+    fn from(sandbox: SandboxStatus) -> Self {
         match sandbox {
             SandboxStatus::Starting => Self::Starting,
             SandboxStatus::Running => Self::Running,
@@ -47,7 +48,9 @@ impl LegacyStatus {
             SandboxStatus::Error => Self::Error,
         }
     }
+}
 
+impl LegacyStatus {
     /// The runtime status of such a conversation, as a word that front ends can translate.
     fn runtime(self, agent: Option<ExecutionStatus>) -> Option<&'static str> {
         match (self, agent) {
@@ -64,94 +67,57 @@ impl LegacyStatus {
 }
 
 /// A conversation, as front ends of the 1.0 to 1.3 line see it.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ConversationInfo)]
+#[model(response = ConversationInfo, from((conversation, around): (Conversation, ConversationSurroundings)))]
 pub struct LegacyConversationDto {
     /// 32 hex digits.
-    #[schema(value_type = String)]
+    #[from(conversation.id)]
     conversation_id: ConversationId,
+    #[from(conversation.title.unwrap_or_else(|| provisional_title(conversation.id)))]
     title: String,
-    #[schema(value_type = String, format = DateTime)]
+    #[from(conversation.updated_at)]
     last_updated_at: Timestamp,
+    #[from(around.sandbox_status.into())]
     status: LegacyStatus,
-    #[schema(required)]
+    #[from(LegacyStatus::from(around.sandbox_status).runtime(conversation.execution_status))]
     runtime_status: Option<&'static str>,
-    #[schema(required)]
     selected_repository: Option<String>,
-    #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Always 0: clients connect to agent servers.
+    #[from(0)]
     num_connections: u32,
     /// Its URL at the agent server, while its sandbox is running.
-    #[schema(required)]
+    #[from(around.url)]
     url: Option<String>,
     /// The key of the agent server, while its sandbox is running.
-    #[schema(value_type = Option<String>, required)]
+    #[from(around.session_key)]
     session_api_key: Option<SecretText>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Numbers of the pull requests that it concerns.
+    #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
     /// Always `V1`.
+    #[from("V1")]
     conversation_version: &'static str,
-    #[schema(value_type = Vec<String>)]
+    #[from(around.children)]
     sub_conversation_ids: Vec<ConversationId>,
-    #[schema(required)]
     public: Option<bool>,
 }
 
 impl LegacyConversationDto {
     /// Converts a conversation for its owner.
     pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
-        let ConversationView {
-            conversation,
-            sandbox,
-            children,
-        } = view;
-        let sandbox_status = sandbox
-            .as_ref()
-            .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
-        let status = LegacyStatus::of(sandbox_status);
-        let url = sandbox
-            .as_ref()
-            .and_then(|sandbox| addresses.agent_server(sandbox));
-        let id = conversation.id;
-        Self {
-            conversation_id: id,
-            title: conversation.title.unwrap_or_else(|| provisional_title(id)),
-            last_updated_at: conversation.updated_at,
-            status,
-            runtime_status: status.runtime(conversation.execution_status),
-            selected_repository: conversation.selected_repository,
-            selected_branch: conversation.selected_branch,
-            git_provider: conversation.git_provider,
-            trigger: conversation.trigger,
-            num_connections: 0,
-            url: url.map(|url| format!("{url}/api/conversations/{id}")),
-            session_api_key: sandbox
-                .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(SecretText::from),
-            created_at: conversation.created_at,
-            pr_number: conversation.pr_numbers,
-            conversation_version: "V1",
-            sub_conversation_ids: children,
-            public: conversation.public,
-        }
+        split_view(view, sandboxes, addresses).into()
     }
 }
 
 /// A page of conversations.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ConversationInfoResultSet)]
+#[model(response = ConversationInfoResultSet)]
 pub struct LegacyConversationsDto {
     /// Newest first.
     results: Vec<LegacyConversationDto>,
     /// Send it as `page_id` for the next page; `null` on the last one.
-    #[schema(required)]
     next_page_id: Option<String>,
 }
 
@@ -177,20 +143,16 @@ impl LegacyConversationsDto {
 }
 
 /// The sandbox of a conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = RuntimeConfig)]
+#[model(response = RuntimeConfig)]
 pub struct RuntimeConfigDto {
     /// Its sandbox.
-    #[schema(value_type = String)]
     pub runtime_id: SandboxId,
     /// The conversation.
-    #[schema(value_type = String)]
     pub session_id: ConversationId,
 }
 
 /// The response of a legacy route for an unknown conversation.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = LegacyProblem)]
+#[model(response = LegacyProblem)]
 pub struct LegacyProblemDto {
     /// Always `error`.
     status: &'static str,
@@ -209,20 +171,17 @@ impl LegacyProblemDto {
 
 /// The query for conversations.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct LegacyListQuery {
     /// `next_page_id` of the previous page.
-    #[param(value_type = String, required = false)]
     page_id: Option<PageToken>,
     /// Maximum number of conversations on the page. Above 100 it is 100; below 1 the page is empty.
     #[decode(default = SaturatedInt(20))]
-    #[param(value_type = i64, default = 20)]
+    #[param(default = 20)]
     limit: SaturatedInt,
     /// Only conversations about this repository.
     selected_repository: Option<String>,
     /// Only conversations with this trigger.
     #[decode(rename = "conversation_trigger")]
-    #[param(value_type = TriggerSchema, required = false)]
     trigger: Option<Trigger>,
     /// Whether to include parts of other conversations.
     #[decode(rename = "include_sub_conversations", default = false)]
@@ -279,21 +238,11 @@ pub struct LegacyIdText {
 }
 
 /// A new title.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = UpdateConversationRequest)]
+#[model(body = UpdateConversationRequest, into_default = ConversationChange)]
 pub struct LegacyTitleDto {
     #[validate(length(min = 1, max = 200))]
+    #[into(Patch::Set(title))]
     title: String,
-}
-
-impl From<LegacyTitleDto> for ConversationChange {
-    fn from(update: LegacyTitleDto) -> Self {
-        Self {
-            title: Patch::Set(update.title),
-            ..Self::default()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -349,7 +298,7 @@ mod tests {
             ),
             (S::Missing, Some(E::Finished), LegacyStatus::Archived, None),
         ] {
-            assert_eq!(LegacyStatus::of(sandbox), status);
+            assert_eq!(LegacyStatus::from(sandbox), status);
             assert_eq!(status.runtime(agent), runtime, "{sandbox} {agent:?}");
         }
     }

@@ -2,32 +2,22 @@
 //! them it cannot connect or start a conversation.
 
 use domain::id::UserId;
-use serde::Serialize;
-use utoipa::ToSchema;
+
+use crate::decode::model;
 
 /// The key of a request.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = CurrentApiKey)]
+#[model(response = CurrentApiKey, not_required, from(user: &UserId))]
 pub struct CurrentKeyDto {
     /// The owner of the key.
-    user_id: String,
+    #[from(user.clone())]
+    user_id: UserId,
     /// Always null: keys do not belong to organizations.
+    #[from(None)]
     org_id: Option<String>,
 }
 
-impl CurrentKeyDto {
-    /// A key of this user.
-    pub fn of(user: &UserId) -> Self {
-        Self {
-            user_id: user.to_string(),
-            org_id: None,
-        }
-    }
-}
-
 /// Agent profiles; there are none. Models have profiles.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = AgentProfiles)]
+#[model(response = AgentProfiles, not_required)]
 pub struct AgentProfilesDto {
     /// Always empty.
     #[schema(value_type = Vec<serde_json::Value>)]

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 
 use application::settings::{LegacySettings, McpConfig, Settings};
 use secrecy::SecretString;
-use serde::Serialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use crate::decode::{Patch, Sensitive, model};
 use crate::dto::configuration::mcp::McpConfigDto;
 use crate::dto::configuration::settings::{Empty, tokens_set};
 
 /// `secrets_store` of the legacy response: its members are always empty objects.
-#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
-#[schema(as = UserSecrets)]
+#[model(response = UserSecrets)]
+#[derive(Clone, Copy, Default)]
 pub struct UserSecretsDto {
     provider_tokens: Empty,
     custom_secrets: Empty,
@@ -25,29 +23,39 @@ pub struct UserSecretsDto {
     clippy::struct_excessive_bools,
     reason = "the shape of the interface document"
 )]
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = LegacySettings)]
+#[model(response = LegacySettings, not_required, from(s: &Settings))]
 pub struct LegacySettingsDto {
     language: Option<String>,
+    #[from(s.legacy_agent().map(str::to_owned))]
     agent: Option<String>,
+    #[from(s.legacy_max_iterations())]
     max_iterations: Option<i64>,
+    #[from(s.legacy_security_analyzer().map(str::to_owned))]
     security_analyzer: Option<String>,
+    #[from(s.legacy_confirmation_mode())]
     confirmation_mode: Option<bool>,
+    #[from(s.agent.llm_model().map(str::to_owned))]
     llm_model: Option<String>,
     /// Always null; see `llm_api_key_set`.
     #[schema(format = Password)]
+    #[from(None)]
     llm_api_key: Option<String>,
+    #[from(s.agent.llm_base_url().map(str::to_owned))]
     llm_base_url: Option<String>,
     remote_runtime_resource_factor: Option<i64>,
     #[schema(required = false)]
+    #[from(UserSecretsDto::default())]
     secrets_store: UserSecretsDto,
     #[schema(required = false, default = true)]
+    #[from(s.legacy_default_condenser())]
     enable_default_condenser: bool,
     #[schema(required = false, default = false)]
     enable_sound_notifications: bool,
     #[schema(required = false, default = true)]
+    #[from(s.enable_proactive_conversation_starters.0)]
     enable_proactive_conversation_starters: bool,
     #[schema(required = false, default = true)]
+    #[from(s.enable_solvability_analysis.0)]
     enable_solvability_analysis: bool,
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
@@ -55,12 +63,15 @@ pub struct LegacySettingsDto {
     /// Absent if never set. Keys and environments are masked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = McpConfigDto, required = false)]
+    #[from(s.legacy_mcp())]
     mcp_config: Option<Value>,
     /// Always null; see `search_api_key_set`.
     #[schema(format = Password)]
+    #[from(None)]
     search_api_key: Option<String>,
     /// Always null.
     #[schema(format = Password)]
+    #[from(None)]
     sandbox_api_key: Option<String>,
     max_budget_per_task: Option<f64>,
     email: Option<String>,
@@ -69,20 +80,22 @@ pub struct LegacySettingsDto {
     git_user_email: Option<String>,
     /// Always true.
     #[schema(required = false)]
+    #[from(true)]
     v1_enabled: bool,
     /// Provider → host, one entry per stored token; a host of null is the provider's own.
     #[schema(required = false)]
+    #[from(tokens_set(s))]
     provider_tokens_set: BTreeMap<&'static str, Option<String>>,
+    #[from(s.agent.llm_api_key().is_some())]
     llm_api_key_set: bool,
     #[schema(required = false, default = false)]
+    #[from(s.search_api_key.is_some())]
     search_api_key_set: bool,
 }
 
 /// The changes: absent fields stay. Null resets a field, except `llm_model`, `llm_api_key`, `llm_base_url`,
 /// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = LegacySettingsUpdate)]
+#[model(body = LegacySettingsUpdate)]
 pub struct LegacySettingsUpdateDto {
     language: Patch<String>,
     agent: Patch<String>,
@@ -98,7 +111,7 @@ pub struct LegacySettingsUpdateDto {
     #[decode(not_null)]
     #[validate(custom(function = check_secrets_store))]
     #[schema(ignore)]
-    pub secrets_store: Option<Value>,
+    pub secrets_store: Option<Sensitive<Value>>,
     #[decode(not_null)]
     enable_default_condenser: Option<bool>,
     #[decode(not_null)]
@@ -125,8 +138,8 @@ pub struct LegacySettingsUpdateDto {
     git_user_email: Patch<String>,
 }
 
-fn check_secrets_store(value: &Value) -> Result<(), &'static str> {
-    if value.is_object() {
+fn check_secrets_store(value: &Sensitive<Value>) -> Result<(), &'static str> {
+    if value.0.is_object() {
         return Ok(());
     }
     Err("Secrets must be initialized with a dictionary")
@@ -135,69 +148,67 @@ fn check_secrets_store(value: &Value) -> Result<(), &'static str> {
 impl From<LegacySettingsUpdateDto> for LegacySettings {
     fn from(update: LegacySettingsUpdateDto) -> Self {
         let shown_as_set = update.search_api_key_set;
+        let fields = [
+            named("language", update.language),
+            named("agent", update.agent),
+            named("max_iterations", update.max_iterations),
+            named("security_analyzer", update.security_analyzer),
+            named("confirmation_mode", update.confirmation_mode),
+            named(
+                "remote_runtime_resource_factor",
+                update.remote_runtime_resource_factor,
+            ),
+            named(
+                "sandbox_base_container_image",
+                update.sandbox_base_container_image,
+            ),
+            named(
+                "sandbox_runtime_container_image",
+                update.sandbox_runtime_container_image,
+            ),
+            named("max_budget_per_task", update.max_budget_per_task),
+            named("email", update.email),
+            named("email_verified", update.email_verified),
+            named("git_user_name", update.git_user_name),
+            named("git_user_email", update.git_user_email),
+            flag("enable_default_condenser", update.enable_default_condenser),
+            flag(
+                "enable_sound_notifications",
+                update.enable_sound_notifications,
+            ),
+            flag(
+                "enable_proactive_conversation_starters",
+                update.enable_proactive_conversation_starters,
+            ),
+            flag(
+                "enable_solvability_analysis",
+                update.enable_solvability_analysis,
+            ),
+            flag(
+                "user_consents_to_analytics",
+                update.user_consents_to_analytics,
+            ),
+        ];
         Self {
-            language: update.language,
-            agent: update.agent,
-            max_iterations: update.max_iterations,
-            security_analyzer: update.security_analyzer,
-            confirmation_mode: update.confirmation_mode,
+            fields: fields.into_iter().flatten().collect(),
             llm_model: update.llm_model,
             llm_api_key: update.llm_api_key,
             llm_base_url: update.llm_base_url,
-            remote_runtime_resource_factor: update.remote_runtime_resource_factor,
-            enable_default_condenser: update.enable_default_condenser,
-            enable_sound_notifications: update.enable_sound_notifications,
-            enable_proactive_conversation_starters: update.enable_proactive_conversation_starters,
-            enable_solvability_analysis: update.enable_solvability_analysis,
-            user_consents_to_analytics: update.user_consents_to_analytics,
-            sandbox_base_container_image: update.sandbox_base_container_image,
-            sandbox_runtime_container_image: update.sandbox_runtime_container_image,
             mcp_config: update.mcp_config.map(McpConfig::from),
             search_api_key: update.search_api_key,
             search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
             sandbox_api_key: update.sandbox_api_key,
-            max_budget_per_task: update.max_budget_per_task,
-            email: update.email,
-            email_verified: update.email_verified,
-            git_user_name: update.git_user_name,
-            git_user_email: update.git_user_email,
         }
     }
 }
 
-impl From<&Settings> for LegacySettingsDto {
-    fn from(s: &Settings) -> Self {
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        Self {
-            language: s.language.clone(),
-            agent: owned(s.legacy_agent()),
-            max_iterations: s.legacy_max_iterations(),
-            security_analyzer: owned(s.legacy_security_analyzer()),
-            confirmation_mode: s.legacy_confirmation_mode(),
-            llm_model: owned(s.agent.llm_model()),
-            llm_api_key: None,
-            llm_base_url: owned(s.agent.llm_base_url()),
-            remote_runtime_resource_factor: s.remote_runtime_resource_factor,
-            secrets_store: UserSecretsDto::default(),
-            enable_default_condenser: s.legacy_default_condenser(),
-            enable_sound_notifications: s.enable_sound_notifications,
-            enable_proactive_conversation_starters: s.enable_proactive_conversation_starters,
-            enable_solvability_analysis: s.enable_solvability_analysis,
-            user_consents_to_analytics: s.user_consents_to_analytics,
-            sandbox_base_container_image: s.sandbox_base_container_image.clone(),
-            sandbox_runtime_container_image: s.sandbox_runtime_container_image.clone(),
-            mcp_config: s.legacy_mcp(),
-            search_api_key: None,
-            sandbox_api_key: None,
-            max_budget_per_task: s.max_budget_per_task,
-            email: s.email.clone(),
-            email_verified: s.email_verified,
-            git_user_name: s.git_user_name.clone(),
-            git_user_email: s.git_user_email.clone(),
-            v1_enabled: true,
-            provider_tokens_set: tokens_set(s),
-            llm_api_key_set: s.agent.llm_api_key().is_some(),
-            search_api_key_set: s.search_api_key.is_some(),
-        }
-    }
+/// The change of a field by its name; null resets it.
+fn named<T: Into<Value>>(name: &str, change: Patch<T>) -> Option<(String, Value)> {
+    let value = change.into_update()?;
+    Some((name.to_owned(), value.map_or(Value::Null, Into::into)))
+}
+
+/// The change of a field that a null keeps.
+fn flag(name: &str, value: Option<bool>) -> Option<(String, Value)> {
+    Some((name.to_owned(), value?.into()))
 }

@@ -3,24 +3,21 @@
 use application::git::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
 use domain::git::{GitBranch, GitRepository};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::decode::{SaturatedInt, model};
-use crate::dto::enums::GitProviderSchema;
+use crate::dto::each;
 use crate::dto::git::{BranchDto, RepositoryDto};
 
 /// The page of a list, by its number.
 #[model(query)]
-#[derive(Debug, Clone, Copy)]
 pub struct NumberedPageQuery {
     /// The page number, 1 to 20; later pages are empty.
     #[decode(default = SaturatedInt(1))]
-    #[param(value_type = i64, default = 1)]
+    #[param(default = 1)]
     page: SaturatedInt,
     /// Maximum number of items on a page, at most 100.
     #[decode(default = SaturatedInt(30))]
-    #[param(value_type = i64, default = 30)]
+    #[param(default = 30)]
     per_page: SaturatedInt,
 }
 
@@ -36,11 +33,9 @@ impl From<NumberedPageQuery> for PageNumber {
 
 /// The query for repositories.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct LegacyRepositoriesQuery {
     /// The git provider; if absent, all with a stored token.
     #[decode(rename = "selected_provider")]
-    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
     /// The page.
     #[decode(flatten)]
@@ -52,13 +47,11 @@ pub struct LegacyRepositoriesQuery {
 
 /// The query for branches.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct LegacyBranchesQuery {
     /// `owner/name`.
     pub repository: String,
     /// The git provider; if absent, the first one that knows the repository.
     #[decode(rename = "selected_provider")]
-    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
     /// The page.
     #[decode(flatten)]
@@ -67,10 +60,8 @@ pub struct LegacyBranchesQuery {
 
 /// The query for installations.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct LegacyInstallationsQuery {
     /// The git provider; if absent, the first one with a stored token.
-    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
 }
 
@@ -80,36 +71,28 @@ pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<Repos
         let next = number.saturating_add(1).min(MAX_PAGE_NUMBER);
         format!("</api/user/repositories?page={next}>; rel=\"next\"")
     });
-    let items = page.items.into_iter();
-    items
-        .map(|found| RepositoryDto::from(found).with_next_link(next.clone()))
-        .collect()
+    let shown = page.items.into_iter().map(|found| {
+        let mut shown = RepositoryDto::from(found);
+        shown.link_header.clone_from(&next);
+        shown
+    });
+    shown.collect()
 }
 
 /// Branches.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = PaginatedBranchesResponse)]
+#[model(response = PaginatedBranchesResponse, from(found: NumberedPage<GitBranch>, page: PageNumber))]
 pub struct NumberedBranchesDto {
+    #[from(each(found.items))]
     branches: Vec<BranchDto>,
+    #[from(found.has_next)]
     has_next_page: bool,
     /// As requested.
+    #[from(page.number)]
     current_page: u32,
     /// As requested.
+    #[from(page.length)]
     per_page: usize,
     /// Always `null`: branches are not counted.
-    #[schema(required)]
+    #[from(None)]
     total_count: Option<u64>,
-}
-
-impl NumberedBranchesDto {
-    /// Converts a page of branches.
-    pub fn of(found: NumberedPage<GitBranch>, page: PageNumber) -> Self {
-        Self {
-            branches: found.items.into_iter().map(BranchDto::from).collect(),
-            has_next_page: found.has_next,
-            current_page: page.number,
-            per_page: page.length,
-            total_count: None,
-        }
-    }
 }

@@ -5,54 +5,40 @@ use domain::clock::Timestamp;
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{ExposedUrl, LogTail, SandboxStatus, SandboxView};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Serialize;
 use url::form_urlencoded;
-use utoipa::ToSchema;
 
 use crate::addresses::Addresses;
 use crate::decode::model;
-use crate::dto::enums::SandboxStatusSchema;
-use crate::dto::json_lists::WriteJson;
 use crate::dto::secret_text::SecretText;
 
 /// Name of the editor's exposed URL.
 const VSCODE: &str = "VSCODE";
 
 /// A sandbox.
-#[derive(Debug, Clone, Serialize, ToSchema, WriteJson)]
-#[schema(as = SandboxInfo)]
+#[model(response = SandboxInfo)]
 pub struct SandboxDto {
-    #[schema(value_type = String)]
     id: SandboxId,
     /// The owner.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
     /// The spec that it was created from.
-    #[schema(value_type = String)]
     sandbox_spec_id: SpecId,
-    #[schema(value_type = SandboxStatusSchema)]
     status: SandboxStatus,
     /// The key of its agent server, only while it is RUNNING.
-    #[schema(value_type = Option<String>, required)]
     session_api_key: Option<SecretText>,
     /// URLs of its ports, only while it is RUNNING.
-    #[schema(required)]
     exposed_urls: Option<Vec<ExposedUrlDto>>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Why it is in ERROR or MISSING.
-    #[schema(required)]
     status_detail: Option<String>,
 }
 
 /// An exposed port of a sandbox.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ExposedUrl)]
+#[model(response = ExposedUrl)]
 pub struct ExposedUrlDto {
     /// `AGENT_SERVER`, `VSCODE`, `WORKER_1` or `WORKER_2`.
     name: String,
     /// The public URL. The editor's contains the session key.
-    #[schema(value_type = String)]
     url: SecretText,
     /// The port inside the sandbox.
     port: u16,
@@ -103,7 +89,7 @@ impl ExposedUrlDto {
         };
         Self {
             name: exposed.name.clone(),
-            url: SecretText::Own(SecretString::from(url)),
+            url: SecretString::from(url).into(),
             port: exposed.port,
         }
     }
@@ -122,7 +108,6 @@ fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String 
 
 /// `?id=…&id=…`: a batch read by text ids. An invalid id counts as unknown.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct IdsQuery {
     /// The ids, at most 100.
     #[decode(rename = "id")]
@@ -131,7 +116,6 @@ pub struct IdsQuery {
 
 /// The query of `POST /sandboxes`.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct NewSandboxQuery {
     /// The spec; the default one if absent.
     #[param(nullable = false)]
@@ -140,7 +124,6 @@ pub struct NewSandboxQuery {
 
 /// The query of `DELETE /sandboxes/{id}`, in which clients repeat the id.
 #[model(query)]
-#[derive(Debug, Clone)]
 pub struct DeleteSandboxQuery {
     /// The id again; optional, and must equal the one in the path.
     #[param(nullable = false)]
@@ -159,38 +142,6 @@ mod tests {
         };
         let dto = ExposedUrlDto::of(&exposed, exposed.url.as_str(), key, Some("/workspace/a b"));
         dto.url.expose().to_owned()
-    }
-
-    #[test]
-    fn sandbox_json_equals_serde() {
-        let url = |name: &str| ExposedUrlDto {
-            name: name.to_owned(),
-            url: SecretText::Own("http://h:1/?a=\"é".into()),
-            port: 1,
-        };
-        let empty = SandboxDto {
-            id: SandboxId::parse("box").unwrap(),
-            created_by_user_id: UserId::parse("ada").unwrap(),
-            sandbox_spec_id: SpecId::parse("spec:1").unwrap(),
-            status: SandboxStatus::Starting,
-            session_api_key: None,
-            exposed_urls: None,
-            created_at: Timestamp::from_micros(1),
-            status_detail: None,
-        };
-        let full = SandboxDto {
-            status: SandboxStatus::Running,
-            session_api_key: Some(SecretText::Own("key".into())),
-            exposed_urls: Some(vec![url("AGENT_SERVER"), url(VSCODE)]),
-            status_detail: Some("a \"b\"\n".to_owned()),
-            ..empty.clone()
-        };
-        for it in [empty, full] {
-            let mut written = Vec::new();
-            it.write(&mut written).unwrap();
-            let expected = serde_json::to_string(&it).unwrap();
-            assert_eq!(String::from_utf8(written).unwrap(), expected);
-        }
     }
 
     #[test]
@@ -213,23 +164,14 @@ mod tests {
 }
 
 /// The part of a log to read.
-#[model(query)]
-#[derive(Debug, Clone, Copy)]
+#[model(query, into = LogTail)]
 pub struct LogsQuery {
     /// Number of lines from the end.
     #[decode(default = 200)]
     #[validate(range(min = 0, max = 10_000))]
+    #[into(u32::try_from(lines).unwrap_or_default())]
     lines: i64,
     /// Whether to follow new lines.
     #[decode(default = false)]
     follow: bool,
-}
-
-impl From<LogsQuery> for LogTail {
-    fn from(query: LogsQuery) -> Self {
-        Self {
-            lines: u32::try_from(query.lines).unwrap_or_default(),
-            follow: query.follow,
-        }
-    }
 }

@@ -1,12 +1,11 @@
 //! The warm pool on the wire. An addition: the reference has none.
 
 use application::WarmCounts;
-use serde::Serialize;
-use utoipa::ToSchema;
+
+use crate::decode::model;
 
 /// The warm pool of one process.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = WarmPool)]
+#[model(response = WarmPool, from(counts: WarmCounts))]
 pub struct WarmPoolDto {
     /// Target number of warm sandboxes; 0 if there is no pool.
     target: u32,
@@ -24,19 +23,4 @@ pub struct WarmPoolDto {
     failed_boots: u64,
     /// Sandboxes that were deleted unused: stale, unhealthy or surplus.
     ended: u64,
-}
-
-impl From<WarmCounts> for WarmPoolDto {
-    fn from(counts: WarmCounts) -> Self {
-        Self {
-            target: counts.target,
-            ready: counts.ready,
-            booting: counts.booting,
-            claimed: counts.claimed,
-            hits: counts.hits,
-            misses: counts.misses,
-            failed_boots: counts.failed_boots,
-            ended: counts.ended,
-        }
-    }
 }

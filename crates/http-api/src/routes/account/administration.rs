@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let origin = origin.with_status(StatusCode::CREATED);
     let made = app
         .administration
-        .create_user(&origin, &input.id, input.role.into());
+        .create_user(&origin, &input.id, input.role);
     Ok(HttpResponse::Created().json(AccountDto::from(made.await?)))
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn update(
 ) -> Result<web::Json<AccountDto>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     let administration = &app.administration;
-    let changed = administration.set_role(&origin, &user, input.role.into());
+    let changed = administration.set_role(&origin, &user, input.role);
     Ok(web::Json(changed.await?.into()))
 }
 

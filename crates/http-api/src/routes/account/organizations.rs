@@ -38,7 +38,7 @@ impl Caller for OrganizationMember {
 )]
 #[get("/api/organizations")]
 pub(crate) async fn list(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<OrganizationsDto> {
-    web::Json(OrganizationsDto::of(&actor.user))
+    web::Json(OrganizationsDto::from(&actor.user))
 }
 
 /// Loads the caller's role and permissions in their organization.
@@ -51,7 +51,7 @@ pub(crate) async fn list(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<Or
 pub(crate) async fn me(
     ApiCall(OrganizationMember(user), ()): ApiCall<OrganizationMember, ()>,
 ) -> web::Json<MemberDto> {
-    web::Json(MemberDto::owner(&user))
+    web::Json(MemberDto::from(&user))
 }
 
 /// Lists keys of model providers that profiles share; always empty.
@@ -99,7 +99,7 @@ pub(crate) async fn load_profile(
         ProfileParam,
     >,
 ) -> ProfileResponse<ProfileDetailDto> {
-    profiles::load_for(&app, &user, name, state.ports().clock.now()).await
+    profiles::load_for(&app, &user, name, state.ports.clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.

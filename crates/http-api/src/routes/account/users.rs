@@ -1,39 +1,32 @@
 //! The caller: settings and role.
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
-use application::secrets::may_read_secrets;
 use application::settings::SecretVisibility;
 use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Path, model};
 use crate::dto::account::access::AccessDto;
 use crate::dto::configuration::settings::UserDto;
-use crate::extract::{Actor, ApiCall, Application, Caller, Query, SandboxCaller, State};
+use crate::extract::{
+    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, UserOrSandbox, require_active,
+};
 use crate::problem::Problem;
 
 const EXPOSE: &str = "expose_secrets";
 
 /// The caller of `/users/me`. Only sandboxes may read secrets in clear, and only users all else. A sandbox's key therefore
 /// gives access only to what its agent needs, and a user's key never reveals a secret.
-enum MeCaller {
-    User(Actor),
-    Sandbox(Box<SandboxCaller>),
-}
+struct MeCaller(UserOrSandbox);
 
 impl Caller for MeCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
-            if !may_read_secrets(&sandbox.0) {
-                return Err(Problem::new(
-                    StatusCode::UNAUTHORIZED,
-                    "Sandbox is not running",
-                ));
-            }
-            Ok(Self::Sandbox(Box::new(sandbox)))
+            require_active(&sandbox.0)?;
+            Ok(Self(UserOrSandbox::Sandbox(Box::new(sandbox.0))))
         } else {
-            Actor::identify(req).await.map(Self::User)
+            let actor = Actor::identify(req).await?;
+            Ok(Self(UserOrSandbox::User(actor)))
         }
     }
 }
@@ -66,18 +59,18 @@ struct MeOptions {
 pub(crate) async fn me(
     app: Application,
     state: State,
-    ApiCall(caller, Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
+    ApiCall(MeCaller(caller), Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
     let (user, reveal) = match caller {
-        MeCaller::User(actor) => (actor.user, SecretVisibility::Masked),
-        MeCaller::Sandbox(caller) => (caller.0.owner, SecretVisibility::Clear),
+        UserOrSandbox::User(actor) => (actor.user, SecretVisibility::Masked),
+        UserOrSandbox::Sandbox(sandbox) => (sandbox.owner, SecretVisibility::Clear),
     };
     let settings = app.settings.load(&user).await?.unwrap_or_default();
     Ok(web::Json(UserDto::of(
         user,
         &settings,
         reveal,
-        state.ports().clock.now(),
+        state.ports.clock.now(),
     )))
 }
 

@@ -3,10 +3,10 @@
 use actix_web::{delete, post, web};
 
 use crate::decode::Flavour;
+use crate::dto::Message;
 use crate::dto::configuration::git_providers::{
     GitProvidersDto, TokensRejectedDto, tokens_problem,
 };
-use crate::dto::configuration::settings::SettingsMessage;
 use crate::extract::{Actor, ApiCall, Application, Body};
 use crate::problem::Problem;
 
@@ -15,32 +15,28 @@ use crate::problem::Problem;
 #[utoipa::path(
     tag = "Secrets",
     request_body = GitProvidersDto,
-    responses((status = 200, description = "Stored", body = SettingsMessage), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
+    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
     app: Application,
     ApiCall(actor, Body(input)): ApiCall<Actor, Body<GitProvidersDto>>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     let update = input.into();
     let stored = app.settings.add_git_providers(&actor.user, &update);
     stored
         .await
         .map_err(|error| tokens_problem(error, Flavour::V1))?;
-    Ok(web::Json(SettingsMessage {
-        message: "Git providers stored",
-    }))
+    Ok(web::Json(Message::new("Git providers stored")))
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = SettingsMessage)))]
+#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = Message)))]
 #[delete("/api/v1/secrets/git-providers")]
 pub(crate) async fn unset(
     app: Application,
     ApiCall(actor, ()): ApiCall<Actor>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
-    Ok(web::Json(SettingsMessage {
-        message: "Unset Git provider tokens",
-    }))
+    Ok(web::Json(Message::new("Unset Git provider tokens")))
 }

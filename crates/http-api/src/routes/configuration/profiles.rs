@@ -16,7 +16,6 @@ use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.
 pub(crate) type ProfileParam = PathParam<ProfileName>;
-/// The response of a profile route.
 pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 
 /// Lists the profiles, without their keys.
@@ -41,7 +40,7 @@ pub(crate) async fn load(
     state: State,
     ApiCall(actor, PathParam(ProfileName(name))): ApiCall<Actor, ProfileParam>,
 ) -> ProfileResponse<ProfileDetailDto> {
-    load_for(&app, &actor.user, name, state.ports().clock.now()).await
+    load_for(&app, &actor.user, name, state.ports.clock.now()).await
 }
 
 /// Saves a profile: the configuration in the body, or the active one. At most 10.

@@ -5,8 +5,9 @@ use application::settings::{Settings, UpdateError, agent_schema, conversation_sc
 use serde_json::Value;
 
 use crate::decode::JsonObject;
+use crate::dto::Message;
 use crate::dto::configuration::settings::{
-    ErrorText, SettingsDto, SettingsMessage, SettingsUpdateDto, settings_problem,
+    ErrorText, SettingsDto, SettingsUpdateDto, settings_problem,
 };
 use crate::dto::timestamped::{TimestampedJson, json_response};
 use crate::extract::{Actor, ApiCall, Application, Body, State};
@@ -20,30 +21,28 @@ pub(crate) async fn load(
     state: State,
     ApiCall(actor, ()): ApiCall<Actor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.settings_cache().v1;
+    let memory = &state.settings_cache.v1;
     let show = |settings: &Settings| TimestampedJson::of(|now| SettingsDto::of(settings, now));
     let found = app.settings.cached_view(&actor.user, memory, show).await;
     let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
         .map_err(Problem::in_error_family)?;
-    Ok(json_response(found.at(state.ports().clock.now())))
+    Ok(json_response(found.at(state.ports.clock.now())))
 }
 
 /// Changes the settings in the body. `null` or `""` clears a secret; its mask keeps it.
 #[utoipa::path(
     tag = "Settings",
     request_body = SettingsUpdateDto,
-    responses((status = 200, description = "Done", body = SettingsMessage), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
+    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
 )]
 #[post("/api/v1/settings")]
 pub(crate) async fn store(
     app: Application,
     ApiCall(actor, Body(input)): ApiCall<Actor, Body<JsonObject>>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     match app.settings.store_v1(&actor.user, &input.0).await {
-        Ok(()) => Ok(web::Json(SettingsMessage {
-            message: "Settings stored",
-        })),
+        Ok(()) => Ok(web::Json(Message::new("Settings stored"))),
         Err(UpdateError::Refused(refusal)) => Err(settings_problem(refusal)),
         Err(UpdateError::Failed(error)) => Err(Problem::from(error).in_error_family()),
     }

@@ -16,5 +16,5 @@ pub(crate) async fn config(
     state: State,
     ApiCall(_anyone, ()): ApiCall<Anonymous>,
 ) -> web::Json<WebClientDto> {
-    web::Json(state.web_client())
+    web::Json(state.web_client.clone())
 }

@@ -2,26 +2,22 @@
 //! one page, and only the archive's directory is kept until the end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get};
 use application::AppError;
 use application::export::Export;
 use domain::clock::Timestamp;
 use domain::id::ConversationId;
-use futures::{Stream, stream};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
+use crate::body_writer::{BodyEnd, BodyWriter, Disconnected};
 use crate::dto::conversation::record::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, State};
 use crate::problem::{Detail, Problem};
-use crate::zip::{ZipWriter, safe_name};
+use crate::zip::{ZipStream, safe_name};
 
-/// Largest chunk that is sent at once, in bytes.
-const CHUNK_BYTES: usize = 64 * 1024;
 /// Largest indented event, in bytes: indentation makes deeply nested lists over a hundred times as long.
 const MAX_INDENTED_EVENT_BYTES: usize = 16 * 1024 * 1024;
 /// Fields that are valid only at this moment, such as the sandbox's key, and are not archived.
@@ -53,27 +49,18 @@ pub(crate) async fn download(
     let export = app.exports.begin(&actor.user, id).await?;
     let view = export.conversation.clone();
     let changed = view.conversation.updated_at;
-    let meta = meta(&ConversationDto::of(
-        view,
-        &app.sandboxes,
-        state.addresses(),
-    ))
-    .map_err(Problem::internal)?;
-    let (sender, parts) = mpsc::channel(1);
-    let client = ArchiveSender {
-        sender,
-        stall_timeout: state.limits().stalled_deadline,
-    };
-    let archive_permits = Arc::clone(state.archive_permits());
-    app.exports.run(async move {
-        // The transfer breaks off unless `ArchivePart::End` was sent.
+    let meta = meta(&ConversationDto::of(view, &app.sandboxes, &state.addresses))
+        .map_err(Problem::internal)?;
+    let (client, body) = BodyWriter::new(BodyEnd::Finish, state.limits.stalled_deadline);
+    let archive_permits = Arc::clone(&state.archive_permits);
+    app.spawn(async move {
         let written = tokio::select! {
             written = write(export, (meta, changed), &archive_permits, &client) => written,
             () = recheck.until_refused(actor) => Err(DownloadError::Refused),
         };
         match written {
             Ok(()) => {}
-            Err(DownloadError::Abandoned) => {
+            Err(DownloadError::Disconnected(Disconnected::Closed)) => {
                 tracing::debug!(conversation.id = %id, "client abandoned a download");
             }
             Err(reason) => {
@@ -85,7 +72,7 @@ pub(crate) async fn download(
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "application/zip"))
         .insert_header((CONTENT_DISPOSITION, name))
-        .streaming(body(parts)))
+        .streaming(body))
 }
 
 /// A zip archive.
@@ -94,66 +81,19 @@ pub(crate) async fn download(
 #[expect(dead_code, reason = "for the document only")]
 pub(crate) struct ArchiveDocument(Vec<u8>);
 
-/// A part of the archive on its way to the client.
-enum ArchivePart {
-    Bytes(Bytes),
-    /// The archive is complete.
-    End,
-}
-
 /// Why a download was not completed.
 #[derive(Debug, thiserror::Error)]
 enum DownloadError {
-    #[error("the client disconnected")]
-    Abandoned,
-    #[error("the client read nothing for too long")]
-    Stalled,
+    #[error(transparent)]
+    Disconnected(#[from] Disconnected),
     #[error("the key of the request is no longer valid")]
     Refused,
-    #[error("the service is stopping, or reading failed")]
-    Unfinished,
     #[error(transparent)]
     Read(#[from] AppError),
     #[error(transparent)]
     Write(#[from] std::io::Error),
     #[error(transparent)]
     EventPacker(#[from] tokio::task::JoinError),
-}
-
-/// Sends the archive as fast as the client reads.
-struct ArchiveSender {
-    sender: mpsc::Sender<ArchivePart>,
-    stall_timeout: Duration,
-}
-
-impl ArchiveSender {
-    async fn send(&self, part: ArchivePart) -> Result<(), DownloadError> {
-        match tokio::time::timeout(self.stall_timeout, self.sender.send(part)).await {
-            Ok(sent) => sent.map_err(|_| DownloadError::Abandoned),
-            Err(_) => Err(DownloadError::Stalled),
-        }
-    }
-
-    async fn send_all(&self, bytes: Vec<u8>) -> Result<(), DownloadError> {
-        let mut bytes = Bytes::from(bytes);
-        while !bytes.is_empty() {
-            let part = bytes.split_to(bytes.len().min(CHUNK_BYTES));
-            self.send(ArchivePart::Bytes(part)).await?;
-        }
-        Ok(())
-    }
-}
-
-/// The body. It ends with an error, which breaks off the transfer, unless the archive is complete.
-fn body(parts: mpsc::Receiver<ArchivePart>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
-    stream::unfold(Some(parts), |parts| async move {
-        let mut parts = parts?;
-        match parts.recv().await {
-            Some(ArchivePart::Bytes(bytes)) => Some((Ok(bytes), Some(parts))),
-            Some(ArchivePart::End) => None,
-            None => Some((Err(std::io::Error::other(DownloadError::Unfinished)), None)),
-        }
-    })
 }
 
 /// The archived form of the conversation.
@@ -170,14 +110,14 @@ async fn write(
     mut export: Export,
     (meta, changed): (Vec<u8>, Timestamp),
     archive_permits: &Arc<Semaphore>,
-    client: &ArchiveSender,
+    client: &BodyWriter,
 ) -> Result<(), DownloadError> {
-    let mut event_packer = EventPacker::new();
-    let mut bytes = Vec::new();
-    event_packer
-        .archive
-        .add("meta.json", changed, &meta, &mut bytes)?;
-    client.send_all(bytes).await?;
+    let mut event_packer = EventPacker {
+        archive: ZipStream::new(),
+        count: 0,
+    };
+    event_packer.archive.add("meta.json", changed, &meta)?;
+    client.send(&event_packer.archive.take()).await?;
     loop {
         // The permit covers reading: a page that waits to be packed takes memory. It is not held while the client reads.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
@@ -192,31 +132,21 @@ async fn write(
         };
         let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
         event_packer = filled;
-        client.send_all(bytes).await?;
+        client.send(&bytes).await?;
     }
-    let mut ending = event_packer.archive.finish()?;
-    while let Some(part) = ending.next_part()? {
-        client.send_all(part).await?;
-    }
-    client.send(ArchivePart::End).await
+    client.send(&event_packer.archive.finish()?).await?;
+    Ok(client.finish().await?)
 }
 
 /// The archive and the number of its events.
 struct EventPacker {
-    archive: ZipWriter,
+    archive: ZipStream,
     count: u64,
 }
 
 impl EventPacker {
-    fn new() -> Self {
-        Self {
-            archive: ZipWriter::new(),
-            count: 0,
-        }
-    }
-
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
-        let (mut client, mut text) = (Vec::new(), Vec::new());
+        let mut text = Vec::new();
         for event in events {
             let name = format!(
                 "event_{:06}_{}.json",
@@ -224,11 +154,10 @@ impl EventPacker {
                 safe_name(event.id.as_str())
             );
             write_event(&event.body, &mut text)?;
-            self.archive
-                .add(&name, event.timestamp, &text, &mut client)?;
+            self.archive.add(&name, event.timestamp, &text)?;
             self.count += 1;
         }
-        Ok(client)
+        Ok(self.archive.take())
     }
 }
 
@@ -262,24 +191,7 @@ impl std::io::Write for BoundedBuffer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::body::{BodyStream, to_bytes};
-
     use super::*;
-
-    #[actix_web::test]
-    async fn only_a_complete_archive_ends_without_an_error() {
-        for is_whole in [true, false] {
-            let (sender, parts) = mpsc::channel(4);
-            let bytes = Bytes::from_static(b"PK");
-            sender.try_send(ArchivePart::Bytes(bytes)).ok().unwrap();
-            if is_whole {
-                sender.try_send(ArchivePart::End).ok().unwrap();
-            }
-            drop(sender);
-            let read = to_bytes(BodyStream::new(body(parts))).await;
-            assert_eq!(read.is_ok(), is_whole);
-        }
-    }
 
     #[test]
     fn large_events_are_not_indented() {
@@ -294,20 +206,5 @@ mod tests {
         write_event(&deep, &mut text).unwrap();
         assert_eq!(text, deep.to_string().as_bytes());
         assert!(text.capacity() <= 2 * MAX_INDENTED_EVENT_BYTES);
-    }
-
-    #[actix_web::test]
-    async fn a_client_that_reads_nothing_is_abandoned() {
-        let (sender, parts) = mpsc::channel(1);
-        let stall_timeout = Duration::from_millis(10);
-        let client = ArchiveSender {
-            sender,
-            stall_timeout,
-        };
-        let sent = client.send_all(vec![0; 3 * CHUNK_BYTES]).await;
-        assert!(matches!(sent, Err(DownloadError::Stalled)));
-        drop(parts);
-        let sent = client.send(ArchivePart::End).await;
-        assert!(matches!(sent, Err(DownloadError::Abandoned)));
     }
 }

@@ -14,7 +14,7 @@ use domain::id::ConversationId;
 use futures::FutureExt as _;
 use tokio::time::sleep;
 
-use crate::body_writer::{BodyWriter, Disconnected};
+use crate::body_writer::{BodyEnd, BodyWriter, Disconnected, STREAM_WRITE_TIMEOUT};
 use crate::decode::{FieldError, Path};
 use crate::dto::conversation::event::EventStreamQuery;
 use crate::extract::{
@@ -61,12 +61,12 @@ pub(crate) async fn follow(
         StreamPosition::Now => format!("{RETRY_FIELD}id: {}\n\n", following.last_sequence()),
         StreamPosition::First | StreamPosition::After(_) => format!("{RETRY_FIELD}\n"),
     };
-    let (body_writer, body) = BodyWriter::new();
+    let (body_writer, body) = BodyWriter::new(BodyEnd::Writer, STREAM_WRITE_TIMEOUT);
     let unsent = StreamBudget {
-        unsent: state.unsent().clone(),
+        unsent: state.unsent.clone(),
         caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
-    app.event_streams.spawn(async move {
+    app.spawn(async move {
         let refused = recheck.until_refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
         let writing = write_events(following, refused, first, (&body_writer, unsent));

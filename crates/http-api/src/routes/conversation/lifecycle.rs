@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::pin;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
@@ -14,7 +15,7 @@ use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use crate::audit::{CreatedResource, created_id};
+use crate::audit::CreatedResource;
 use crate::decode::model;
 use crate::dto::conversation::message::{NextMessageDto, SentMessageDto};
 use crate::dto::conversation::record::{
@@ -24,7 +25,6 @@ use crate::dto::conversation::record::{
 };
 use crate::dto::conversation::start_request::StartConversationDto;
 use crate::dto::conversation::start_task::StartTaskDto;
-use crate::dto::json_lists::{self, list_response};
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
@@ -55,10 +55,10 @@ pub(crate) async fn start(
     ApiCall(actor, (IdempotencyKey(key), body)): ApiCall<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
     let answer = start_or_replay(&app, &actor, key, body).await?;
-    let created = created_id(&answer, |task| task.conversation_id.to_string());
-    let mut response = respond(answer, StartTaskDto::from);
-    CreatedResource::attach_to(&mut response, "conversation", created);
-    Ok(response)
+    let created = CreatedResource::of(&answer, |task| {
+        format!("conversation:{}", task.conversation_id)
+    });
+    Ok(respond(StatusCode::OK, answer, created, StartTaskDto::from))
 }
 
 type StartParts = (IdempotencyKey, BodyWithBytes<StartConversationDto>);
@@ -77,17 +77,10 @@ async fn start_or_replay(
     body: BodyWithBytes<StartConversationDto>,
 ) -> Result<IdempotentResult<StartTask>, Problem> {
     let input = body.value.into();
-    let Some(key) = key else {
-        return Ok(IdempotentResult::New(
-            app.starts.start(&actor.user, input).await?,
-        ));
-    };
     let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
-    let repeatable = repeatable(key, "start", &body.bytes, &render);
-    Ok(app
-        .starts
-        .start_once(&actor.user, input, &repeatable)
-        .await?)
+    let call = key.map(|key| repeatable(key, "start", &body.bytes, &render));
+    let started = app.starts.start_once(&actor.user, input, call.as_ref());
+    Ok(started.await?)
 }
 
 /// Starts a conversation and streams every state of its start task, as one JSON array that grows until READY or ERROR.
@@ -180,25 +173,22 @@ pub(crate) async fn list(
     app: Application,
     state: State,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationListQuery>>,
-) -> Result<HttpResponse, Problem> {
-    Ok(match query {
+) -> Result<web::Json<ListedConversations>, Problem> {
+    Ok(web::Json(match query {
         ConversationListQuery::Batch(BatchQuery { ids }) => {
             let found = app
                 .conversations
                 .find_many(&actor.scope(), &parse_ids(&ids)?)
                 .await?;
-            let shown = found.into_iter().map(|view| {
-                Some(ConversationDto::of(
-                    view?,
-                    &app.sandboxes,
-                    state.addresses(),
-                ))
-            });
-            let batch: Vec<_> = shown.collect();
-            list_response(&batch, batch.len())
+            let shown = found
+                .into_iter()
+                .map(|view| Some(ConversationDto::of(view?, &app.sandboxes, &state.addresses)));
+            ListedConversations::Batch(shown.collect())
         }
-        ConversationListQuery::Search(wanted) => search_page(&app, &state, &actor, wanted).await?,
-    })
+        ConversationListQuery::Search(wanted) => {
+            ListedConversations::Page(search_page(&app, &state, &actor, wanted).await?)
+        }
+    }))
 }
 
 /// Searches conversations, newest first.
@@ -212,8 +202,8 @@ pub(crate) async fn search(
     app: Application,
     state: State,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<ConversationSearchQuery>>,
-) -> Result<HttpResponse, Problem> {
-    search_page(&app, &state, &actor, query).await
+) -> Result<web::Json<PageDto<ConversationDto>>, Problem> {
+    Ok(web::Json(search_page(&app, &state, &actor, query).await?))
 }
 
 /// Counts all matches of a search.
@@ -256,7 +246,7 @@ pub(crate) async fn update(
     Ok(web::Json(ConversationDto::of(
         view,
         &app.sandboxes,
-        state.addresses(),
+        &state.addresses,
     )))
 }
 
@@ -322,7 +312,7 @@ async fn search_page(
     state: &State,
     actor: &Actor,
     query: ConversationSearchQuery,
-) -> Result<HttpResponse, Problem> {
+) -> Result<PageDto<ConversationDto>, Problem> {
     let (filter, page) = query.into_parts();
     let found = match filter {
         Some(filter) => {
@@ -335,8 +325,8 @@ async fn search_page(
             next: None,
         },
     };
-    Ok(json_lists::page_response(found, |view| {
-        ConversationDto::of(view, &app.sandboxes, state.addresses())
+    Ok(PageDto::of(found, |view| {
+        ConversationDto::of(view, &app.sandboxes, &state.addresses)
     }))
 }
 

@@ -2,14 +2,13 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
-use application::idempotency::IdempotentResult;
 use application::pending::QueuedMessage;
 
 use crate::dto::conversation::pending_message::{
     PendingMessageRequest, PendingMessageResponse, PendingTargetParam, message,
 };
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, RawJson};
-use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
 use crate::problem::{Detail, Problem};
 
 type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
@@ -43,17 +42,15 @@ pub(crate) async fn queue(
     };
     let (message, user) = (message(body)?, &actor.user);
     let target = text.read()?;
-    let answer = if let Some(key) = key {
-        let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
-        let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
-        let queued = app.pending.enqueue_once(user, target, message, &repeatable);
-        queued.await?
-    } else {
-        IdempotentResult::New(app.pending.enqueue(user, target, message).await?)
-    };
-    Ok(respond_with(
+    let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
+    let call = key.map(|key| repeatable(key, "pending message", input.as_bytes(), &render));
+    let queued = app
+        .pending
+        .enqueue_once(user, target, message, call.as_ref());
+    Ok(respond(
         StatusCode::CREATED,
-        answer,
+        queued.await?,
+        None,
         PendingMessageResponse::from,
     ))
 }

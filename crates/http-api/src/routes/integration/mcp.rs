@@ -4,14 +4,13 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
 use application::pull_requests::PullRequestCaller;
-use application::secrets::may_read_secrets;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
 
 use crate::decode::model;
 use crate::extract::{
-    ApiCall, Application, CallbackCaller, Caller, Query, RawJson, SandboxCaller, UserOrCallback,
-    UserOrSandbox, state_of,
+    ApiCall, Application, Caller, Query, RawJson, UserOrSandbox, callback_sandbox, require_active,
+    state_of,
 };
 use crate::mcp::{McpReply, ProtocolVersion, RpcErrorCode, exchange, fault};
 use crate::problem::Problem;
@@ -27,30 +26,22 @@ pub(crate) struct McpCaller(UserId, Option<SandboxId>);
 
 impl Caller for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let caller = match state_of(req)?.listener() {
+        let caller = match state_of(req)?.listener {
             // The callback listener accepts only sandboxes' keys.
-            Listener::Callback => {
-                let sandbox = CallbackCaller::identify(req).await?.0;
-                UserOrSandbox::Sandbox(Box::new(SandboxCaller(sandbox)))
-            }
-            Listener::Public | Listener::Metrics => UserOrCallback::identify(req).await?.0,
+            Listener::Callback => UserOrSandbox::Sandbox(Box::new(callback_sandbox(req).await?)),
+            Listener::Public | Listener::Metrics => UserOrSandbox::by_callback(req).await?,
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
-            UserOrSandbox::Sandbox(caller) if may_read_secrets(&caller.0) => {
-                Ok(Self(caller.0.owner, Some(caller.0.id)))
-            }
-            UserOrSandbox::Sandbox(_) => {
-                let refusal = "Sandbox is not running";
-                Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
+            UserOrSandbox::Sandbox(sandbox) => {
+                require_active(&sandbox)?;
+                Ok(Self(sandbox.owner, Some(sandbox.id)))
             }
         }
     }
 }
 
-/// The query of the URL.
 #[model(query)]
-#[derive(Debug)]
 pub(crate) struct McpCallContext {
     /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. Ignored if it is not the
     /// caller's.
@@ -58,7 +49,6 @@ pub(crate) struct McpCallContext {
     conversation_id: Option<ConversationId>,
 }
 
-/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFormat {
     Json,

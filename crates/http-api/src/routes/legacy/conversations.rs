@@ -65,7 +65,7 @@ pub(crate) async fn list(
     Ok(web::Json(LegacyConversationsDto::of(
         found,
         &app.sandboxes,
-        state.addresses(),
+        &state.addresses,
     )))
 }
 
@@ -88,8 +88,7 @@ pub(crate) async fn load(
     >,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
-    let shown =
-        found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, state.addresses()));
+    let shown = found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, &state.addresses));
     Ok(web::Json(shown))
 }
 

@@ -14,7 +14,7 @@ use crate::extract::{Actor, ApiCall};
 pub(crate) async fn current_key(
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> web::Json<CurrentKeyDto> {
-    web::Json(CurrentKeyDto::of(&actor.user))
+    web::Json(CurrentKeyDto::from(&actor.user))
 }
 
 /// Lists agent profiles; always empty. Front ends request it before each start.

@@ -48,5 +48,5 @@ pub(crate) async fn config(
     state: State,
     ApiCall(_actor, ()): ApiCall<LegacyActor>,
 ) -> web::Json<LegacyWebClientDto> {
-    web::Json(state.legacy_web_client())
+    web::Json(state.legacy_web_client.clone())
 }

@@ -8,10 +8,11 @@ use application::settings::Settings;
 use serde_json::json;
 
 use crate::decode::Flavour;
+use crate::dto::Message;
 use crate::dto::configuration::git_providers::{
     AddGitProvidersDto, TokensRejectedDto, tokens_problem,
 };
-use crate::dto::configuration::settings::{ErrorText, SettingsMessage};
+use crate::dto::configuration::settings::ErrorText;
 use crate::dto::legacy::settings::{LegacySettingsDto, LegacySettingsUpdateDto};
 use crate::dto::timestamped::{self, TimestampedJson};
 use crate::extract::{ApiCall, Application, Body, LegacyActor, State};
@@ -25,12 +26,12 @@ pub(crate) async fn load(
     state: State,
     ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.settings_cache().legacy;
+    let memory = &state.settings_cache.legacy;
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.cached_view(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
     Ok(timestamped::json_response(
-        found.at(state.ports().clock.now()),
+        found.at(state.ports.clock.now()),
     ))
 }
 
@@ -38,19 +39,17 @@ pub(crate) async fn load(
 #[utoipa::path(
     tag = "Legacy",
     request_body = LegacySettingsUpdateDto,
-    responses((status = 200, description = "Done", body = SettingsMessage))
+    responses((status = 200, description = "Done", body = Message))
 )]
 #[post("/api/settings")]
 pub(crate) async fn store(
     app: Application,
     ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<LegacySettingsUpdateDto>>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     app.settings
         .store_legacy(&actor.user, &input.into())
         .await?;
-    Ok(web::Json(SettingsMessage {
-        message: "Settings stored",
-    }))
+    Ok(web::Json(Message::new("Settings stored")))
 }
 
 /// Stores git tokens by provider, and an MCP configuration. A new token is checked with its provider only where the service
@@ -58,34 +57,30 @@ pub(crate) async fn store(
 #[utoipa::path(
     tag = "Legacy",
     request_body = AddGitProvidersDto,
-    responses((status = 200, description = "Done", body = SettingsMessage), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
+    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
 )]
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
     app: Application,
     ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<AddGitProvidersDto>>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     let update = input.into();
     let stored = app.settings.add_git_providers(&actor.user, &update);
     stored
         .await
         .map_err(|error| tokens_problem(error, Flavour::Legacy))?;
-    Ok(web::Json(SettingsMessage {
-        message: "Git providers stored",
-    }))
+    Ok(web::Json(Message::new("Git providers stored")))
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = SettingsMessage)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
 #[post("/api/unset-provider-tokens")]
 pub(crate) async fn unset_provider_tokens(
     app: Application,
     ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     app.settings.unset_git_providers(&actor.user).await?;
-    Ok(web::Json(SettingsMessage {
-        message: "Unset Git provider tokens",
-    }))
+    Ok(web::Json(Message::new("Unset Git provider tokens")))
 }
 
 /// Always answers 410, for old clients.
@@ -93,7 +88,7 @@ pub(crate) async fn unset_provider_tokens(
 #[post("/api/reset-settings")]
 pub(crate) async fn reset(
     ApiCall(_caller, ()): ApiCall<LegacyActor>,
-) -> Result<web::Json<SettingsMessage>, Problem> {
+) -> Result<web::Json<Message>, Problem> {
     let body = json!({"error": "Reset settings functionality has been removed."});
     Err(Problem::with_body(StatusCode::GONE, body))
 }

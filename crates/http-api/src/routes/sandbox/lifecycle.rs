@@ -1,15 +1,15 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::idempotency::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
-use crate::audit::{CreatedResource, created_id};
+use crate::audit::CreatedResource;
 use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
-use crate::dto::{PageDto, Success, check_batch, json_lists};
+use crate::dto::{PageDto, Success, check_batch};
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, Query, State};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
 use crate::problem::{Detail, Problem};
@@ -25,11 +25,11 @@ pub(crate) async fn search(
     app: Application,
     state: State,
     ApiCall(actor, Query(page)): ApiCall<Actor, Query<PageQuery>>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
-    Ok(json_lists::page_response(found, |sandbox| {
-        SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
-    }))
+    Ok(web::Json(PageDto::of(found, |sandbox| {
+        SandboxDto::of(sandbox, &app.sandboxes, &state.addresses)
+    })))
 }
 
 /// Loads sandboxes by id, in the requested order, with `null` for unknown ones.
@@ -65,7 +65,7 @@ pub(crate) async fn batch(
         .map(|id| id.and_then(|_| found.next().flatten()));
     Ok(web::Json(
         sandboxes
-            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, state.addresses())))
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, &state.addresses)))
             .collect(),
     ))
 }
@@ -90,19 +90,13 @@ pub(crate) async fn start(
     >,
 ) -> Result<HttpResponse, Problem> {
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
-    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
-    let answer = if let Some(key) = key {
-        let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
-        let asked = spec.unwrap_or_default().as_bytes();
-        let repeatable = repeatable(key, "sandbox", asked, &render);
-        app.sandboxes.start_once(user, spec, &repeatable).await?
-    } else {
-        IdempotentResult::New(app.sandboxes.start(user, spec).await?)
-    };
-    let created = created_id(&answer, |sandbox| sandbox.id.to_string());
-    let mut response = respond(answer, shown);
-    CreatedResource::attach_to(&mut response, "sandbox", created);
-    Ok(response)
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
+    let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
+    let asked = spec.unwrap_or_default().as_bytes();
+    let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
+    let answer = app.sandboxes.start_once(user, spec, call.as_ref()).await?;
+    let created = CreatedResource::of(&answer, |sandbox| format!("sandbox:{}", sandbox.id));
+    Ok(respond(StatusCode::OK, answer, created, shown))
 }
 
 /// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.

@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, get};
 use application::sandboxes::SandboxLogReader;
 use domain::id::SandboxId;
 
-use crate::body_writer::{BodyWriter, Disconnected};
+use crate::body_writer::{BodyEnd, BodyWriter, Disconnected, STREAM_WRITE_TIMEOUT};
 use crate::dto::sandbox::record::LogsQuery;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, Query};
 use crate::problem::{Detail, Problem};
@@ -32,8 +32,8 @@ pub(crate) async fn read(
     >,
 ) -> Result<HttpResponse, Problem> {
     let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
-    let (body_writer, body) = BodyWriter::new();
-    app.event_streams.spawn(async move {
+    let (body_writer, body) = BodyWriter::new(BodyEnd::Writer, STREAM_WRITE_TIMEOUT);
+    app.spawn(async move {
         let written = write(reading, &body_writer);
         body_writer
             .until_closed(written, recheck.until_refused(actor))

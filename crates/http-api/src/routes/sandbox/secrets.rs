@@ -1,18 +1,17 @@
 //! Secrets for the running sandbox of their owner: the only responses with values.
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpRequest, HttpResponse, get, web};
-use application::secrets::may_read_secrets;
 use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::decode::model;
 use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anonymous, ApiCall, Application, CallbackCaller, Caller, PathParams};
+use crate::extract::{
+    Anonymous, ApiCall, Application, Caller, PathParams, callback_sandbox, require_active,
+};
 use crate::problem::{Detail, Problem};
 
-/// The header with an access token.
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
 /// A sandbox that runs or starts, identified by its callback token or session key, on a path that names it.
@@ -20,13 +19,8 @@ pub(crate) struct ActiveSandbox(Sandbox);
 
 impl Caller for ActiveSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let sandbox = CallbackCaller::identify(req).await?.0;
-        if !may_read_secrets(&sandbox) {
-            return Err(Problem::new(
-                StatusCode::UNAUTHORIZED,
-                "Sandbox is not running",
-            ));
-        }
+        let sandbox = callback_sandbox(req).await?;
+        require_active(&sandbox)?;
         if req.match_info().query("sandbox_id") != sandbox.id.as_str() {
             return Err(Problem::forbidden("Session API key does not match sandbox"));
         }

@@ -2,8 +2,6 @@
 //! `/s/{sandbox}/{name}/{signature}/…`. The URL alone gives access, without a key, as long as the sandbox keeps the session
 //! key that it was signed with. docs/reference/gateway.md describes how such pages are isolated.
 
-use std::rc::Rc;
-
 use actix_web::http::header::{
     CONTENT_SECURITY_POLICY, COOKIE, HeaderName, HeaderValue, REFERRER_POLICY, SET_COOKIE,
 };
@@ -34,7 +32,6 @@ const ISOLATED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 /// The URL is as powerful as a key, so other hosts must not see it.
 const SAME_ORIGIN_REFERRER: HeaderValue = HeaderValue::from_static("same-origin");
 
-/// Registers the paths.
 pub(crate) fn register(config: &mut web::ServiceConfig) {
     let path = format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}/{{rest:.*}}");
     config.service(web::resource(path).to(forward)).service(
@@ -53,7 +50,7 @@ async fn forward(
         return Err(Problem::not_found());
     }
     let signed = SignedPath::of(req.uri().path()).ok_or_else(Problem::not_found)?;
-    let addresses = state.addresses();
+    let addresses = &state.addresses;
     let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
     let found = app.sandboxes.find_many(&Scope::System, &ids).await?;
     let sandbox = found.into_iter().flatten().next();
@@ -135,23 +132,20 @@ fn wait_until_closed(
     (app, state, path): (Application, State, String),
     id: SandboxId,
 ) -> LocalBoxFuture<'static, ()> {
-    let interval = state.limits().access_recheck_interval;
-    let asked = Rc::new((app, state, path, [id]));
-    poll_until_refused(interval, move || {
-        let asked = Rc::clone(&asked);
-        async move {
-            let (app, state, path, ids) = &*asked;
+    let interval = state.limits.access_recheck_interval;
+    let recheck = async move {
+        let is_closed = async || {
+            let ids = std::slice::from_ref(&id);
             let found = app.sandboxes.find_many(&Scope::System, ids).await;
-            let addresses = state.addresses();
             let opens = |sandbox: &Sandbox| {
-                SignedPath::of(path).is_some_and(|path| path.opens(sandbox, addresses))
+                SignedPath::of(&path).is_some_and(|path| path.opens(sandbox, &state.addresses))
             };
             // An unavailable store closes nothing.
             found.is_ok_and(|found| !found.iter().flatten().any(opens))
-        }
-        .boxed_local()
-    })
-    .boxed_local()
+        };
+        poll_until_refused(interval, || is_closed().boxed_local()).await;
+    };
+    recheck.boxed_local()
 }
 
 /// The URL at which the service reaches this port. Clients may see another host (`docker.exposed_host`) with the same port.
@@ -204,7 +198,6 @@ fn keeps_origin(name: &str, has_own_host: bool) -> bool {
     has_own_host && name == EDITOR_PORT
 }
 
-/// Isolates a page of a sandbox.
 fn isolate_page(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
     let headers = answer.headers_mut();
     let set: Vec<_> = headers.remove(SET_COOKIE).collect();

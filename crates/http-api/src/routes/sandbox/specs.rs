@@ -30,7 +30,7 @@ pub(crate) async fn search(
 ) -> Result<HttpResponse, Problem> {
     let (specs, page) = (app.sandboxes.specs().await?, PageRequest::from(query));
     let answer = if page.after.is_none() && page.limit.get() >= specs.len() {
-        state.specs_cache().of(&specs, || to_json(&specs, &page))?
+        state.specs_cache.of(&specs, || to_json(&specs, &page))?
     } else {
         to_json(&specs, &page)?
     };

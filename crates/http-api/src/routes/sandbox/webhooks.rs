@@ -95,26 +95,16 @@ pub(crate) async fn store_batch(
     batch: &mut EventBatch,
 ) -> Result<web::Json<Success>, Problem> {
     // Repeating the batch is harmless, even if some chunks were stored before another failed.
-    let mut part = Some(batch.first_chunk().await?);
-    while let Some(now) = part {
-        store_chunk(app, caller, id, now).await?;
-        part = batch.next_chunk().await?;
+    let mut chunk = Some(batch.first_chunk().await?);
+    while let Some(EventChunk {
+        events: reported,
+        permit,
+    }) = chunk
+    {
+        app.webhooks.events(&caller.0, id, reported).await?;
+        // Before the next chunk waits for its share of the memory budget.
+        drop(permit);
+        chunk = batch.next_chunk().await?;
     }
     Ok(web::Json(Success::DONE))
-}
-
-/// Stores a chunk. Consumes it, so that its share of the memory budget is free before the next one waits for its own.
-async fn store_chunk(
-    app: &Application,
-    caller: &Reporter,
-    id: ConversationId,
-    part: EventChunk,
-) -> Result<(), Problem> {
-    let EventChunk {
-        events: batch,
-        permit,
-    } = part;
-    app.webhooks.events(&caller.0, id, batch).await?;
-    drop(permit);
-    Ok(())
 }

@@ -19,7 +19,6 @@ use crate::problem::Problem;
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// The document.
 #[get("/openapi.json")]
 pub(crate) async fn document(
     state: State,
@@ -43,7 +42,7 @@ pub(crate) async fn document(
 #[get("/docs")]
 pub(crate) async fn entry(state: State) -> HttpResponse {
     HttpResponse::TemporaryRedirect()
-        .insert_header((LOCATION, format!("{}/docs/", state.addresses().prefix())))
+        .insert_header((LOCATION, format!("{}/docs/", state.addresses.prefix())))
         .finish()
 }
 

@@ -107,8 +107,8 @@ pub(crate) struct ServerInfoResponse {
 #[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfoResponse)))]
 #[get("/server_info")]
 pub(crate) async fn server_info(state: State) -> web::Json<ServerInfoResponse> {
-    let now = state.ports().clock.now();
-    let process = state.stats();
+    let now = state.ports.clock.now();
+    let process = &state.stats;
     let (uptime, idle_time) = (
         process.uptime(now).as_secs_f64(),
         process.idle(now).as_secs_f64(),

@@ -25,15 +25,12 @@ pub(crate) async fn read(
     state: State,
     req: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    match state
-        .http_metrics()
-        .access(state.listener(), || key_of(&req))
-    {
+    match state.http_metrics.access(state.listener, || key_of(&req)) {
         MetricsAccess::Allowed => {}
         MetricsAccess::NeedsKey => return Err(Problem::unauthorized()),
         MetricsAccess::NotServed => return Err(Problem::not_found()),
     }
-    let process = ProcessSample::take(state.stats().started());
+    let process = ProcessSample::take(state.stats.started());
     Ok(HttpResponse::Ok()
         .content_type(CONTENT_TYPE)
         .insert_header((CACHE_CONTROL, "no-store"))

@@ -28,7 +28,7 @@ use store_memory::{FixedClock, MemoryStore, SequentialIds};
 
 use super::fixture::Parts;
 use super::memory::application;
-use crate::extract::{Actor, Authenticator, SandboxCaller};
+use crate::extract::{Actor, Authenticator};
 use crate::problem::Problem;
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
@@ -50,8 +50,8 @@ impl Authenticator for FakeSandboxAuthenticator {
         Ok(Some(Actor::plain(user)))
     }
 
-    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
-        Ok((key.expose_secret() == SANDBOX_KEY).then(|| SandboxCaller(self.0.clone())))
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
+        Ok((key.expose_secret() == SANDBOX_KEY).then(|| self.0.clone()))
     }
 }
 

@@ -168,7 +168,7 @@ async fn only_the_owner_reads_and_follows_a_log_without_keys() {
     let shown = world.get(ADA, &format!("{BASE}?id={id}")).await.json();
     let key = shown[0]["session_api_key"].as_str().unwrap();
     for line in ["one", &format!("two {key}"), "three"] {
-        world.backend.say(&id, line);
+        world.backend.append_log_line(&id, line);
     }
     let answer = world.get(ADA, &path).await;
     assert_eq!(
@@ -199,7 +199,7 @@ async fn only_the_owner_reads_and_follows_a_log_without_keys() {
     let follow = format!("{path}?lines=1&follow=true");
     let mut opened = world.open(ADA, &follow, None).await;
     assert_eq!(read_to(&mut opened, "three\n").await, "three\n");
-    world.backend.say(&id, "four");
+    world.backend.append_log_line(&id, "four");
     assert_eq!(read_to(&mut opened, "four\n").await, "four\n");
     let pause = format!("{BASE}/{id}/pause");
     world.post(ADA, &pause, &json!({})).await.ok();

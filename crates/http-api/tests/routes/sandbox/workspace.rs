@@ -127,7 +127,7 @@ async fn workspace_errors_have_the_texts_of_their_route() {
         refused.is(422, &json!({"detail": [error]}));
     }
     let id = world.conversation(ADA).await;
-    world.workspace.mute();
+    world.workspace.stop_responding();
     let nonsense = "Agent server returned unexpected response.";
     for (what, status, expected) in [
         ("git/changes?path=a", 502, json!({"detail": nonsense})),
@@ -271,7 +271,7 @@ async fn the_files_of_a_workspace_are_listed_for_its_owner_while_it_runs() {
     let unknown = format!("Conversation {} is not reachable", dashed(&id));
     let theirs = world.get(BOB, &of(&id, "files")).await;
     theirs.is(404, &json!({"detail": unknown}));
-    world.workspace.mute();
+    world.workspace.stop_responding();
     let failed = json!({"detail": "Agent server returned unexpected response."});
     world.get(ADA, &of(&id, "files")).await.is(502, &failed);
 }

@@ -3,10 +3,7 @@
 use domain::audit::{AuditEntry, AuditFilter};
 use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
-use domain::user::identity::{
-    ADMINISTRATOR_ENTITY, AdminChange, ApiKey, ApiKeyWithRole, CALLER_ENTITY, DELETED_USER_ENTITY,
-    PurgeCounts, Role,
-};
+use domain::user::identity::{AdminChange, ApiKey, ApiKeyWithRole, PurgeCounts, Role};
 
 use super::audit_log::entry;
 use super::repository::key;
@@ -205,9 +202,7 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
     );
     assert_is!(
         administer(ports, 4, create("ada", Role::User)).await,
-        Err(StoreError::Conflict {
-            entity: DELETED_USER_ENTITY
-        })
+        Err(StoreError::UserNameReserved)
     );
     let purged = ports.users.purge(&user("ada"), at(3), 9).await.unwrap();
     let purged = purged.unwrap();
@@ -280,18 +275,12 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     for (change, n) in own.iter().chain(&others).zip(20..) {
         for bad in [&key(99, "ada", 0), &expired, &theirs] {
             let done = by(ports, n, bad, change).await;
-            assert_is!(
-                done,
-                Err(StoreError::NotFound {
-                    entity: CALLER_ENTITY
-                })
-            );
+            assert_is!(done, Err(StoreError::CallerRevoked));
         }
     }
     for (change, n) in others.iter().zip(30..) {
         let done = by(ports, n, &hers, change).await;
-        let entity = ADMINISTRATOR_ENTITY;
-        assert_is!(done, Err(StoreError::NotFound { entity: e }) if e == entity);
+        assert_is!(done, Err(StoreError::CallerNotAdministrator));
     }
     assert_eq!(ports.keys.list(None).await.unwrap(), before);
     assert_eq!(role(ports, "ada").await, Some(Role::User));
@@ -312,12 +301,7 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     }
     ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
     let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
-    assert_is!(
-        done,
-        Err(StoreError::NotFound {
-            entity: CALLER_ENTITY
-        })
-    );
+    assert_is!(done, Err(StoreError::CallerRevoked));
 }
 
 /// Generates the conformance tests of `AdministrationRepository`. `$fresh` is a future of a value

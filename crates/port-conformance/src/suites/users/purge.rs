@@ -374,12 +374,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         assert_eq!(set.unwrap(), None);
     }
     let inserted = ports.keys.insert(&key(130, "alice", 10)).await;
-    assert_is!(
-        inserted,
-        Err(StoreError::Conflict {
-            entity: DELETED_USER_ENTITY
-        })
-    );
+    assert_is!(inserted, Err(StoreError::UserNameReserved));
     purge(ports, &alice, 1000).await;
     assert_eq!(
         visible_objects(ports, "alice").await,

@@ -2,9 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::user::identity::{
-    ApiKey, DELETED_USER_ENTITY, KeyHash, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User,
-};
+use domain::user::identity::{ApiKey, KeyHash, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
 use crate::{StorePorts, assert_is};
@@ -104,19 +102,9 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
     ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
     let (early, late) = (after_reuse_grace(5) - 1, after_reuse_grace(5));
     let insert = async |n, when| ports.keys.insert(&key(n, "alice", when)).await;
-    assert_is!(
-        insert(2, late).await,
-        Err(StoreError::Conflict {
-            entity: DELETED_USER_ENTITY
-        })
-    );
+    assert_is!(insert(2, late).await, Err(StoreError::UserNameReserved));
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
-    assert_is!(
-        insert(2, early).await,
-        Err(StoreError::Conflict {
-            entity: DELETED_USER_ENTITY
-        })
-    );
+    assert_is!(insert(2, early).await, Err(StoreError::UserNameReserved));
     ports.keys.insert(&key(3, "bob", early)).await.unwrap();
     insert(2, late).await.unwrap();
     let again = User {

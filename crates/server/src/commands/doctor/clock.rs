@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
+use sandbox_provider::is_loopback;
 use tokio::net::TcpStream;
-use url::{Host, Url};
+use url::Url;
 
 use super::DoctorReport;
 use crate::compose;
@@ -108,13 +109,7 @@ fn warning(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Some(format!("{url} is not an HTTP URL: {advice}"));
     }
-    let is_local = match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    };
-    if url.scheme() == "http" && !is_local && config.auth.mode == AuthModeSetting::ApiKey {
+    if url.scheme() == "http" && !is_loopback(url) && config.auth.mode == AuthModeSetting::ApiKey {
         return Some(format!(
             "{url} is not encrypted: API keys are sent in plain text. Terminate TLS in a proxy, and {advice}"
         ));
@@ -132,7 +127,7 @@ mod tests {
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
             ("WORKSPACE_HTTP__PUBLIC_URL".into(), url.into()),
         ];
-        let config = Config::load(None, &variables).unwrap();
+        let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
         let bound = config.http.bind;
         warning(&config, &config.http.public_url(bound), bound)
     }

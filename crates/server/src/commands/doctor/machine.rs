@@ -59,26 +59,21 @@ fn nearest_parent(path: &Path) -> PathBuf {
 /// Checks who can read files with keys.
 pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "file permissions";
-    let mut commands = Vec::new();
+    let (mut commands, mut files) = (Vec::new(), Vec::new());
     if let Some(dir) = data_dir {
         if dir.is_open_to_others().unwrap_or_default() {
             commands.push(format!("chmod 700 {}", dir.path().display()));
         }
-        for file in [dir.master_key(), dir.bootstrap_key()] {
-            commands.extend(
-                is_readable_by_others(&file).then(|| format!("chmod 600 {}", file.display())),
-            );
-        }
-        if let Some(file) = config.storage.file() {
-            commands.extend(
-                is_readable_by_others(&file).then(|| format!("chmod 600 {}", file.display())),
-            );
-        }
+        files.extend([dir.master_key(), dir.bootstrap_key()]);
+        files.extend(config.storage.file());
     }
-    for file in &config.secrets.files {
-        commands
-            .extend(is_readable_by_others(file).then(|| format!("chmod 600 {}", file.display())));
-    }
+    files.extend_from_slice(&config.secrets.files);
+    files.retain(|file| is_readable_by_others(file));
+    commands.extend(
+        files
+            .iter()
+            .map(|file| format!("chmod 600 {}", file.display())),
+    );
     if commands.is_empty() {
         report.ok(what, "only the owner can read keys and data");
     } else {

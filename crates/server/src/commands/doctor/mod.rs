@@ -6,16 +6,16 @@ mod machine;
 mod model;
 mod warm_pool;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
+use http_api::Listener;
 use sandbox_provider::{CallbackCheck, Installation, SandboxNetworking};
 
 use crate::compose::{self, BackendChoice, EnvVariables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::lifecycle::serve;
 use crate::listeners::callback::CallbackRoute;
-use crate::listeners::metrics as metrics_listener;
+use crate::listeners::http_server::listen;
 
 pub(crate) use sandbox_provider::DoctorReport;
 
@@ -31,8 +31,16 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
         report.problem("sandboxes", format!("{error:#}"));
     }
     let is_running = data_dir.is_some_and(DataDir::is_in_use);
-    address(config, is_running, &mut report);
-    metrics_address(config, is_running, &mut report);
+    let public = (Listener::Public, config.http.bind);
+    check_listen("address", public, is_running, &mut report);
+    if let Some(bind) = config.metrics.bind {
+        check_listen(
+            "metrics",
+            (Listener::Metrics, bind),
+            is_running,
+            &mut report,
+        );
+    }
     clock::public_url(config, is_running, clock.as_ref(), &mut report).await;
     report
 }
@@ -90,7 +98,7 @@ fn callbacks(
         );
     };
     // Port 0: the service's own port may be in use by the running service.
-    match serve::listen((gateway, 0).into()) {
+    match listen(Listener::Callback, (gateway, 0).into()) {
         Ok(_) => report.ok(
             what,
             format!("sandboxes use {base}, for which the service also listens on {gateway}"),
@@ -107,34 +115,17 @@ fn callbacks(
     }
 }
 
-fn address(config: &Config, is_running: bool, report: &mut DoctorReport) {
-    check_listen(
-        ("address", config.http.bind),
-        is_running,
-        serve::listen,
-        report,
-    );
-}
-
-/// Checks the address of `/metrics`, if it has its own.
-fn metrics_address(config: &Config, is_running: bool, report: &mut DoctorReport) {
-    if let Some(bind) = config.metrics.bind {
-        let what = ("metrics", bind);
-        check_listen(what, is_running, metrics_listener::listen_at, report);
-    }
-}
-
 /// Whether the service can listen on an address.
 fn check_listen(
-    (what, address): (&'static str, SocketAddr),
+    what: &str,
+    (kind, address): (Listener, SocketAddr),
     is_running: bool,
-    listen: fn(SocketAddr) -> anyhow::Result<TcpListener>,
     report: &mut DoctorReport,
 ) {
     if is_running {
         let text = format!("{address} (probably in use by the running service)");
         report.ok(what, text);
     } else {
-        report.add(what, listen(address), |_| address.to_string());
+        report.add(what, listen(kind, address), |_| address.to_string());
     }
 }

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use domain::network::Network;
-use url::{Host, Url};
-
+use sandbox_provider::is_loopback;
 use settings::SettingReader;
+use url::Url;
 
 /// The section `http`.
 #[derive(Debug, Clone)]
@@ -57,8 +57,16 @@ impl HttpSettings {
             ),
             configured_url: public_url(reader, "http.public_url"),
             sandbox_url: public_url(reader, "http.sandbox_url"),
-            trusted_proxies: networks(reader),
-            cors_origins: origins(reader),
+            trusted_proxies: reader.parsed_list(
+                "http.trusted_proxies",
+                "networks or addresses, such as 127.0.0.1 or 10.0.0.0/8",
+                |text| text.trim().parse().ok(),
+            ),
+            cors_origins: reader.parsed_list(
+                "http.cors_origins",
+                "origins such as https://app.example.org (no path), or http://localhost:*",
+                origin,
+            ),
             max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
             max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
             max_upload: Some(reader.number("http.max_upload_bytes", 0..=1 << 50))
@@ -87,13 +95,7 @@ impl HttpSettings {
     /// A warning about how proxies and clients reach the service.
     pub(crate) fn warning(&self) -> Option<String> {
         let url = self.configured_url.as_ref()?;
-        let is_loopback = match url.host() {
-            Some(Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(Host::Ipv6(ip)) => ip.is_loopback(),
-            Some(Host::Domain(name)) => name == "localhost",
-            None => false,
-        };
-        if is_loopback && !self.bind.ip().is_loopback() {
+        if is_loopback(url) && !self.bind.ip().is_loopback() {
             return Some(format!(
                 "the public URL {url} works on this machine only, but the service listens for others ({}): clients elsewhere get \
                      URLs that they cannot reach. Set WORKSPACE_HTTP__PUBLIC_URL to the URL that they use",
@@ -167,31 +169,6 @@ fn public_url(reader: &SettingReader<'_>, key: &str) -> Option<Url> {
         reader.problem(key, "must have a plain path, without % and empty segments");
     }
     Some(url)
-}
-
-fn networks(reader: &SettingReader<'_>) -> Vec<Network> {
-    let key = "http.trusted_proxies";
-    let listed = reader.list(key);
-    let parsed: Result<Vec<Network>, _> = listed.iter().map(|text| text.trim().parse()).collect();
-    parsed.unwrap_or_else(|_| {
-        reader.problem(
-            key,
-            "must hold networks or addresses, such as 127.0.0.1 or 10.0.0.0/8",
-        );
-        Vec::new()
-    })
-}
-
-fn origins(reader: &SettingReader<'_>) -> Vec<String> {
-    let listed = reader.list("http.cors_origins");
-    let parsed: Option<Vec<String>> = listed.iter().map(|text| origin(text)).collect();
-    parsed.unwrap_or_else(|| {
-        reader.problem(
-            "http.cors_origins",
-            "must hold origins such as https://app.example.org (no path), or http://localhost:*",
-        );
-        Vec::new()
-    })
 }
 
 /// The form that browsers send; `*` may replace the port. There is no "all origins": with a browser's credentials every web

@@ -1,8 +1,7 @@
 //! Section `log`.
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
-
 use settings::SettingReader;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

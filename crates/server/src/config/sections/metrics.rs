@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
+use settings::SettingReader;
 
 use super::http::{HttpSettings, address};
-use settings::SettingReader;
 
 /// The section `metrics`.
 #[derive(Debug, Clone)]
@@ -25,27 +25,15 @@ impl MetricsSettings {
             reader.problem("metrics.bind", problem);
         }
         Self {
-            key: key(reader),
+            key: reader.key_text("metrics.key"),
             bind,
         }
     }
 }
 
-fn key(reader: &SettingReader<'_>) -> Option<SecretString> {
-    let key = reader.secret("metrics.key");
-    let is_usable = |key: &SecretString| {
-        let text = key.expose_secret();
-        // Scrapers send the key as a header value; longer keys are rejected without a comparison.
-        (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    if key.as_ref().is_some_and(|key| !is_usable(key)) {
-        reader.problem("metrics.key", "must be 8 to 256 visible ASCII characters");
-    }
-    key
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::compose::BACKENDS;
     use crate::config::Config;
 
     #[test]
@@ -56,7 +44,7 @@ mod tests {
                 ("WORKSPACE_HTTP__BIND".into(), http.into()),
                 ("WORKSPACE_METRICS__BIND".into(), metrics.into()),
             ];
-            Config::load(None, &variables)
+            Config::load(BACKENDS, None, &variables)
                 .map(|config| config.metrics.bind.map(|bind| bind.to_string()))
         };
         for (http, metrics, expected) in [

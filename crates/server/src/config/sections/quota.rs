@@ -1,7 +1,6 @@
 //! Section `quota`.
 
 use domain::user::usage::{Quota, QuotaLimits};
-
 use settings::{SettingReader, parse_size};
 
 /// Storage limits per user, and report limits per sandbox.

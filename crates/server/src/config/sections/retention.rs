@@ -1,7 +1,6 @@
 //! Section `retention`.
 
 use application::Retention;
-
 use settings::SettingReader;
 
 /// How long unused data is kept.

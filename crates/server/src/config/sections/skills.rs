@@ -13,13 +13,10 @@ pub(crate) struct SkillsSettings {
 
 impl SkillsSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
-        let key = "skills.directories";
-        let listed = reader.list(key);
-        let absolute = |path: &String| std::path::absolute(path).ok();
-        let directories: Vec<PathBuf> = listed.iter().filter_map(absolute).collect();
-        if directories.len() < listed.len() {
-            reader.problem(key, "must hold paths of directories");
+        Self {
+            directories: reader.parsed_list("skills.directories", "paths of directories", |path| {
+                std::path::absolute(path).ok()
+            }),
         }
-        Self { directories }
     }
 }

@@ -1,9 +1,8 @@
 //! Section `telemetry`.
 
-use secrecy::{ExposeSecret as _, SecretString};
-use url::Url;
-
 use settings::SettingReader;
+use telemetry::{HeaderName, HeaderValue};
+use url::Url;
 
 /// The section `telemetry`.
 #[derive(Debug, Clone)]
@@ -11,7 +10,7 @@ pub(crate) struct TelemetrySettings {
     /// The collector; without one, nothing is exported.
     pub(crate) otlp_endpoint: Option<Url>,
     /// Headers of exports.
-    pub(crate) headers: Vec<(String, SecretString)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The service's name in traces.
     pub(crate) service_name: String,
     /// The share of traces that is recorded.
@@ -45,9 +44,9 @@ impl TelemetrySettings {
     }
 }
 
-fn headers(reader: &SettingReader<'_>) -> Vec<(String, SecretString)> {
+fn headers(reader: &SettingReader<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let listed = reader.secret_list("telemetry.headers");
-    let parsed: Option<Vec<_>> = listed.iter().map(header).collect();
+    let parsed: Option<Vec<_>> = listed.iter().map(telemetry::parse_header).collect();
     parsed.unwrap_or_else(|| {
         reader.problem(
             "telemetry.headers",
@@ -55,17 +54,4 @@ fn headers(reader: &SettingReader<'_>) -> Vec<(String, SecretString)> {
         );
         Vec::new()
     })
-}
-
-/// A valid header (RFC 9110, sections 5.1 and 5.5) without surrounding white space.
-fn header(text: &SecretString) -> Option<(String, SecretString)> {
-    let (name, value) = text.expose_secret().split_once('=')?;
-    let (name, value) = (name.trim(), value.trim());
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_header = !name.is_empty()
-        && name.bytes().all(is_token)
-        && value
-            .bytes()
-            .all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    is_header.then(|| (name.to_owned(), value.into()))
 }

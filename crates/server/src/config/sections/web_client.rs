@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use domain::clock::Timestamp;
 use http_api::WebClient;
-
 use settings::SettingReader;
 
 /// Longest message on every page, in characters.

@@ -28,7 +28,7 @@ fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Callba
             .iter()
             .map(|(name, value)| (name.into(), value.into())),
     );
-    let config = Config::load(None, &all).unwrap();
+    let config = Config::load(compose::BACKENDS, None, &all).unwrap();
     let network = network(&config, in_containers);
     CallbackRoute::new(&config, network, bound.parse().unwrap())
 }
@@ -169,7 +169,7 @@ impl CallbackFixture {
             // In open mode a user needs no key, so users' routes must not be served here.
             set("WORKSPACE_AUTH__MODE", "open".as_ref()),
         ];
-        let config = Config::load(None, &variables).unwrap();
+        let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
         let dir = DataDir::open(&config.data_dir).unwrap();
         let host = dir.host(compose::ids().as_ref()).unwrap();
         let store = compose::open_store(&config).await.unwrap();

@@ -1,7 +1,4 @@
 //! Jobs that wait for a slot of a partition, and the threads that run them.
-//!
-//! A thread that finishes a job continues with the next queued job and the same slot. Otherwise each job of a busy pool would
-//! wake its caller and an idle thread, which costs as much as a small query.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,10 +6,6 @@ use domain::id::{SandboxId, UserId};
 use tokio::runtime::Handle;
 
 use super::fair_queue::FairQueue;
-
-/// Jobs that one thread runs before it returns to the runtime. There may be fewer threads than slots, and a partition with an
-/// endless queue must not starve the others.
-const MAX_JOBS_IN_A_ROW: usize = 64;
 
 /// The unit of fairness: tenants share the slots of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,8 +16,8 @@ pub(super) enum Tenant {
     Single(u64),
 }
 
-/// Runs with a slot and returns it, unless the slot must be held for longer.
-pub(super) type Job = Box<dyn FnOnce(Slot) -> Option<Slot> + Send>;
+/// Runs with a slot.
+pub(super) type Job = Box<dyn FnOnce(Slot) + Send>;
 
 /// The waiting jobs of a partition, at most one per caller.
 pub(super) struct JobQueue {
@@ -35,8 +28,7 @@ pub(super) struct JobQueue {
 /// The right to run a job. On drop it passes to the next queued job.
 pub(super) struct Slot {
     queue: Arc<JobQueue>,
-    /// `None` after the slot was passed on.
-    tenant: Option<Tenant>,
+    tenant: Tenant,
 }
 
 /// A queued job. Dropping this removes it from the queue.
@@ -76,14 +68,12 @@ impl JobQueue {
         })
     }
 
-    /// Spawns a thread that runs this job and then queued ones. A runtime that shuts down drops the closure, and dropping a
+    /// Spawns a thread that runs this job. A runtime that shuts down drops the closure, and dropping a
     /// slot starts the next job. So the slot is created inside the closure; otherwise the drops of all queued jobs would nest.
     fn start(self: &Arc<Self>, tenant: Tenant, job: Job) {
         let queue = Arc::clone(self);
-        self.runtime.spawn_blocking(move || {
-            let tenant = Some(tenant);
-            serve(job, Slot { queue, tenant });
-        });
+        self.runtime
+            .spawn_blocking(move || job(Slot { queue, tenant }));
     }
 
     fn lock(&self) -> MutexGuard<'_, FairQueue<Tenant, Job>> {
@@ -91,40 +81,9 @@ impl JobQueue {
     }
 }
 
-/// Runs a job and then queued ones. Blocking.
-fn serve(mut job: Job, mut slot: Slot) {
-    for _ in 0..MAX_JOBS_IN_A_ROW {
-        let Some(free) = job(slot) else { return };
-        let Some(next) = free.pass_on() else { return };
-        (job, slot) = next;
-    }
-    slot.run(job);
-}
-
-impl Slot {
-    /// Spawns another job with this slot.
-    pub(super) fn run(mut self, job: Job) {
-        if let Some(tenant) = self.tenant.take() {
-            self.queue.start(tenant, job);
-        }
-    }
-
-    /// Takes the next queued job for this slot.
-    fn pass_on(mut self) -> Option<(Job, Self)> {
-        let tenant = self.tenant.take()?;
-        let (tenant, job) = self.queue.lock().release(&tenant)?;
-        let queue = Arc::clone(&self.queue);
-        let tenant = Some(tenant);
-        Some((job, Self { queue, tenant }))
-    }
-}
-
 impl Drop for Slot {
     fn drop(&mut self) {
-        let Some(tenant) = self.tenant.take() else {
-            return;
-        };
-        let next = self.queue.lock().release(&tenant);
+        let next = self.queue.lock().release(&self.tenant);
         if let Some((tenant, job)) = next {
             self.queue.start(tenant, job);
         }
@@ -155,9 +114,8 @@ mod tests {
     fn occupied() -> (Arc<JobQueue>, mpsc::Sender<()>) {
         let queue = Arc::new(JobQueue::new(1, Handle::current()));
         let (end, ended) = mpsc::channel();
-        let first: Job = Box::new(move |slot| {
+        let first: Job = Box::new(move |_slot| {
             let _ = ended.recv();
-            Some(slot)
         });
         assert!(queue.enqueue(Tenant::Single(0), first).is_none());
         (queue, end)
@@ -167,14 +125,11 @@ mod tests {
     async fn one_slot_runs_all_queued_jobs_except_withdrawn_ones() {
         let (queue, end) = occupied();
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        let jobs = 2 * MAX_JOBS_IN_A_ROW as u64;
+        let jobs = 100;
         let mut queued: Vec<_> = (1..=jobs)
             .map(|number| {
                 let sender = sender.clone();
-                let job: Job = Box::new(move |slot| {
-                    sender.send(number).unwrap();
-                    Some(slot)
-                });
+                let job: Job = Box::new(move |_slot| sender.send(number).unwrap());
                 queue.enqueue(Tenant::Single(number), job)
             })
             .collect();
@@ -194,14 +149,12 @@ mod tests {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let keep: Job = Box::new(|slot| {
             let _ = sender.send(slot);
-            None
         });
         assert!(queue.enqueue(Tenant::Single(1), keep).is_none());
         let slot = receiver.await.unwrap();
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let next: Job = Box::new(|slot| {
+        let next: Job = Box::new(|_slot| {
             let _ = sender.send(());
-            Some(slot)
         });
         let _queued = queue.enqueue(Tenant::Single(2), next).unwrap();
         assert_eq!(queue.slots(), (1, 0));
@@ -215,9 +168,8 @@ mod tests {
         let panics: Job = Box::new(|_slot| panic!("on purpose"));
         let _first = queue.enqueue(Tenant::Single(1), panics);
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let job: Job = Box::new(|slot| {
+        let job: Job = Box::new(|_slot| {
             let _ = sender.send(());
-            Some(slot)
         });
         let _second = queue.enqueue(Tenant::Single(2), job);
         drop(end);

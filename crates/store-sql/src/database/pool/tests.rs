@@ -17,10 +17,12 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(Workload::Requests, move |_| {
-        let _ = ended.recv();
-        Ok(())
-    });
+    let stuck = db
+        .for_workload(Workload::Requests)
+        .run(JobMode::Query, move |_| {
+            let _ = ended.recv();
+            Ok(())
+        });
     let result = timeout(Duration::from_secs(30), stuck).await;
     let result = result.expect("a result at the deadline");
     assert!(
@@ -30,7 +32,10 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     // The job's thread may start later than its caller.
     wait_until_stuck_is(&db, true).await;
     assert!(
-        db.query(Workload::Requests, |_| Ok(())).await.is_ok(),
+        db.for_workload(Workload::Requests)
+            .run(JobMode::Query, |_| Ok(()))
+            .await
+            .is_ok(),
         "other jobs run"
     );
     drop(end);
@@ -47,10 +52,12 @@ async fn a_stuck_job_of_a_cancelled_caller_is_reported() {
     let target = Target::Sqlite(directory.path().join("a.db"));
     let db = Db::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
-    let stuck = db.query(Workload::Requests, move |_| {
-        let _ = ended.recv();
-        Ok(())
-    });
+    let stuck = db
+        .for_workload(Workload::Requests)
+        .run(JobMode::Query, move |_| {
+            let _ = ended.recv();
+            Ok(())
+        });
     assert!(timeout(Duration::from_millis(50), stuck).await.is_err());
     wait_until_stuck_is(&db, true).await;
     drop(end);
@@ -75,7 +82,7 @@ async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     let gate = Arc::new(Mutex::new(gate));
     let done = Arc::new(Mutex::new(Vec::new()));
     let call = |name: &'static str| {
-        let (calls, gate, done) = (db.for_user(&user(name)), gate.clone(), done.clone());
+        let (jobs, gate, done) = (db.for_user(&user(name)), gate.clone(), done.clone());
         let job = move |_: &mut AnyConnection| {
             // Blocks until the test drops `open`.
             let _ = gate.lock().unwrap().recv();
@@ -84,9 +91,9 @@ async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
         };
         async move {
             if is_write {
-                calls.write(job).await
+                jobs.run(JobMode::Write, job).await
             } else {
-                calls.read(job).await
+                jobs.run(JobMode::Read, job).await
             }
         }
     };
@@ -128,7 +135,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     let gate = Arc::new(Mutex::new(gate));
     let scan = || {
         let gate = gate.clone();
-        Box::pin(db.for_user(&user("many")).scan(move |_| {
+        Box::pin(db.for_user(&user("many")).run(JobMode::Scan, move |_| {
             let _ = gate.lock().unwrap().recv();
             Ok(())
         }))
@@ -137,7 +144,10 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     assert!(futures::poll!(&mut first).is_pending());
     assert!(futures::poll!(&mut second).is_pending());
     for _ in 0..8 {
-        db.for_user(&user("many")).query(|_| Ok(())).await.unwrap();
+        db.for_user(&user("many"))
+            .run(JobMode::Query, |_| Ok(()))
+            .await
+            .unwrap();
     }
     let waiting = |name: &str| {
         let stats = db.stats();

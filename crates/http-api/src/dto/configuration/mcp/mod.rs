@@ -13,6 +13,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::decode::{Decode, FieldError, FieldErrors, Path, model};
+use crate::dto::each;
 
 /// Servers in one list. Masks are matched with stored servers pairwise.
 const MAX_MCP_SERVERS: u64 = 100;
@@ -22,28 +23,27 @@ const MAX_MCP_SERVERS: u64 = 100;
     clippy::struct_field_names,
     reason = "the names of the interface document"
 )]
-#[model(body, deny_unknown_fields)]
-#[derive(Debug, Clone)]
-#[schema(as = MCPConfig)]
+#[model(body = MCPConfig, deny_unknown_fields, into = McpConfig)]
 pub struct McpConfigDto {
     /// Servers that use server-sent events.
     #[decode(default)]
     #[validate(length(max = MAX_MCP_SERVERS))]
+    #[into(each(sse_servers))]
     sse_servers: Vec<SseServerDto>,
     /// Servers that are processes in the sandbox.
     #[decode(default)]
     #[validate(length(max = MAX_MCP_SERVERS))]
+    #[into(each(stdio_servers))]
     stdio_servers: Vec<StdioServerDto>,
     /// Servers that use streamable HTTP.
     #[decode(default)]
     #[validate(length(max = MAX_MCP_SERVERS))]
+    #[into(each(shttp_servers))]
     shttp_servers: Vec<ShttpServerDto>,
 }
 
 /// A server that uses server-sent events.
-#[model(body, shorthand = "url")]
-#[derive(Debug, Clone)]
-#[schema(as = MCPSSEServerConfig)]
+#[model(body = MCPSSEServerConfig, shorthand = "url")]
 pub struct SseServerDto {
     /// URL: http, https, ws or wss.
     #[decode(with = checked_url)]
@@ -53,14 +53,13 @@ pub struct SseServerDto {
 }
 
 /// A server that uses streamable HTTP.
-#[model(body, shorthand = "url")]
-#[derive(Debug, Clone)]
-#[schema(as = MCPSHTTPServerConfig)]
+#[model(body = MCPSHTTPServerConfig, shorthand = "url", into = McpRemote)]
 pub struct ShttpServerDto {
     /// URL: http, https, ws or wss.
     #[decode(with = checked_url)]
     url: String,
     /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
+    #[into(api_key.filter(not_empty))]
     api_key: Option<SecretString>,
     /// Timeout in seconds, 1 to 3600.
     #[decode(default = Some(60), with = checked_timeout)]
@@ -69,9 +68,7 @@ pub struct ShttpServerDto {
 }
 
 /// A server that is a process in the sandbox.
-#[model(body)]
-#[derive(Debug, Clone)]
-#[schema(as = MCPStdioServerConfig)]
+#[model(body = MCPStdioServerConfig, into = McpStdio)]
 pub struct StdioServerDto {
     /// The name: letters, digits, `-` and `_`.
     #[decode(with = checked_name)]
@@ -81,20 +78,12 @@ pub struct StdioServerDto {
     command: String,
     /// The arguments: a list, or a command line.
     #[schema(value_type = Vec<String>, required = false)]
+    #[into(args.map(|args| args.0).unwrap_or_default())]
     args: Option<StdioArgs>,
     /// The environment: an object of texts, or `A=1,B=2`. Responses mask the values.
     #[schema(value_type = BTreeMap<String, String>, required = false)]
+    #[into(env.map(|env| env.0).unwrap_or_default())]
     env: Option<StdioEnv>,
-}
-
-impl From<McpConfigDto> for McpConfig {
-    fn from(config: McpConfigDto) -> Self {
-        Self {
-            sse_servers: config.sse_servers.into_iter().map(Into::into).collect(),
-            stdio_servers: config.stdio_servers.into_iter().map(Into::into).collect(),
-            shttp_servers: config.shttp_servers.into_iter().map(Into::into).collect(),
-        }
-    }
 }
 
 impl From<SseServerDto> for McpRemote {
@@ -103,27 +92,6 @@ impl From<SseServerDto> for McpRemote {
             url: server.url,
             api_key: server.api_key.filter(not_empty),
             timeout: None,
-        }
-    }
-}
-
-impl From<ShttpServerDto> for McpRemote {
-    fn from(server: ShttpServerDto) -> Self {
-        Self {
-            url: server.url,
-            api_key: server.api_key.filter(not_empty),
-            timeout: server.timeout,
-        }
-    }
-}
-
-impl From<StdioServerDto> for McpStdio {
-    fn from(server: StdioServerDto) -> Self {
-        Self {
-            name: server.name,
-            command: server.command,
-            args: server.args.map(|args| args.0).unwrap_or_default(),
-            env: server.env.map(|env| env.0).unwrap_or_default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use domain::network::Network;
+use ipnet::IpNet;
 
 /// Addresses beside public ones that the operator allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum AllowedHost {
     /// A host name in lower case: what [`PrivateHosts::Allowed`] allows, for this name alone.
     Name(String),
     /// All addresses of a network, whatever kind they are.
-    Network(Network),
+    Network(IpNet),
 }
 
 impl std::str::FromStr for AllowedHost {
@@ -49,11 +49,11 @@ impl std::str::FromStr for AllowedHost {
         };
         let address = unmapped(address);
         match prefix {
-            None => Ok(Self::Network(Network::single(address))),
+            None => Ok(Self::Network(IpNet::from(address))),
             Some(text) => text
                 .parse()
                 .ok()
-                .and_then(|prefix| Network::new(address, prefix))
+                .and_then(|prefix| IpNet::new(address, prefix).ok())
                 .map(Self::Network)
                 .ok_or("has an invalid prefix length"),
         }
@@ -178,7 +178,7 @@ impl PrivateHosts {
         };
         let address = unmapped(address);
         list.iter().any(
-            |entry| matches!(entry, AllowedHost::Network(network) if network.contains(address)),
+            |entry| matches!(entry, AllowedHost::Network(network) if network.contains(&address)),
         )
     }
 }

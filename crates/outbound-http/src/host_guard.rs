@@ -1,17 +1,14 @@
 //! Checks hosts by their addresses and not only by their names, against server-side request forgery (SSRF).
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
-use domain::git::GitError;
 use url::{Host, Url};
 
-use crate::hosts::private_hosts::PrivateHosts;
-use crate::http::request_slots::RequestSlots;
+use crate::private_hosts::PrivateHosts;
+use crate::request_slots::RequestSlots;
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Concurrent DNS look-ups in total and per name. Each occupies a thread that cannot be cancelled.
@@ -27,23 +24,16 @@ fn system_look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 /// Decides which hosts may be called.
 #[derive(Debug, Clone)]
-pub(crate) struct HostGuard {
+pub struct HostGuard {
     private_hosts: Arc<PrivateHosts>,
     resolve_fn: ResolveFn,
     lookup_slots: RequestSlots,
 }
 
 /// The reason why a host must not be called. The text omits the addresses of the host, which would reveal a private network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ForbiddenHost(pub(crate) &'static str);
-
-impl fmt::Display for ForbiddenHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for ForbiddenHost {}
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ForbiddenHost(&'static str);
 
 const PRIVATE_ADDRESS: ForbiddenHost = ForbiddenHost(
     "it has an address in a private network. The operator of this service can allow the host in git.allow_private_hosts",
@@ -57,7 +47,8 @@ const NO_HOST: ForbiddenHost = ForbiddenHost(
 );
 
 impl HostGuard {
-    pub(crate) fn new(private_hosts: PrivateHosts) -> Self {
+    /// Allows these hosts beside public ones.
+    pub fn new(private_hosts: PrivateHosts) -> Self {
         Self {
             private_hosts: Arc::new(private_hosts),
             resolve_fn: system_look_up,
@@ -69,7 +60,10 @@ impl HostGuard {
     }
 
     /// Checks everything that needs no look-up: scheme, credentials, and IP addresses in the URL, which no resolver sees.
-    pub(crate) fn check(&self, url: &Url) -> Result<(), ForbiddenHost> {
+    ///
+    /// # Errors
+    /// The URL must not be called.
+    pub fn check(&self, url: &Url) -> Result<(), ForbiddenHost> {
         let (Some(host), Some(text)) = (url.host(), url.host_str()) else {
             return Err(NO_HOST);
         };
@@ -99,11 +93,10 @@ impl HostGuard {
 
     /// Resolves a name. All its addresses must be allowed, because a name with a private address beside public ones may be an
     /// attack.
-    pub(crate) async fn resolve(
-        &self,
-        name: &str,
-        port: u16,
-    ) -> Result<Vec<SocketAddr>, HostError> {
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, HostError> {
         let addresses = tokio::time::timeout(RESOLVE_TIMEOUT, self.look_up(name, port)).await;
         let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let addresses = addresses.map_err(HostError::NotResolved)?;
@@ -127,20 +120,11 @@ impl HostGuard {
         thread.await.map_err(io::Error::other)?
     }
 
-    /// Checks a URL that git calls later.
-    pub(crate) async fn admit(&self, provider: GitProvider, url: &Url) -> Result<(), GitError> {
-        match self.addresses(url).await {
-            Ok(_) => Ok(()),
-            Err(HostError::ForbiddenHost(forbidden)) => Err(forbidden.into_error(provider)),
-            Err(HostError::NotResolved(error)) => Err(GitError::Unavailable {
-                provider,
-                source: error.into(),
-            }),
-        }
-    }
-
     /// The addresses of a URL's host, if all of them may be called.
-    pub(crate) async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, HostError> {
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, HostError> {
         self.check(url).map_err(HostError::ForbiddenHost)?;
         match url.host() {
             Some(Host::Ipv4(v4)) => Ok(vec![IpAddr::V4(v4)]),
@@ -155,28 +139,15 @@ impl HostGuard {
     }
 }
 
-impl ForbiddenHost {
-    pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
-        GitError::Forbidden {
-            provider,
-            reason: self.0.to_owned(),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum HostError {
-    ForbiddenHost(ForbiddenHost),
-    NotResolved(io::Error),
-}
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ForbiddenHost(forbidden) => forbidden.fmt(f),
-            Self::NotResolved(_) => f.write_str("its name cannot be resolved"),
-        }
-    }
+/// The reason why a host has no address that may be called.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The policy forbids it.
+    #[error(transparent)]
+    ForbiddenHost(#[from] ForbiddenHost),
+    /// Its name does not resolve.
+    #[error("its name cannot be resolved")]
+    NotResolved(#[source] io::Error),
 }
 
 #[cfg(test)]
@@ -187,7 +158,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::hosts::private_hosts::AllowedHost;
+    use crate::private_hosts::AllowedHost;
 
     fn guard(entries: &[&str]) -> HostGuard {
         let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();
@@ -226,12 +197,6 @@ mod tests {
         );
         let allowed = guard(&["localhost"]).resolve("localhost", 443).await;
         assert!(allowed.is_ok_and(|found| !found.is_empty()));
-        let url = "https://localhost/x".parse().unwrap();
-        let refused = guard(&[]).admit(GitProvider::Gitlab, &url).await;
-        assert!(
-            matches!(refused, Err(GitError::Forbidden { .. })),
-            "{refused:?}"
-        );
     }
 
     #[tokio::test]

@@ -1,7 +1,6 @@
 //! Limits concurrent requests in total and per caller, so that one hung host does not block all callers.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -12,7 +11,7 @@ const MAX_WAITING_PER_SLOT: usize = 8;
 
 /// A caller is any hashable value: a token with its host, or a host name.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestSlots {
+pub struct RequestSlots {
     all: Arc<Semaphore>,
     slots_per_caller: usize,
     hasher: RandomState,
@@ -22,27 +21,19 @@ pub(crate) struct RequestSlots {
 
 /// The right to send a request. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct RequestSlot {
+pub struct RequestSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
 /// Too many requests of this caller already wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SlotsExhausted;
-
-impl fmt::Display for SlotsExhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "too many requests of this token or to this host are waiting; repeat the request later",
-        )
-    }
-}
-
-impl std::error::Error for SlotsExhausted {}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many requests of this token or to this host are waiting; repeat the request later")]
+pub struct SlotsExhausted;
 
 impl RequestSlots {
-    pub(crate) fn new(slots: usize, slots_per_caller: usize) -> Self {
+    /// `slots` in total, `slots_per_caller` for each caller.
+    pub fn new(slots: usize, slots_per_caller: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(slots)),
             slots_per_caller,
@@ -53,7 +44,10 @@ impl RequestSlots {
 
     /// Waits for a slot; the caller sets the timeout. Takes the caller's own slot first, so that a busy caller does not
     /// block others.
-    pub(crate) async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
+    ///
+    /// # Errors
+    /// Too many requests of this caller already wait.
+    pub async fn take(&self, caller: impl Hash) -> Result<RequestSlot, SlotsExhausted> {
         let own = self.caller_semaphore(self.hasher.hash_one(caller));
         // Every slot and every waiting request holds a reference to the semaphore.
         let max_references = self

@@ -1,10 +1,73 @@
-//! Profiles in the stored document.
+//! The user's profiles, and their form in the stored document.
+
+use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use super::super::document::{in_clear, secrets};
-use super::super::model::AgentDocument;
-use super::{Profile, Profiles};
+use super::super::agent_document::{AgentDocument, LLM_API_KEY};
+use super::super::secret::{in_clear, read_secrets};
+
+/// A named configuration of the model.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub(super) name: String,
+    /// Only the `llm` part is set.
+    pub(in crate::settings) agent: AgentDocument,
+}
+
+impl Profile {
+    /// Its name: `[A-Za-z0-9._-]{1,64}`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its model, or the default one.
+    pub fn model(&self) -> String {
+        self.agent.effective_model()
+    }
+
+    /// Its endpoint; `None` is the vendor's own.
+    pub fn base_url(&self) -> Option<&str> {
+        self.agent.llm_base_url()
+    }
+
+    /// Whether it has a key of its own.
+    pub fn has_key(&self) -> bool {
+        self.agent.secrets.contains_key(LLM_API_KEY)
+    }
+}
+
+/// A user's profiles in the order of creation.
+#[derive(Clone, Default)]
+pub struct Profiles {
+    pub(super) list: Vec<Profile>,
+    pub(super) active: Option<String>,
+    /// Entries that this version cannot read: kept, never shown.
+    unread: Vec<Value>,
+}
+
+impl fmt::Debug for Profiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiles")
+            .field("list", &self.list)
+            .field("active", &self.active)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Profiles {
+    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
+        self.list.iter()
+    }
+
+    pub fn find(&self, name: &str) -> Option<&Profile> {
+        self.list.iter().find(|profile| profile.name == name)
+    }
+
+    pub fn active(&self) -> Option<&str> {
+        self.active.as_deref()
+    }
+}
 
 impl Profiles {
     /// Parses profiles; `None` if the value is something else. Unreadable entries are kept.
@@ -43,7 +106,10 @@ impl Profile {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
         let values: Map<String, Value> = entry.get("llm")?.as_object()?.clone();
         let mut agent = AgentDocument::with_llm(values);
-        agent.secrets = entry.get("secrets").and_then(secrets).unwrap_or_default();
+        agent.secrets = entry
+            .get("secrets")
+            .and_then(read_secrets)
+            .unwrap_or_default();
         agent.key_vendor = text("key_vendor");
         let name = text("name")?;
         Some(Self { name, agent })

@@ -1,0 +1,11 @@
+//! Adds the conditions of a filter to a query.
+
+/// Adds a condition to a boxed query for each value that is set.
+macro_rules! filter_by {
+    ($query:ident, $($given:expr => |$value:ident| $condition:expr;)*) => {$(
+        if let Some($value) = $given {
+            $query = $query.filter($condition);
+        }
+    )*};
+}
+pub(crate) use filter_by;

@@ -1,0 +1,106 @@
+//! Conversions between rows and values of the domain.
+
+use std::sync::Arc;
+
+use domain::clock::Timestamp;
+use domain::encryption::cipher::Sealed;
+use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
+use domain::sandbox::ExposedUrl;
+use url::Url;
+use uuid::Uuid;
+
+use crate::schema::codec::replace_nul;
+use crate::schema::column_types::{ExposedUrlsCol, JsonCol, TextCol, TimestampCol, UuidCol};
+
+/// A field of a row that holds a `T`.
+pub(crate) trait Column<T> {
+    fn from_value(value: &T) -> Self;
+    fn into_value(self) -> T;
+}
+
+/// Converts between a row and a value whose fields have the same names. The row gets the fields in braces in addition.
+macro_rules! same_fields {
+    ($row:ident, $value:ident, [$($field:ident),* $(,)?] $(, |$it:ident| { $($name:ident: $extra:expr),* $(,)? })?) => {
+        impl From<&$value> for $row {
+            fn from(value: &$value) -> Self {
+                $(let $it = value;)?
+                Self {
+                    $($field: $crate::schema::rows::Column::from_value(&value.$field),)*
+                    $($($name: $extra,)*)?
+                }
+            }
+        }
+
+        $crate::schema::rows::same_fields!(read $row, $value, [$($field),*]);
+    };
+    (read $row:ident, $value:ident, [$($field:ident),* $(,)?]) => {
+        impl From<$row> for $value {
+            fn from(row: $row) -> Self {
+                Self { $($field: $crate::schema::rows::Column::into_value(row.$field),)* }
+            }
+        }
+    };
+}
+pub(crate) use same_fields;
+
+/// Columns whose conversions are these two expressions.
+macro_rules! columns {
+    ($($col:ty => $value:ty: |$v:ident| $encode:expr, |$c:ident| $decode:expr;)*) => {$(
+        impl Column<$value> for $col {
+            fn from_value($v: &$value) -> Self {
+                $encode
+            }
+
+            fn into_value(self) -> $value {
+                let $c = self;
+                $decode
+            }
+        }
+    )*};
+}
+
+columns! {
+    bool => bool: |value| *value, |col| col;
+    i64 => u32: |value| Self::from(*value), |col| u32::try_from(col).unwrap_or(u32::MAX);
+    i32 => u16: |value| Self::from(*value), |col| u16::try_from(col).unwrap_or(u16::MAX);
+    String => String: |value| replace_nul(value.as_str()), |col| col;
+    String => Sealed: |value| value.as_text().to_owned(), |col| Sealed::from_text(col);
+    TimestampCol => Timestamp: |value| Self(*value), |col| col.0;
+    UuidCol => Uuid: |value| Self(*value), |col| col.0;
+    UuidCol => ApiKeyId: |value| (*value).into(), |col| col.into();
+    UuidCol => ConversationId: |value| (*value).into(), |col| col.into();
+    UuidCol => SecretId: |value| (*value).into(), |col| col.into();
+    UuidCol => StartTaskId: |value| (*value).into(), |col| col.into();
+    TextCol<Url> => Arc<Url>: |value| Self(Url::clone(value)), |col| Arc::new(col.0);
+    ExposedUrlsCol => Arc<[ExposedUrl]>: |value| Self(Arc::clone(value)), |col| col.0;
+}
+
+impl<T: Clone> Column<T> for TextCol<T> {
+    fn from_value(value: &T) -> Self {
+        Self(value.clone())
+    }
+
+    fn into_value(self) -> T {
+        self.0
+    }
+}
+
+impl<T: Clone> Column<T> for JsonCol<T> {
+    fn from_value(value: &T) -> Self {
+        Self(value.clone())
+    }
+
+    fn into_value(self) -> T {
+        self.0
+    }
+}
+
+impl<T, C: Column<T>> Column<Option<T>> for Option<C> {
+    fn from_value(value: &Option<T>) -> Self {
+        value.as_ref().map(C::from_value)
+    }
+
+    fn into_value(self) -> Option<T> {
+        self.map(C::into_value)
+    }
+}

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use domain::id::{HostId, SpecId};
 use secrecy::SecretString;
+use settings::{SettingLayers, SettingReader};
+
+use crate::settings::SECTION;
 
 /// Configuration of [`DockerSandboxes`](crate::DockerSandboxes).
 #[derive(Debug, Clone)]
@@ -145,47 +148,19 @@ pub struct DockerSpec {
     pub mounts: Vec<BindMount>,
 }
 
-impl DockerSpec {
-    /// The agent server image that this build was tested with.
-    pub const DEFAULT_IMAGE: &str = "ghcr.io/openhands/agent-server:1.58.0-python";
+/// Reads the defaults of `config/default.toml`.
+fn defaults<T>(read: impl FnOnce(&SettingReader<'_>) -> T) -> T {
+    let layers = SettingLayers::load(vec![SECTION], None, &[]);
+    read(&SettingReader::new(&layers, &[]))
+}
 
+impl DockerSpec {
     /// A template of this image with the default ports, directories and limits.
     pub fn new(id: SpecId, image: impl Into<String>) -> Self {
-        let port = |name: &str, port| ExposedPort {
-            name: name.to_owned(),
-            port,
-        };
         Self {
             id,
             image: image.into(),
-            entrypoint: None,
-            command: Some(vec!["--port".to_owned(), "8000".to_owned()]),
-            env: BTreeMap::new(),
-            secret_env: BTreeMap::new(),
-            working_dir: "/workspace/project".to_owned(),
-            volume: "/workspace".to_owned(),
-            user: None,
-            resources: ResourceLimits {
-                memory: Some(4 << 30),
-                cpus: Some(2.0),
-                pids: Some(1024),
-                disk: Some(20 << 30),
-            },
-            // Package managers and common images need these to set owners and to drop to another user.
-            capabilities: ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
-                .map(str::to_owned)
-                .into(),
-            read_only: false,
-            pause: PauseMode::Stop,
-            idle_stop: Some(Duration::from_secs(30 * 60)),
-            lifetime: None,
-            ports: vec![
-                port(domain::sandbox::AGENT_SERVER, 8000),
-                port("VSCODE", 8001),
-                port("WORKER_1", 8011),
-                port("WORKER_2", 8012),
-            ],
-            mounts: Vec::new(),
+            ..defaults(Self::read)
         }
     }
 }
@@ -194,19 +169,8 @@ impl DockerConfig {
     /// The default configuration of this installation with these templates.
     pub fn new(instance: HostId, specs: Vec<DockerSpec>) -> Self {
         Self {
-            socket: None,
-            instance,
             specs,
-            publish_address: std::net::Ipv4Addr::LOCALHOST.into(),
-            reach_host: None,
-            exposed_host: None,
-            runtime: None,
-            metadata: MetadataBlocking::Auto,
-            grace: Duration::from_secs(10),
-            call_limit: Duration::from_secs(30),
-            pull_stall: Duration::from_secs(5 * 60),
-            disk_interval: Duration::from_secs(60),
-            registry: None,
+            ..defaults(|reader| Self::read(reader, instance))
         }
     }
 }

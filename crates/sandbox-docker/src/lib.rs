@@ -21,11 +21,14 @@ mod backend;
 mod config;
 mod container;
 mod disk;
+mod doctor;
 mod engine;
 mod images;
 mod lifecycle;
 mod logs;
 mod network;
+mod provider;
+mod settings;
 mod specs;
 
 pub use backend::DockerSandboxes;
@@ -33,5 +36,4 @@ pub use config::{
     BindMount, DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, PauseMode,
     RegistryCredentials, ResourceLimits,
 };
-pub use engine::survey::Survey;
-pub use specs::DockerSpecs;
+pub use provider::DockerProvider;

@@ -1,28 +1,16 @@
 //! The configured templates.
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
+use domain::sandbox::SandboxSpec;
+use sandbox_provider::SpecList;
 
 use crate::config::{DockerConfig, DockerSpec};
-use crate::container::environment::FIXED;
+use crate::container::environment::fixed_variables;
 
-/// The templates in configured order, the default first.
-#[derive(Debug, Clone)]
-pub struct DockerSpecs {
-    specs: Arc<[SandboxSpec]>,
-}
-
-impl DockerSpecs {
-    /// `now` becomes the creation time of the templates in the API.
-    pub fn new(config: &DockerConfig, now: Timestamp) -> Self {
-        let specs = config.specs.iter();
-        Self {
-            specs: specs.map(|spec| api_spec(spec, now)).collect(),
-        }
-    }
+/// The templates in configured order, the default first. `now` becomes their creation time in the API.
+pub(crate) fn specs(config: &DockerConfig, now: Timestamp) -> SpecList {
+    let specs = config.specs.iter();
+    SpecList(specs.map(|spec| api_spec(spec, now)).collect())
 }
 
 /// The API's view, without secret values.
@@ -30,8 +18,7 @@ fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
     let mut initial_env = spec.env.clone();
     // The same precedence as in the container: secret variables override others, and the service's own override both.
     initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
-    let fixed = FIXED.iter();
-    initial_env.extend(fixed.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    initial_env.extend(fixed_variables().map(|(name, value)| (name.to_owned(), value.to_owned())));
     SandboxSpec {
         id: spec.id.clone(),
         command: spec.command.clone(),
@@ -43,19 +30,13 @@ fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
     }
 }
 
-#[async_trait]
-impl SandboxSpecCatalog for DockerSpecs {
-    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
-        Ok(Arc::clone(&self.specs))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use chrono::{TimeZone, Utc};
     use domain::id::{HostId, SpecId};
+    use domain::sandbox::SandboxSpecCatalog as _;
     use secrecy::SecretString;
 
     use super::*;
@@ -80,7 +61,7 @@ mod tests {
             .expect("a time");
         let now = Timestamp::new(now);
 
-        let specs = DockerSpecs::new(&config, now).list().await.expect("a list");
+        let specs = specs(&config, now).list().await.expect("a list");
 
         let ids: Vec<_> = specs.iter().map(|spec| spec.id.as_str()).collect();
         assert_eq!(ids, ["first", "second"]);

@@ -8,13 +8,10 @@ use domain::sandbox::{
     BackendCapabilities, BackendFact, BackendState, LogStream, LogTail, PrepareProgress,
     SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLocks,
 };
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::BoxStream;
+use sandbox_provider::BackendTasks;
 use secrecy::SecretString;
-use tokio::runtime::Handle;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Semaphore, broadcast};
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::environment;
@@ -25,11 +22,9 @@ use crate::files::lock::{self, SandboxFileLock};
 use crate::lifecycle::monitor::TrackedProcess;
 use crate::lifecycle::start;
 use crate::processes::marker::Marker;
+use crate::provider::NAME;
 use crate::recipe;
 use crate::server::AgentServerProvider;
-
-/// Facts that a slow watcher may lag behind.
-const MAX_BUFFERED_FACTS: usize = 256;
 
 /// Each proof occupies a thread for some hundred microseconds.
 const MAX_PARALLEL_PROOFS: usize = 4;
@@ -46,16 +41,13 @@ pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
     pub(crate) layout: DataLayout,
     pub(crate) server: AgentServerProvider,
-    /// The runtime of the tasks, which outlive requests. A child is reaped by the runtime that spawned it.
-    pub(crate) runtime: Handle,
+    /// A child is reaped by the runtime that spawned it.
+    pub(crate) tasks: BackendTasks,
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     /// Limits concurrent proofs of listeners.
     pub(crate) proofs: Semaphore,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
-    pub(crate) facts: broadcast::Sender<BackendFact>,
-    /// Stops the monitors, not the sandboxes.
-    pub(crate) closed: CancellationToken,
 }
 
 impl ProcessSandboxes {
@@ -79,46 +71,27 @@ impl ProcessSandboxes {
         let inner = ProcessInner {
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
-            runtime: Handle::current(),
+            tasks: BackendTasks::new()?,
             locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
             tracked: Mutex::default(),
-            facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
-            closed: CancellationToken::new(),
             config,
         };
         let inner = Arc::new(inner);
-        let (closed, logs) = (
-            inner.closed.clone(),
-            Arc::clone(&inner).truncate_large_logs(),
-        );
-        inner.runtime.spawn(async move {
-            closed.run_until_cancelled(logs).await;
-        });
+        inner.tasks.spawn(Arc::clone(&inner).truncate_large_logs());
         Ok(Self { inner })
     }
 
     pub(crate) fn inner(&self) -> &Arc<ProcessInner> {
         &self.inner
     }
-
-    /// Runs an operation to its end, even if the caller gives up.
-    async fn detached<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
-    ) -> Result<T, SandboxError> {
-        // The operation logs in the caller's span.
-        let task = self.inner.runtime.spawn(work.in_current_span());
-        task.await
-            .map_err(|error| SandboxError::Other(Box::new(error)))?
-    }
 }
 
 /// Stops the monitors. The sandboxes keep running, and the next service adopts them.
 impl Drop for ProcessSandboxes {
     fn drop(&mut self) {
-        self.inner.closed.cancel();
+        self.inner.tasks.closed.cancel();
     }
 }
 
@@ -140,7 +113,7 @@ impl ProcessInner {
 #[async_trait]
 impl SandboxBackend for ProcessSandboxes {
     fn name(&self) -> &'static str {
-        "process"
+        NAME
     }
 
     fn capabilities(&self) -> BackendCapabilities {
@@ -160,64 +133,59 @@ impl SandboxBackend for ProcessSandboxes {
         // There is one template. A sandbox of an older one starts with the current agent server.
         self.inner
             .server
-            .command(&self.inner.runtime)
+            .command(&self.inner.tasks.runtime)
             .await
             .map(|_| ())
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
-        let command = self.inner.server.command(&self.inner.runtime).await?;
+        let command = self.inner.server.command(&self.inner.tasks.runtime).await?;
         // Only the wait for a permit ends with the caller, not the start.
         let permit = self.inner.acquire_start_permit(&launch.id).await?;
         // The wait for the lock also ends with the caller: an abandoned operation must not start after the caller's next
         // one.
         let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, command, permit, guard).await })
+        self.inner
+            .tasks
+            .detached(async move { inner.start(launch, command, permit, guard).await })
             .await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
         let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.detached(async move { inner.observe(id).await }).await
+        self.inner
+            .tasks
+            .detached(async move { inner.observe(id).await })
+            .await
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
         let inner = Arc::clone(&self.inner);
-        self.detached(async move { inner.observe_all().await })
+        self.inner
+            .tasks
+            .detached(async move { inner.observe_all().await })
             .await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
         let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.detached(async move { inner.stop(&id).await }).await
+        self.inner
+            .tasks
+            .detached(async move { inner.stop(&id).await })
+            .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
         let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.detached(async move { inner.remove(&id).await }).await
+        self.inner
+            .tasks
+            .detached(async move { inner.remove(&id).await })
+            .await
     }
 
     fn watch(&self) -> BoxStream<'static, BackendFact> {
-        let facts = self.inner.facts.subscribe();
-        // Ends with the backend; the monitors keep the sender alive.
-        let closed = self.inner.closed.clone();
-        stream::unfold(facts, |mut facts| async move {
-            loop {
-                match facts.recv().await {
-                    Ok(fact) => return Some((fact, facts)),
-                    Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(
-                            missed,
-                            "a watcher of sandboxes was too slow and missed facts; the next periodic list replaces them"
-                        );
-                    }
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        })
-        .take_until(closed.cancelled_owned())
-        .boxed()
+        self.inner.tasks.watch()
     }
 
     async fn logs(
@@ -227,7 +195,9 @@ impl SandboxBackend for ProcessSandboxes {
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
         let (inner, id, keys) = (Arc::clone(&self.inner), id.clone(), keys.to_vec());
-        self.detached(async move { inner.logs(id, keys, tail).await })
+        self.inner
+            .tasks
+            .detached(async move { inner.logs(id, keys, tail).await })
             .await
     }
 
@@ -253,8 +223,8 @@ impl SandboxBackend for ProcessSandboxes {
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
             let program = command.first().cloned().unwrap_or_default();
             let path = environment::search_path(&program, &self.inner.config.path);
-            let runnable = errors::blocking(move || start::check_program(&program, &path)).await?;
-            return runnable.map_err(|error| SandboxError::Unavailable {
+            let runnable = errors::blocking(move || start::find_program(&program, &path)).await?;
+            return runnable.map(drop).map_err(|error| SandboxError::Unavailable {
                 detail: "the program of WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND does not exist or is not executable".to_owned(),
                 source: Some(Box::new(error)),
             });

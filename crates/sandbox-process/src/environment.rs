@@ -7,21 +7,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
-use secrecy::{ExposeSecret, SecretString};
+use sandbox_provider::{SandboxVariables, add_launch_variables};
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
 use crate::files::layout::SandboxPaths;
 use crate::processes::marker::{self, Marker};
-
-/// Variables by name. Some values are keys, so all are treated as secret.
-pub(crate) type ProcessVariables = BTreeMap<String, SecretString>;
-
-/// Whether the agent server waits for an init request.
-const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
-/// environment.
-const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
 
 /// The agent server's settings as one JSON document, which it merges with its single variables (1.34, 1.58). For each of
 /// its variables it spawns a process when an agent gets its terminal, so settings that nothing else reads are in this
@@ -46,26 +38,6 @@ pub(crate) const FIXED_SETTINGS: [(&str, &str); 3] = [
     ("preload_tools", "false"),
 ];
 
-/// The variable with the session key that the agent server was started with.
-pub(crate) const SESSION_KEY_VARIABLE: &str = "OH_SESSION_API_KEYS_0";
-
-/// Not secret, and equal in all sandboxes.
-pub(crate) const FIXED_VARIABLES: [(&str, &str); 8] = [
-    // Webhooks deliver an event within a second, in batches of at most five.
-    ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
-    ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
-    // Importing litellm must not ask the network for a price list.
-    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
-    // A pretty traceback blocks the agent server for seconds.
-    ("LOG_RICH_TRACEBACKS", "false"),
-    ("LOG_JSON", "true"),
-    ("PYTHONUNBUFFERED", "1"),
-    // The agent server types secrets into its terminal (`export NAME=value`); a shell history would write them to the disk.
-    ("HISTFILE", "/dev/null"),
-    // Git must fail instead of prompting, which would block until the command's time-out.
-    ("GIT_TERMINAL_PROMPT", "0"),
-];
-
 /// All variables of the agent server. `program` is the first word of its command.
 pub(crate) fn variables(
     config: &ProcessConfig,
@@ -73,8 +45,8 @@ pub(crate) fn variables(
     marker: &Marker,
     launch: &SandboxLaunch,
     program: &OsStr,
-) -> ProcessVariables {
-    let mut all = ProcessVariables::new();
+) -> SandboxVariables {
+    let mut all = SandboxVariables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     set("LANG", "C.UTF-8".into());
     set("TZ", "UTC".into());
@@ -89,45 +61,12 @@ pub(crate) fn variables(
     set("HOME", text(&paths.home()));
     set("TMUX_TMPDIR", text(&paths.short));
     set("TMPDIR", text(&paths.tmp()));
-    for (name, value) in FIXED_VARIABLES {
-        set(name, value.to_owned());
-    }
-    set(
-        SESSION_KEY_VARIABLE,
-        launch.session_key.expose_secret().to_owned(),
-    );
-    set(
-        "OH_SECRET_KEY",
-        launch.secret_key.expose_secret().to_owned(),
-    );
-    set(
-        "OH_WEBHOOKS_0_BASE_URL",
-        launch.webhook_url.as_str().trim_end_matches('/').to_owned(),
-    );
-    set("OH_CONVERSATIONS_PATH", text(&paths.conversations()));
-    set("OH_PERSISTENCE_DIR", text(&paths.persist()));
-    // The default is a file in the workspace, which agents can write.
-    set(
-        "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
-        text(&paths.root.join("agent-server.json")),
-    );
-    // A dormant server gets these and the session key at start: its web server reads the origins when it is created.
-    for (index, origin) in launch.cors_origins.iter().enumerate() {
-        set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
-    }
-    // Always set: an operator's variable must not leave a sandbox dormant.
-    set(
-        DEFERRED_INIT,
-        if launch.dormant { "1" } else { "0" }.to_owned(),
-    );
+    add_launch_variables(&mut all, launch, &text(&paths.root));
     all.retain(|name, _| {
         !SETTINGS_MEMBERS
             .iter()
             .any(|member| name.starts_with(member))
     });
-    if launch.dormant {
-        all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
-    }
     all
 }
 
@@ -149,7 +88,7 @@ fn settings(config: &ProcessConfig, paths: &SandboxPaths) -> String {
 }
 
 /// Whether `OH`, if the operator sets it, holds a JSON object.
-pub fn settings_are_readable<'a>(
+pub(crate) fn settings_are_readable<'a>(
     variables: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> bool {
     let mut all = variables.into_iter();
@@ -169,12 +108,14 @@ pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
     use domain::id::{HostId, SandboxId, SpecId, UserId};
+    use sandbox_provider::WEBHOOKS_PREFIX;
+    use secrecy::SecretString;
 
     use super::*;
     use crate::config::AgentServerSource;
     use crate::files::layout::DataLayout;
 
-    fn test_variables(dormant: bool) -> ProcessVariables {
+    fn test_variables(dormant: bool) -> SandboxVariables {
         let instance = HostId::parse("host").unwrap();
         let source = AgentServerSource::Command(vec!["/bin/agent".into()]);
         let mut config = ProcessConfig::new("/data", instance.clone(), source);

@@ -17,22 +17,21 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the process backend needs Linux (pidfds and /proc); build without it elsewhere");
 
-pub mod provision;
-
 mod backend;
 mod config;
-mod digest;
 mod environment;
 mod errors;
 mod files;
 mod lifecycle;
 mod processes;
+mod provider;
+mod provision;
 mod recipe;
 mod server;
 mod specs;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
-pub use environment::settings_are_readable;
 pub use processes::launcher;
-pub use specs::ProcessSpecs;
+pub use provider::ProcessProvider;
+pub use specs::specs;

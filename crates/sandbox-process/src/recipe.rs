@@ -2,11 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt;
 
+use sandbox_provider::{FIXED_VARIABLES, short_digest};
 use secrecy::ExposeSecret;
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::digest;
-use crate::environment::{FIXED_SETTINGS, FIXED_VARIABLES};
+use crate::environment::FIXED_SETTINGS;
 
 /// Hashes the agent server and its settings, without values that differ between sandboxes.
 pub(crate) fn fingerprint(config: &ProcessConfig) -> String {
@@ -40,7 +40,7 @@ fn fingerprint_with(config: &ProcessConfig, constants: &[(&str, &str)]) -> Strin
     for (name, value) in &config.extra_env {
         parts.extend([name.as_bytes(), value.expose_secret().as_bytes()]);
     }
-    digest::short(&parts)
+    short_digest(&parts)
 }
 
 #[cfg(test)]

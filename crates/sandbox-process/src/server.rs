@@ -13,14 +13,15 @@ use crate::config::AgentServerSource;
 use crate::errors;
 use crate::provision::{InstalledAgentServer, ProvisionError, Provisioner};
 
-type Installation = Shared<BoxFuture<'static, Result<InstalledAgentServer, Arc<ProvisionError>>>>;
+type SharedInstallation =
+    Shared<BoxFuture<'static, Result<InstalledAgentServer, Arc<ProvisionError>>>>;
 
 /// Provides the command of the agent server.
 #[derive(Debug)]
 pub(crate) struct AgentServerProvider {
     source: AgentServerSource,
     /// The running or finished installation. It is independent of requests: a caller that gives up does not stop it.
-    installation: Mutex<Option<Installation>>,
+    installation: Mutex<Option<SharedInstallation>>,
 }
 
 impl AgentServerProvider {
@@ -44,7 +45,7 @@ impl AgentServerProvider {
     }
 
     /// Joins the installation, or starts one: the first time, and after a failure.
-    fn installation(&self, provisioner: &Provisioner, runtime: &Handle) -> Installation {
+    fn installation(&self, provisioner: &Provisioner, runtime: &Handle) -> SharedInstallation {
         let mut current = self
             .installation
             .lock()

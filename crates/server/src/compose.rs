@@ -1,9 +1,10 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
-mod docker;
+mod backends;
 mod git;
-mod process;
 mod skills;
+#[cfg(test)]
+mod tests;
 mod traces;
 mod vault;
 
@@ -19,19 +20,22 @@ use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator, UserId};
-use domain::sandbox::{SandboxBackend, SandboxCaps, SandboxSpecCatalog};
-use endpoint_guard::EndpointGuard;
+use domain::sandbox::SandboxCaps;
 use http_api::{
     AddressConfig, GatewayLimits, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
     RequestLimits,
 };
 use keyring::RandomIds;
-use sandbox_process::launcher;
+use sandbox_docker::DockerProvider;
+#[cfg(test)]
+use sandbox_example::ExampleProvider;
+use sandbox_process::ProcessProvider;
+use sandbox_provider::SandboxProvider;
 use secrecy::ExposeSecret as _;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
-use crate::config::{AuthModeSetting, BackendKind, Config, without_password};
+use crate::config::{AuthModeSetting, Config, without_password};
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
@@ -40,19 +44,30 @@ use crate::listeners::callback::CallbackRoute;
 pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
-pub(crate) use docker::{EngineHandle, Survey};
-pub(crate) use process::{describe_agent_server, prepare};
+pub(crate) use backends::{
+    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, unnamed_host,
+};
+pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
     KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
 
-/// The environment of the process.
-pub(crate) type EnvVariables = [(OsString, OsString)];
+/// The sandbox backends of this program, in the order in which `auto` tries them.
+pub(crate) const BACKENDS: &[&dyn SandboxProvider] = &[
+    &DockerProvider,
+    &ProcessProvider,
+    // Shows that a line is enough: docs/tutorials/sandbox-adapter.md.
+    #[cfg(test)]
+    &ExampleProvider,
+];
 
-/// Runs the sandbox launcher if the arguments ask for it. Call it before threads exist.
-pub(crate) fn launch(mut arguments: impl Iterator<Item = OsString>) -> Option<io::Error> {
-    (arguments.nth(1)? == launcher::SUBCOMMAND).then(|| launcher::main(arguments))
+/// Acts as a helper program of a backend if the arguments ask for it. Call it before threads exist.
+pub(crate) fn run_helper(arguments: impl Iterator<Item = OsString>) -> Option<io::Error> {
+    let arguments: Vec<_> = arguments.skip(1).collect();
+    BACKENDS
+        .iter()
+        .find_map(|backend| backend.run_helper(&arguments))
 }
 
 pub(crate) fn clock() -> Arc<dyn Clock> {
@@ -103,78 +118,6 @@ pub(crate) fn local_user(config: &Config) -> Option<UserId> {
     (config.auth.mode == AuthModeSetting::Open).then(first_user)
 }
 
-/// The sandbox backend, and why it was chosen.
-pub(crate) struct OpenedBackend {
-    pub(crate) backend: Arc<dyn SandboxBackend>,
-    /// The same backend; it proves which ports belong to its sandboxes.
-    pub(crate) endpoints: Arc<dyn EndpointGuard>,
-    pub(crate) specs: Arc<dyn SandboxSpecCatalog>,
-    /// For the banner: why this backend was chosen, and how to choose the other one.
-    pub(crate) reason: String,
-    /// The engine, if sandboxes are containers.
-    pub(crate) engine: Option<EngineHandle>,
-}
-
-/// The chosen backend, before any resource is created.
-pub(crate) enum BackendChoice {
-    /// Containers. The engine has no resource of the installation before the first sandbox.
-    Containers(OpenedBackend),
-    /// Processes, for this reason.
-    Processes(String),
-}
-
-/// Opens the chosen backend.
-pub(crate) async fn open_backend(
-    config: &Config,
-    variables: &EnvVariables,
-    host: &HostId,
-    before: Option<&str>,
-) -> anyhow::Result<OpenedBackend> {
-    match choose_backend(config, host, before).await? {
-        BackendChoice::Containers(sandboxes) => Ok(sandboxes),
-        BackendChoice::Processes(reason) => process::open(config, variables, host, reason).await,
-    }
-}
-
-/// Chooses the backend. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
-/// backend would not find them.
-pub(crate) async fn choose_backend(
-    config: &Config,
-    host: &HostId,
-    before: Option<&str>,
-) -> anyhow::Result<BackendChoice> {
-    let with_docker = |reason: &str| docker::open(config, host, reason);
-    match (config.sandbox.backend, before) {
-        (BackendKind::Process, _) => Ok(BackendChoice::Processes("configured".to_owned())),
-        (BackendKind::Docker, _) => with_docker("configured").map(BackendChoice::Containers),
-        (BackendKind::Auto, Some("process")) => {
-            let reason = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
-                       this machine; for containers from now on, set WORKSPACE_SANDBOX__BACKEND=docker";
-            Ok(BackendChoice::Processes(reason.to_owned()))
-        }
-        (BackendKind::Auto, Some("docker")) => {
-            with_docker("auto: as before, so that this installation's sandboxes are found")
-                .map(BackendChoice::Containers)
-        }
-        (BackendKind::Auto, _) => {
-            let sandboxes = with_docker(
-                "auto: an engine answers; for processes instead, without isolation from this machine, set \
-                 WORKSPACE_SANDBOX__BACKEND=process",
-            );
-            let unreachable = match &sandboxes {
-                Ok(sandboxes) => docker::unreachable_reason(sandboxes.backend.as_ref()).await,
-                Err(error) => Some(format!("{error:#}")),
-            };
-            let Some(unreachable) = unreachable else {
-                return sandboxes.map(BackendChoice::Containers);
-            };
-            Ok(BackendChoice::Processes(format!(
-                "auto: {unreachable}, then start this service again; processes are not isolated from this machine"
-            )))
-        }
-    }
-}
-
 /// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
@@ -194,7 +137,7 @@ pub(crate) fn service(
     let agents = Arc::new(HttpAgentRuntime::new(
         agents_config(config),
         clock(),
-        Arc::clone(&sandboxes.endpoints),
+        Arc::clone(&sandboxes.ports.endpoints),
     ));
     let git = git::open(&config.git)?;
     let fingerprints = vault.installation;
@@ -204,8 +147,8 @@ pub(crate) fn service(
         start_tasks: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
-        backend: Arc::clone(&sandboxes.backend),
-        specs: Arc::clone(&sandboxes.specs),
+        backend: Arc::clone(&sandboxes.ports.backend),
+        specs: Arc::new(sandboxes.ports.specs.clone()),
         agents: Arc::clone(&agents) as _,
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
@@ -229,9 +172,8 @@ pub(crate) fn service(
         ids: ids(),
     };
     let mut policy = policy(config, host, route)?;
-    let is_isolated = sandboxes.backend.capabilities().isolated;
-    policy.single_user = !is_isolated && !config.process.allow_multiple_users;
-    policy.warm.keep = config.sandbox.kept_warm(sandboxes.engine.is_some());
+    policy.single_user = !sandboxes.features.allows_multiple_users;
+    policy.warm.keep = config.kept_warm(&sandboxes.features);
     let app = App::new(ports, policy, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
@@ -243,7 +185,7 @@ pub(crate) fn service(
         clock: clock(),
         ids: ids(),
         fingerprints,
-        endpoints: Arc::clone(&sandboxes.endpoints),
+        endpoints: Arc::clone(&sandboxes.ports.endpoints),
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
     let pools = Arc::clone(store);

@@ -14,8 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use domain::crash_point;
 use rustix::process::{Signal, getpid, kill_process};
-
-use crate::config::variable;
+use settings::variable;
 
 const VARIABLE: &str = "CRASH_POINTS_DIR";
 

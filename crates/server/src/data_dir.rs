@@ -10,6 +10,8 @@ use domain::error::chain;
 use domain::id::{HostId, IdGenerator};
 use secrecy::ExposeSecret as _;
 
+use crate::compose::BACKENDS;
+
 /// An existing data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
@@ -146,10 +148,9 @@ impl DataDir {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
         }
-        // The process backend creates it, also in releases that recorded no backend.
-        let has_processes = fs::read_dir(self.0.join("sandboxes"))
-            .is_ok_and(|mut entries| entries.next().is_some());
-        Ok(has_processes.then(|| "process".to_owned()))
+        let mut backends = BACKENDS.iter();
+        let found = backends.find(|backend| backend.has_sandboxes(&self.0));
+        Ok(found.map(|backend| backend.name().to_owned()))
     }
 
     /// Records the backend for [`DataDir::backend`].

@@ -58,7 +58,7 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    if let Some(error) = compose::launch(std::env::args_os()) {
+    if let Some(error) = compose::run_helper(std::env::args_os()) {
         to_stderr(&format!("cannot start the sandbox: {error}"));
         return ExitCode::FAILURE;
     }
@@ -85,7 +85,7 @@ fn run_local(
     if let Command::Serve = command {
         variables = hardening::close_process(variables)?;
     }
-    let config = Config::load(file, &variables)?;
+    let config = Config::load(compose::BACKENDS, file, &variables)?;
     // Only the service exports traces.
     let telemetry = match command {
         Command::Serve => compose::open_telemetry(&config)?,

@@ -54,7 +54,7 @@ pub struct Config {
     pub service_version: &'static str,
     /// Share of the traces that begin here to record, from 0 to 1. A caller's trace context decides for its own trace.
     pub sampling_ratio: f64,
-    /// Crates whose spans are exported: the first parts of `tracing`'s targets.
+    /// Crates whose spans are exported: how `tracing`'s targets begin.
     pub targets: &'static [&'static str],
 }
 
@@ -143,6 +143,6 @@ fn is_exported(metadata: &Metadata<'_>, targets: &[&str]) -> bool {
     } else {
         Level::WARN
     };
-    let first = metadata.target().split("::").next().unwrap_or_default();
-    *metadata.level() <= level && targets.contains(&first)
+    let target = metadata.target();
+    *metadata.level() <= level && targets.iter().any(|start| target.starts_with(start))
 }

@@ -19,8 +19,25 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store-sql", &["domain"]),
     // Sockets of this machine, and connections to them.
     ("endpoint-guard", &[]),
-    ("sandbox-process", &["domain", "endpoint-guard"]),
-    ("sandbox-docker", &["domain", "endpoint-guard"]),
+    // Files with secrets.
+    ("settings", &["keyring"]),
+    (
+        "sandbox-provider",
+        &["domain", "endpoint-guard", "settings"],
+    ),
+    (
+        "sandbox-process",
+        &["domain", "endpoint-guard", "sandbox-provider", "settings"],
+    ),
+    (
+        "sandbox-docker",
+        &["domain", "endpoint-guard", "sandbox-provider", "settings"],
+    ),
+    // For tests, and for readers of the tutorial.
+    (
+        "sandbox-example",
+        &["domain", "endpoint-guard", "sandbox-provider", "settings"],
+    ),
     (
         "agent-client",
         &["domain", "endpoint-guard", "outbound-http"],
@@ -59,8 +76,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "store-sql",
             "sandbox-process",
             "sandbox-docker",
+            "sandbox-provider",
+            "settings",
             "agent-client",
-            "endpoint-guard",
             "git-hosting",
             "keyring",
             "skill-library",
@@ -80,6 +98,8 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
     ("store-sql", &["port-conformance", "keyring"]),
     ("sandbox-process", &["port-conformance", "keyring"]),
     ("sandbox-docker", &["port-conformance", "keyring"]),
+    ("sandbox-example", &["port-conformance"]),
+    ("server", &["sandbox-example"]),
     ("agent-client", &["port-conformance", "keyring"]),
     ("http-api", &["store-memory", "keyring"]),
 ];
@@ -142,13 +162,25 @@ const OWNED: &[(&str, &[&str])] = &[
     ("saphyr-parser", &["skill-library"]),
     ("serde_with", &["client"]),
     ("clap", &["server", "xtask"]),
-    ("toml", &["server", "acceptance"]),
-    // The tests of the Docker backend search the log for secrets.
+    ("toml", &["server", "settings", "acceptance"]),
+    // The tests of the Docker backend search the log for secrets; those of all backends look at spans.
     (
         "tracing-subscriber",
-        &["server", "sandbox-docker", "telemetry"],
+        &["server", "sandbox-docker", "sandbox-provider", "telemetry"],
     ),
-    ("anyhow", &["server", "xtask", "acceptance"]),
+    // Providers of backends are a part of the composition.
+    (
+        "anyhow",
+        &[
+            "server",
+            "sandbox-provider",
+            "sandbox-process",
+            "sandbox-docker",
+            "sandbox-example",
+            "xtask",
+            "acceptance",
+        ],
+    ),
 ];
 
 const VOCABULARY: &[&str] = &[
@@ -342,6 +374,7 @@ fn only_the_composition_root_names_adapters() {
             "store_sql",
             "sandbox_process",
             "sandbox_docker",
+            "sandbox_example",
             "agent_client",
             "git_hosting",
         ] {

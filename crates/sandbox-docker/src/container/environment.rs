@@ -2,54 +2,32 @@
 //!
 //! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
 
-use std::collections::BTreeMap;
-
 use domain::sandbox::{AGENT_SERVER, SandboxLaunch};
-use secrecy::{ExposeSecret, SecretString};
+use sandbox_provider::{FIXED_VARIABLES, SandboxVariables, add_launch_variables};
+use secrecy::ExposeSecret;
 
 use crate::config::DockerSpec;
-
-/// Variables by name. Some values are keys, so all are treated as secret.
-pub(crate) type ContainerVariables = BTreeMap<String, SecretString>;
 
 /// The port of the VS Code server. Without the port, the server would only waste memory.
 const VSCODE: &str = "VSCODE";
 
-/// Whether the agent server waits for an init request.
-const DEFERRED_INIT: &str = "OH_DEFERRED_INIT";
-/// Variables that a dormant agent server gets by its init request. It does not start with a part of them in its
-/// environment.
-const WEBHOOKS_PREFIX: &str = "OH_WEBHOOKS_";
-
-/// Keys of the agent server.
-pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
-pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
-
-/// Not secret, and equal in all sandboxes.
-pub(crate) const FIXED: [(&str, &str); 11] = [
-    // Webhooks deliver an event within a second, in batches of at most five.
-    ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
-    ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
+/// Of containers only; see [`FIXED_VARIABLES`] for the others.
+const CONTAINER_VARIABLES: [(&str, &str); 3] = [
     // A volume has one owner: a lease would only lock a restarted server out of its own conversations.
     ("OH_LEASE_TTL_SECONDS", "0"),
     ("OH_ENABLE_VNC", "0"),
     // Preloading costs processor time and memory at each start and saves little at the first conversation.
     ("OH_PRELOAD_TOOLS", "0"),
-    // Importing litellm must not ask the network for a price list.
-    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
-    // A pretty traceback blocks the agent server for seconds.
-    ("LOG_RICH_TRACEBACKS", "false"),
-    ("LOG_JSON", "true"),
-    ("PYTHONUNBUFFERED", "1"),
-    // The agent server types secrets into its terminal (`export NAME=value`); a shell history would write them to the disk.
-    ("HISTFILE", "/dev/null"),
-    // Git must fail instead of prompting, which would block until the command's time-out.
-    ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
+/// Not secret, and equal in all sandboxes.
+pub(crate) fn fixed_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FIXED_VARIABLES.into_iter().chain(CONTAINER_VARIABLES)
+}
+
 /// All variables that are set in addition to the image's own.
-pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerVariables {
-    let mut all = ContainerVariables::new();
+pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> SandboxVariables {
+    let mut all = SandboxVariables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
         // The image's own home is not writable.
@@ -62,23 +40,11 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerV
         set(name, value.expose_secret().to_owned());
     }
     // Configuration cannot replace any variable from here on.
-    for (name, value) in FIXED {
+    for (name, value) in CONTAINER_VARIABLES {
         set(name, value.to_owned());
     }
-    set(SESSION_KEY, launch.session_key.expose_secret().to_owned());
-    set(SECRET_KEY, launch.secret_key.expose_secret().to_owned());
-    let webhooks = launch.webhook_url.as_str().trim_end_matches('/');
-    set("OH_WEBHOOKS_0_BASE_URL", webhooks.to_owned());
     set("OH_WORKSPACE_PATH", spec.working_dir.clone());
-    for (name, file) in [
-        ("OH_CONVERSATIONS_PATH", "conversations"),
-        ("OH_PERSISTENCE_DIR", "persist"),
-        ("OH_BASH_EVENTS_DIR", "bash_events"),
-        // The default is a file in the workspace, which agents can write.
-        ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", "agent-server.json"),
-    ] {
-        set(name, format!("{}/{file}", spec.volume));
-    }
+    set("OH_BASH_EVENTS_DIR", format!("{}/bash_events", spec.volume));
     let vscode = spec.ports.iter().find(|port| port.name == VSCODE);
     set(
         "OH_ENABLE_VSCODE",
@@ -92,19 +58,7 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerV
             set(&port.name, port.port.to_string());
         }
     }
-    // A dormant server gets these and the session key at start: its web server reads the origins when it is created, and VS
-    // Code its token.
-    for (index, origin) in launch.cors_origins.iter().enumerate() {
-        set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
-    }
-    // Always set: a variable of the image or the template must not leave a sandbox dormant.
-    set(
-        DEFERRED_INIT,
-        if launch.dormant { "1" } else { "0" }.to_owned(),
-    );
-    if launch.dormant {
-        all.retain(|name, _| !name.starts_with(WEBHOOKS_PREFIX));
-    }
+    add_launch_variables(&mut all, launch, &spec.volume);
     all
 }
 
@@ -112,6 +66,8 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> ContainerV
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
     use domain::id::{SandboxId, SpecId, UserId};
+    use sandbox_provider::WEBHOOKS_PREFIX;
+    use secrecy::SecretString;
     use url::Url;
 
     use super::*;

@@ -1,18 +1,14 @@
 //! The fingerprint of a cold start.
 
-use std::fmt::Write;
-
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{SandboxError, SandboxLaunch};
+use sandbox_provider::short_digest;
 use secrecy::SecretString;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use url::Url;
 
 use crate::backend::DockerInner;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::container;
-use crate::engine::errors::EngineErrorKind;
 
 impl DockerInner {
     /// The fingerprint for a configured template whose image exists.
@@ -23,12 +19,7 @@ impl DockerInner {
         });
         let image = match response.await {
             Ok(image) => image.id.unwrap_or_default(),
-            Err(error)
-                if matches!(
-                    error.kind,
-                    EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
-                ) =>
-            {
+            Err(error) if error.is_missing() => {
                 return Err(SandboxError::Unavailable {
                     detail: format!(
                         "the container engine does not have the image {} yet: the first start pulls it",
@@ -62,33 +53,13 @@ fn fingerprint(
         dormant: false,
     };
     let body = container::body(config, spec, &placeholder, String::new(), None);
-    let body = serde_json::to_value(body).map_err(|error| other(error.into()))?;
-    let mut hash = Sha256::new();
-    hash.update(image);
-    hash.update([0]);
-    // The engine applies this setting where it can, so the container's own description lacks it.
-    hash.update(format!("{:?}", spec.resources.disk));
-    hash.update(sorted(body).to_string());
-    let mut text = String::new();
-    for byte in hash.finalize().iter().take(6) {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
-}
-
-/// The same document with sorted keys.
-fn sorted(document: Value) -> Value {
-    match document {
-        Value::Object(map) => {
-            let mut pairs: Vec<_> = map.into_iter().collect();
-            pairs.sort_by(|a, b| a.0.cmp(&b.0));
-            let pairs = pairs.into_iter();
-            Value::Object(pairs.map(|(name, value)| (name, sorted(value))).collect())
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
-        other => other,
-    }
+    let mut body = serde_json::to_value(body).map_err(|error| other(error.into()))?;
+    body.sort_all_objects();
+    // The engine applies the limit of the disk where it can, so the container's own description lacks it.
+    let disk = format!("{:?}", spec.resources.disk);
+    let body = body.to_string();
+    let parts = [image, &disk, &body].map(str::as_bytes);
+    Ok(short_digest(&parts))
 }
 
 #[cfg(test)]

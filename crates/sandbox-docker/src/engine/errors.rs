@@ -66,6 +66,22 @@ impl EngineError {
         )
     }
 
+    /// Whether the resource does not exist.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(
+            self.kind,
+            EngineErrorKind::NotFound | EngineErrorKind::ImageMissing
+        )
+    }
+
+    /// Whether another task or process changed or removed the resource.
+    pub(crate) fn is_changed_elsewhere(&self) -> bool {
+        matches!(
+            self.kind,
+            EngineErrorKind::NotFound | EngineErrorKind::Conflict
+        )
+    }
+
     /// Whether a network was refused because its device exists or is being created: Docker reports `networks have same
     /// bridge name`, Podman `already in use`. Other refusals (no addresses left, no permission) are permanent.
     pub(crate) fn is_duplicate_network(&self) -> bool {

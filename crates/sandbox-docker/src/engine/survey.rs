@@ -12,47 +12,46 @@ use domain::sandbox::SandboxError;
 use crate::DockerSandboxes;
 use crate::config::MetadataBlocking;
 use crate::disk::may_limit;
-use crate::engine::errors::EngineErrorKind;
 use crate::network::metadata;
 
 /// The capabilities of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// Version of the engine.
-    pub version: String,
+    pub(crate) version: String,
     /// The engine's operating system.
-    pub system: String,
+    pub(crate) system: String,
     /// Whether it runs as a user other than root.
-    pub is_rootless: bool,
+    pub(crate) is_rootless: bool,
     /// Version of control groups: `1` or `2`.
-    pub cgroups: Option<String>,
+    pub(crate) cgroups: Option<String>,
     /// Limits that the engine accepts and does not enforce.
-    pub ignored_limits: Vec<&'static str>,
+    pub(crate) ignored_limits: Vec<&'static str>,
     /// Storage driver and the file system below it.
-    pub storage: String,
+    pub(crate) storage: String,
     /// Whether the storage may limit changes to an image; no engine limits volumes.
-    pub may_limit_disk: bool,
+    pub(crate) may_limit_disk: bool,
     /// The configured runtime, if the engine lacks it.
-    pub missing_runtime: Option<String>,
+    pub(crate) missing_runtime: Option<String>,
     /// The host's address as sandboxes reach it.
-    pub gateway: Option<IpAddr>,
+    pub(crate) gateway: Option<IpAddr>,
     /// Why the cloud metadata address cannot be blocked. `None`: it can, or blocking is off.
-    pub metadata_problem: Option<String>,
+    pub(crate) metadata_problem: Option<String>,
     /// The engine's time (RFC 3339).
-    pub time: Option<String>,
+    pub(crate) time: Option<String>,
     /// When the time was requested.
-    pub requested_at: Instant,
+    pub(crate) requested_at: Instant,
     /// When the time was received.
-    pub received_at: Instant,
+    pub(crate) received_at: Instant,
     /// The engine's data directory, if it is on this machine.
-    pub root: Option<PathBuf>,
+    pub(crate) root: Option<PathBuf>,
     /// The templates with their images, and whether the engine has them.
-    pub images: Vec<(SpecId, String, bool)>,
+    pub(crate) images: Vec<(SpecId, String, bool)>,
 }
 
 impl DockerSandboxes {
     /// Queries the engine. The error says why it is unreachable.
-    pub async fn survey(&self) -> Result<Survey, SandboxError> {
+    pub(crate) async fn survey(&self) -> Result<Survey, SandboxError> {
         let inner = self.inner();
         let engine = &inner.engine;
         let requested_at = Instant::now();
@@ -67,14 +66,7 @@ impl DockerSandboxes {
                 engine.call("inspecting the image", |docker| docker.inspect_image(image));
             let is_present = match response.await {
                 Ok(_) => true,
-                Err(error)
-                    if matches!(
-                        error.kind,
-                        EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
-                    ) =>
-                {
-                    false
-                }
+                Err(error) if error.is_missing() => false,
                 Err(error) => return Err(error.into()),
             };
             images.push((spec.id.clone(), spec.image.clone(), is_present));

@@ -118,7 +118,7 @@ impl DockerInner {
     /// Restores the packet filter's rules, which a restart of the engine or an operator may have removed.
     fn restore_rules(self: &Arc<Self>) {
         let inner = Arc::clone(self);
-        self.spawn(async move {
+        self.tasks.spawn(async move {
             if let Err(error) = inner.network.restore_rules().await {
                 tracing::warn!(error = %chain(&error), "cannot restore the rules of the sandboxes' network");
             }
@@ -169,7 +169,7 @@ impl DockerInner {
                 // The semaphore is never closed.
                 let slot = Arc::clone(&slots).acquire_owned().await.ok();
                 let inner = Arc::clone(&self);
-                self.spawn(async move {
+                self.tasks.spawn(async move {
                     inner.recheck(recheck).await;
                     drop(slot);
                 });
@@ -188,7 +188,7 @@ impl DockerInner {
                     let cause = detail.lines().next().unwrap_or_default();
                     tracing::warn!(sandbox.id = %fact.id, cause, "sandbox {} exited by itself", fact.id);
                 }
-                self.report(fact);
+                self.tasks.report(fact);
             }),
             // After a reconnection the comparison with the list repeats the check.
             Err(error) => {
@@ -218,7 +218,7 @@ impl DockerInner {
             };
             for (id, cause) in over_limit {
                 let inner = Arc::clone(&self);
-                self.spawn(async move {
+                self.tasks.spawn(async move {
                     if let Err(error) = inner.stop_for_cause(&id, cause).await {
                         tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a sandbox over its disk \
                              limit");

@@ -25,7 +25,6 @@ use tokio::sync::watch;
 use self::failure::PullError;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
-use crate::engine::errors::EngineErrorKind;
 
 /// How long an image is assumed to exist after it was seen. A wrong assumption costs one failed start.
 const PRESENCE_CACHE_TTL: Duration = Duration::from_secs(60);
@@ -90,17 +89,10 @@ impl Images {
                 self.0.lock().remember(image);
                 Ok(())
             }
-            Err(error)
-                if matches!(
-                    error.kind,
-                    EngineErrorKind::ImageMissing | EngineErrorKind::NotFound
-                ) =>
-            {
-                match self.join(image) {
-                    Some(pull) => pull.wait(progress).await,
-                    None => Ok(()),
-                }
-            }
+            Err(error) if error.is_missing() => match self.join(image) {
+                Some(pull) => pull.wait(progress).await,
+                None => Ok(()),
+            },
             Err(error) => Err(error.into()),
         }
     }

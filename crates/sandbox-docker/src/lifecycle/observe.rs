@@ -15,11 +15,11 @@ use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints, SandboxError, mask_line};
 use futures::{StreamExt, TryStreamExt, stream};
+use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE};
 use secrecy::SecretString;
 use tokio::time::sleep;
 
 use crate::backend::DockerInner;
-use crate::container::environment::{SECRET_KEY, SESSION_KEY};
 use crate::container::exit::{self, ContainerExit};
 use crate::container::labels::{self, Labels};
 use crate::container::published_ports;
@@ -121,7 +121,9 @@ impl ContainerSnapshot {
     pub(crate) fn keys(&self) -> Vec<SecretString> {
         let listed = self.labels.get(labels::SECRETS).map(String::as_str);
         let listed = listed.unwrap_or_default().split(',');
-        let secret: Vec<&str> = listed.chain([SESSION_KEY, SECRET_KEY]).collect();
+        let secret: Vec<&str> = listed
+            .chain([SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE])
+            .collect();
         let pairs = self
             .environment
             .iter()

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use bollard::models::{ContainerStateStatusEnum as Status, NetworkConnectRequest};
-use bollard::query_parameters::{RemoveContainerOptionsBuilder, StartContainerOptions};
+use bollard::query_parameters::StartContainerOptions;
 use domain::error::chain;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLock};
@@ -223,12 +223,7 @@ impl DockerInner {
         match started {
             Ok(()) => {}
             // Another process changed the container: inspect it again.
-            Err(error)
-                if matches!(
-                    error.kind,
-                    EngineErrorKind::NotFound | EngineErrorKind::Conflict
-                ) =>
-            {
+            Err(error) if error.is_changed_elsewhere() => {
                 sleep(POLL_INTERVAL).await;
                 return Ok(None);
             }
@@ -254,19 +249,10 @@ impl DockerInner {
 
     /// Removes a container in any state, and keeps the volume.
     pub(crate) async fn discard_container(&self, container: &str) -> Result<(), SandboxError> {
-        let options = RemoveContainerOptionsBuilder::new()
-            .force(true)
-            .v(true)
-            .build();
-        let removed = self.engine.call("removing the container", |docker| {
-            docker.remove_container(container, Some(options))
-        });
-        match removed.await {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind == EngineErrorKind::NotFound => Ok(()),
+        match self.remove_container_once(container).await {
             // Another process is removing it: the caller inspects again.
-            Err(error) if error.kind == EngineErrorKind::Conflict => Ok(()),
-            Err(error) => Err(error.removal_failed()),
+            Err(error) if !error.is_changed_elsewhere() => Err(error.removal_failed()),
+            _ => Ok(()),
         }
     }
 }

@@ -55,12 +55,7 @@ impl DockerInner {
         match self.stop_or_freeze(&container).await {
             Ok(()) => {}
             // It exited or was removed in the meantime.
-            Err(error)
-                if matches!(
-                    error.kind,
-                    EngineErrorKind::NotFound | EngineErrorKind::Conflict
-                ) =>
-            {
+            Err(error) if error.is_changed_elsewhere() => {
                 if let Ownership::Ours(container) = self.container(id).await?
                     && container.status == Status::RUNNING
                 {
@@ -120,7 +115,7 @@ impl DockerInner {
         }
         tracing::warn!(sandbox.id = %id, cause, "sandbox {id} stopped by the service");
         operation.set_exited(cause.clone());
-        self.report(BackendFact {
+        self.tasks.report(BackendFact {
             id: id.clone(),
             state: BackendState::Exited { detail: cause },
         });
@@ -157,15 +152,7 @@ impl DockerInner {
             let Ownership::Ours(container) = self.container(id).await? else {
                 return Ok(());
             };
-            // Also removes the anonymous volumes of its image.
-            let options = RemoveContainerOptionsBuilder::new()
-                .force(true)
-                .v(true)
-                .build();
-            let removed = self.engine.call("removing the container", |docker| {
-                docker.remove_container(&container.id, Some(options))
-            });
-            match removed.await {
+            match self.remove_container_once(&container.id).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(()),
                 // Another process is removing it.
@@ -178,6 +165,18 @@ impl DockerInner {
             }
             backoff = (backoff * 2).min(MAX_REMOVAL_BACKOFF);
         }
+    }
+
+    /// Also ends its processes and removes the anonymous volumes of its image.
+    pub(super) async fn remove_container_once(&self, container: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::new()
+            .force(true)
+            .v(true)
+            .build();
+        let removed = self.engine.call("removing the container", |docker| {
+            docker.remove_container(container, Some(options))
+        });
+        removed.await
     }
 
     /// Returns when the volume is gone, and whether there was one.

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use bollard::query_parameters::LogsOptionsBuilder;
 use domain::error::chain;
-use domain::sandbox::mask_line;
 use futures::TryStreamExt;
+use sandbox_provider::quote_log;
 use secrecy::SecretString;
 
 use crate::engine::Engine;
@@ -16,8 +16,6 @@ use crate::engine::Engine;
 const TAIL_LINES: &str = "60";
 const MAX_READ_BYTES: usize = 512 * 1024;
 const MAX_KEPT_BYTES: usize = 32 * 1024;
-const MAX_QUOTED_LINES: usize = 12;
-const MAX_LINE_CHARS: usize = 300;
 
 /// The last lines of a container's log with masked keys. Empty if there are none or the engine fails: the cause is reported
 /// anyway.
@@ -45,7 +43,7 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
     match read.await {
         Ok((end, is_truncated)) => {
             let text = String::from_utf8_lossy(&end);
-            quotation(
+            quote_log(
                 if is_truncated {
                     whole_lines(&text)
                 } else {
@@ -66,67 +64,12 @@ fn whole_lines(text: &str) -> &str {
     text.split_once('\n').map_or("", |(_, rest)| rest)
 }
 
-fn quotation(text: &str, keys: &[SecretString]) -> String {
-    let lines: Vec<String> = text
-        .lines()
-        .map(message)
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| truncated(&mask_line(line.trim_end(), keys)))
-        .collect();
-    lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
-}
-
-/// The agent server logs JSON objects; people need only the message.
-fn message(line: &str) -> String {
-    let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
-        return line.to_owned();
-    };
-    let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
-    let message = text("message").or_else(|| text("msg"));
-    // The last line of a traceback names the error.
-    let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
-    match (message, exception) {
-        (Some(message), Some(exception)) => format!("{message}: {exception}"),
-        (Some(message), None) => message.to_owned(),
-        _ => line.to_owned(),
-    }
-}
-
-fn truncated(line: &str) -> String {
-    match line.char_indices().nth(MAX_LINE_CHARS) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_masked_in_quotations() {
-        let (unknown, id) = ("k".repeat(43), "a".repeat(32));
-        let text = format!(
-            "{{\"message\":\"using canary-1\"}}\n{{\"message\":\"failed\",\"exc_info\":\"Traceback\\n a\\nOSError: no\"}}\n\nplain {unknown} {id}\n"
-        );
-        let keys = [SecretString::from("canary-1")];
-        assert_eq!(
-            quotation(&text, &keys),
-            format!("using ***\nfailed: OSError: no\nplain *** {id}")
-        );
-    }
-
-    #[test]
-    fn quotations_are_short() {
-        let text = format!("{}\n", "long words ".repeat(100)).repeat(50);
-        let quoted = quotation(&text, &[]);
-        assert_eq!(quoted.lines().count(), MAX_QUOTED_LINES);
-        assert!(
-            quoted
-                .lines()
-                .all(|line| line.chars().count() == MAX_LINE_CHARS + 1)
-        );
-        assert_eq!(quotation("", &[]), "");
+    fn a_line_that_may_start_within_a_key_is_dropped() {
         assert_eq!(whole_lines("half a key\nall of it"), "all of it");
         assert_eq!(whole_lines("half a key"), "");
     }

@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 use domain::crash_point;
 use domain::id::{HostId, SandboxId};
 
-use crate::digest;
-
 /// The longest path of a Unix socket on Linux, without its NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
@@ -72,7 +70,10 @@ impl DataLayout {
     }
 
     pub(crate) fn paths(&self, id: &SandboxId) -> SandboxPaths {
-        let short = digest::short(&[self.instance.as_str().as_bytes(), id.as_str().as_bytes()]);
+        let short = sandbox_provider::short_digest(&[
+            self.instance.as_str().as_bytes(),
+            id.as_str().as_bytes(),
+        ]);
         SandboxPaths {
             root: self.sandboxes.join(id.as_str()),
             short: self.runtime.join(short),
@@ -115,7 +116,7 @@ impl SandboxPaths {
         self.root.join("workspace")
     }
 
-    pub(crate) fn conversations(&self) -> PathBuf {
+    fn conversations(&self) -> PathBuf {
         self.root.join("conversations")
     }
 
@@ -128,7 +129,7 @@ impl SandboxPaths {
     }
 
     /// The agent server's own settings.
-    pub(crate) fn persist(&self) -> PathBuf {
+    fn persist(&self) -> PathBuf {
         self.root.join("persist")
     }
 

@@ -5,15 +5,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use domain::sandbox::mask_line;
 use rustix::fs::OFlags;
+use sandbox_provider::quote_log;
 use secrecy::SecretString;
 
 /// Bytes that are kept of a log that grew too large, and that are read for a quotation.
 const MAX_TAIL_BYTES: u64 = 256 * 1024;
 const MAX_QUOTED_BYTES: u64 = 16 * 1024;
-const MAX_QUOTED_LINES: usize = 12;
-const MAX_LINE_CHARS: usize = 300;
 
 /// Starts a new log and keeps the previous one as `.log.1`. Opened for appending, so that [`truncate`] works. Blocks.
 pub(crate) fn open(log_file: &Path) -> io::Result<File> {
@@ -79,14 +77,11 @@ fn last_bytes(log_file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// The last lines without keys and paths of this machine. Empty without a log. Blocks.
 pub(crate) fn quote(log_file: &Path, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
     let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
-    let text = String::from_utf8_lossy(&end);
-    let lines: Vec<String> = text
-        .lines()
-        .map(message)
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| truncated(&masked(line.trim_end(), keys, paths)))
-        .collect();
-    lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
+    let mut text = String::from_utf8_lossy(&end).into_owned();
+    for (path, name) in paths {
+        text = text.replace(&*path.to_string_lossy(), name);
+    }
+    quote_log(&text, keys)
 }
 
 /// Whether the log reports that the port is in use. Blocks.
@@ -95,37 +90,6 @@ pub(crate) fn reports_port_in_use(log_file: &Path) -> bool {
     String::from_utf8_lossy(&end)
         .to_ascii_lowercase()
         .contains("address already in use")
-}
-
-/// The agent server logs JSON objects; people need only the message.
-fn message(line: &str) -> String {
-    let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
-        return line.to_owned();
-    };
-    let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
-    let message = text("message").or_else(|| text("msg"));
-    // The last line of a traceback names the error.
-    let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
-    match (message, exception) {
-        (Some(message), Some(exception)) => format!("{message}: {exception}"),
-        (Some(message), None) => message.to_owned(),
-        _ => line.to_owned(),
-    }
-}
-
-fn masked(line: &str, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
-    let mut text = mask_line(line, keys);
-    for (path, name) in paths {
-        text = text.replace(&*path.to_string_lossy(), name);
-    }
-    text
-}
-
-fn truncated(line: &str) -> String {
-    match line.char_indices().nth(MAX_LINE_CHARS) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use std::time::Duration;
 use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxError};
+use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE};
 use secrecy::SecretString;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
-use crate::environment::SESSION_KEY_VARIABLE;
 use crate::errors::blocking;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
@@ -104,8 +104,8 @@ impl ProcessInner {
             is_exit_requested,
             ended,
         };
-        let (inner, closed) = (Arc::clone(self), self.closed.clone());
-        self.runtime.spawn(async move {
+        let (inner, closed) = (Arc::clone(self), self.tasks.closed.clone());
+        self.tasks.runtime.spawn(async move {
             closed
                 .run_until_cancelled(monitor.run(inner, main, booting))
                 .await;
@@ -124,7 +124,7 @@ impl ProcessInner {
         let opened = blocking(move || {
             let handle = PidHandle::open(key)?;
             // The keys, to mask them in quotations of the log.
-            let names = [SESSION_KEY_VARIABLE, "OH_SECRET_KEY"];
+            let names = [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE];
             let values = names
                 .iter()
                 .filter_map(|name| proc::initial_variable(key.pid, name));
@@ -264,7 +264,7 @@ impl Monitor {
                 id: self.id.clone(),
                 state: BackendState::Absent,
             };
-            let _ = inner.facts.send(fact);
+            inner.tasks.report(fact);
             return Ok(());
         };
         let (paths, keys, exit_text) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
@@ -288,7 +288,7 @@ impl Monitor {
             state: BackendState::Exited { detail },
         };
         // There may be no watcher.
-        let _ = inner.facts.send(fact);
+        inner.tasks.report(fact);
         stored
     }
 }

@@ -12,12 +12,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
+use sandbox_provider::SESSION_KEY_VARIABLE;
 use secrecy::ExposeSecret;
 use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
@@ -141,10 +142,10 @@ impl ProcessInner {
         arguments.push(port.to_string().into());
         // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this
         // runtime reap the child.
-        let runtime = self.runtime.clone();
+        let runtime = self.tasks.runtime.clone();
         blocking(move || {
             let _runtime = runtime.enter();
-            check_program(&program, &search_path)?;
+            find_program(&program, &search_path)?;
             let log_file = log_file::open(&paths.log_file())?;
             crash_point::around("process: spawning", || {
                 spawn::spawn(&arguments, &variables, &paths.root, log_file)
@@ -186,7 +187,7 @@ impl ProcessInner {
                 _ => None,
             };
             let key = main?;
-            let initial_key = proc::initial_variable(key.pid, environment::SESSION_KEY_VARIABLE);
+            let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
             Some((key, initial_key? == session_key.expose_secret()))
         });
         let Some((key, has_session_key)) = main.await? else {
@@ -227,23 +228,23 @@ impl ProcessInner {
     }
 }
 
-/// Checks the program: behind the launcher, a missing program would only show as an exit. Blocks.
-pub(crate) fn check_program(program: &OsStr, search_path: &str) -> io::Result<()> {
-    let is_executable = |path: &Path| {
+/// Finds the program: behind the launcher, a missing program would only show as an exit. Blocks.
+pub(crate) fn find_program(program: &OsStr, search_path: &str) -> io::Result<PathBuf> {
+    let is_executable = |path: &PathBuf| {
         fs::metadata(path)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };
     let path = Path::new(program);
-    let exists = if path.components().count() > 1 {
-        is_executable(path)
+    let found = if path.components().count() > 1 {
+        Some(path.to_owned()).filter(is_executable)
     } else {
-        std::env::split_paths(search_path).any(|dir| is_executable(&dir.join(path)))
+        let mut files = std::env::split_paths(search_path).map(|dir| dir.join(path));
+        files.find(is_executable)
     };
-    let missing = || {
+    found.ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,
             format!("{} does not exist or is not executable", path.display()),
         )
-    };
-    exists.then_some(()).ok_or_else(missing)
+    })
 }

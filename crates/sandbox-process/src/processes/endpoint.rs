@@ -45,6 +45,7 @@ impl ProcessInner {
         let _permit = self.proofs.acquire().await;
         let (inner, id) = (Arc::clone(self), id.clone());
         let is_held = self
+            .tasks
             .runtime
             .spawn_blocking(move || inner.holds(&id, socket));
         match is_held.await {

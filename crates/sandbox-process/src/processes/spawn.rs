@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 
-use crate::environment::ProcessVariables;
 use crate::processes::proc::{self, ProcessKey};
+use sandbox_provider::SandboxVariables;
 
 /// Reserves a port until the agent server listens on it.
 ///
@@ -48,7 +48,7 @@ impl PortReservation {
 /// Spawns `command` with exactly these variables and its output in `log_file`.
 pub(crate) fn spawn(
     command: &[OsString],
-    variables: &ProcessVariables,
+    variables: &SandboxVariables,
     dir: &Path,
     log_file: std::fs::File,
 ) -> io::Result<(Child, ProcessKey)> {

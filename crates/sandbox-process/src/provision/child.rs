@@ -187,13 +187,10 @@ fn without_credentials(text: &str) -> String {
     cleaned + rest
 }
 
-/// The standard input of a step: empty, or the lock's file. A `flock` lives as long as any copy of its open file, so a
-/// step that outlives a killed service keeps the installation locked until its end.
-pub(super) fn input(lock: Option<&File>) -> io::Result<Stdio> {
-    lock.map_or_else(
-        || Ok(Stdio::null()),
-        |lock| lock.try_clone().map(Stdio::from),
-    )
+/// The standard input of a step: the lock's file. A `flock` lives as long as any copy of its open file, so a step that
+/// outlives a killed service keeps the installation locked until its end.
+pub(super) fn input(lock: &File) -> io::Result<Stdio> {
+    lock.try_clone().map(Stdio::from)
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use secrecy::SecretString;
 
 /// The default agent server version. 1.58.1 and 1.58.2 require a `certifi` that the index does not have, so they do not
 /// resolve.
-pub const DEFAULT_VERSION: &str = "1.58.0";
+pub(super) const DEFAULT_VERSION: &str = "1.58.0";
 
 /// Versions of libraries that the agent server's own metadata leaves open: with a later `litellm` or `fastmcp` the default
 /// version does not resolve, or is untested.
-pub const DEFAULT_PINS: [&str; 2] = ["litellm==1.105.3", "fastmcp==3.4.10"];
+pub(super) const PINS: [&str; 2] = ["litellm==1.105.3", "fastmcp==3.4.10"];
 
 /// How and where to install the agent server.
 #[derive(Debug, Clone)]
@@ -23,8 +23,6 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Version of `openhands-agent-server`, `-sdk` and `-tools`, which are only compatible with each other.
     pub version: String,
-    /// Additional exact requirements (`name==version`).
-    pub pins: Vec<String>,
     /// Use only this Python.
     pub python: Option<PathBuf>,
     /// Package index. May contain credentials: passed by environment, never by argument.
@@ -33,8 +31,6 @@ pub struct Config {
     pub proxy: Option<SecretString>,
     /// A folder of wheels; with it nothing is downloaded.
     pub wheels: Option<PathBuf>,
-    /// Appended to `pip install` (or `uv pip install`). Visible in the process list, so not for credentials.
-    pub extra_args: Vec<String>,
     /// The part of the service's environment that an installation may see.
     pub environment: InstallEnvironment,
     /// Deadlines of the steps.
@@ -42,17 +38,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: version [`DEFAULT_VERSION`] with [`DEFAULT_PINS`] from the index that `pip` is configured for.
+    /// The defaults: version [`DEFAULT_VERSION`] with [`PINS`] from the index that `pip` is configured for.
     pub fn new(data_dir: impl Into<PathBuf>, environment: InstallEnvironment) -> Self {
         Self {
             data_dir: data_dir.into(),
             version: DEFAULT_VERSION.to_owned(),
-            pins: DEFAULT_PINS.map(str::to_owned).to_vec(),
             python: None,
             index_url: None,
             proxy: None,
             wheels: None,
-            extra_args: Vec::new(),
             environment,
             deadlines: Deadlines::default(),
         }

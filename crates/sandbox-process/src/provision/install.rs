@@ -37,15 +37,12 @@ impl Provisioner {
         self.clear(&root, lock).await?;
         self.create_environment(uv.as_deref(), &python, &root, lock)
             .await?;
-        let server = InstalledAgentServer {
-            root,
-            version: self.config.version.clone(),
-        };
+        let server = InstalledAgentServer { root };
         self.install_packages(uv.as_deref(), &server, lock).await?;
         self.compile(&server, lock).await?;
         self.verify(&server, lock).await?;
         self.complete(&server, &python, lock).await?;
-        tracing::info!(version = %server.version, "the agent server is installed");
+        tracing::info!(version = %self.config.version, "the agent server is installed");
         Ok(server)
     }
 
@@ -214,10 +211,7 @@ impl Provisioner {
         if let Some(wheels) = &self.config.wheels {
             command.arg("--no-index").arg("--find-links").arg(wheels);
         }
-        command
-            .args(&self.config.extra_args)
-            .arg("-r")
-            .arg(requirements);
+        command.arg("-r").arg(requirements);
         self.credentials(&mut command);
         command
     }

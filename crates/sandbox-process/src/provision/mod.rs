@@ -37,10 +37,10 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-pub use config::{Config, DEFAULT_PINS, DEFAULT_VERSION, Deadlines, InstallEnvironment};
-pub use error::ProvisionError;
+use config::PINS;
+pub(crate) use config::{Config, InstallEnvironment};
+pub(crate) use error::ProvisionError;
 
-use crate::digest;
 use child::RunError;
 use python::PythonInterpreter;
 
@@ -49,8 +49,6 @@ use python::PythonInterpreter;
 pub struct InstalledAgentServer {
     /// The virtual environment.
     pub root: PathBuf,
-    /// Version of the agent server.
-    pub version: String,
 }
 
 impl InstalledAgentServer {
@@ -67,20 +65,6 @@ impl InstalledAgentServer {
     }
 }
 
-/// The progress of the installation.
-#[derive(Debug, Clone)]
-pub struct InstallProgress {
-    /// The current step.
-    pub step: &'static str,
-    /// Its duration so far.
-    pub elapsed: Duration,
-    /// The last line of its output.
-    pub line: String,
-}
-
-/// Receives progress in an async worker, so it must not block.
-pub type OnProgress = Arc<dyn Fn(&InstallProgress) + Send + Sync>;
-
 /// Interval of log lines about a long step.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -89,7 +73,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Provisioner {
     config: Arc<Config>,
     requirements: Arc<Vec<String>>,
-    on_progress: Option<OnProgress>,
 }
 
 impl std::fmt::Debug for Provisioner {
@@ -120,15 +103,7 @@ impl Provisioner {
         Ok(Self {
             config: Arc::new(config),
             requirements: Arc::new(requirements),
-            on_progress: None,
         })
-    }
-
-    /// Reports progress to this callback as well as to the log.
-    #[must_use]
-    pub fn on_progress(mut self, callback: OnProgress) -> Self {
-        self.on_progress = Some(callback);
-        self
     }
 
     /// All packages to install.
@@ -149,10 +124,7 @@ impl Provisioner {
             complete_in(&dir, &version, &requirements, python.as_deref())
         });
         for root in roots.await.unwrap_or_default() {
-            let server = InstalledAgentServer {
-                root,
-                version: self.config.version.clone(),
-            };
+            let server = InstalledAgentServer { root };
             // The Python that the virtual environment is based on may have been removed since.
             let mut command = self.command(server.python());
             command.args(["-I", "-c", "pass"]);
@@ -249,14 +221,11 @@ impl Provisioner {
         limit: Duration,
         lock: &File,
     ) -> Result<(), ProvisionError> {
-        let input =
-            child::input(Some(lock)).map_err(|source| ProvisionError::Io { step, source })?;
+        let input = child::input(lock).map_err(|source| ProvisionError::Io { step, source })?;
         let started = Instant::now();
         tracing::info!(step, "installing the agent server");
-        self.report(step, Duration::ZERO, "");
         let mut last_log = started;
         let finished = child::run(command, input, limit, |line| {
-            self.report(step, started.elapsed(), line);
             if last_log.elapsed() >= LOG_INTERVAL {
                 last_log = Instant::now();
                 let seconds = started.elapsed().as_secs();
@@ -280,16 +249,6 @@ impl Provisioner {
         }
     }
 
-    fn report(&self, step: &'static str, elapsed: Duration, line: &str) {
-        if let Some(callback) = &self.on_progress {
-            callback(&InstallProgress {
-                step,
-                elapsed,
-                line: line.to_owned(),
-            });
-        }
-    }
-
     /// `<version>-<hash of requirements and Python>`.
     fn root(&self, python: &PythonInterpreter) -> PathBuf {
         let requirements = self.requirements.iter().map(String::as_bytes);
@@ -297,22 +256,20 @@ impl Provisioner {
             python.program.as_os_str().as_encoded_bytes(),
             python.version.as_bytes(),
         ];
-        let short = digest::short(&requirements.chain(python).collect::<Vec<_>>());
+        let short = sandbox_provider::short_digest(&requirements.chain(python).collect::<Vec<_>>());
         self.dir().join(format!("{}-{short}", self.config.version))
     }
 }
 
 /// The exact requirements, validated: they become part of a file name and a requirements file.
 fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
-    let is_plain = |text: &str, punctuation: &[u8]| {
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.len() <= 200
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || punctuation.contains(&b))
-            && !text.contains("..")
-    };
-    if !is_plain(&config.version, b".+!") || config.version.len() > 40 {
+    let version = &config.version;
+    let is_plain = version.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && version
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".+!".contains(&b))
+        && !version.contains("..");
+    if !is_plain || version.len() > 40 {
         let problem = format!(
             "invalid version {:?} of the agent server (WORKSPACE_SANDBOX__AGENT_SERVER_VERSION)",
             config.version
@@ -324,16 +281,7 @@ fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
         .iter()
         .map(|name| format!("{name}=={}", config.version))
         .collect();
-    for pin in &config.pins {
-        let exact = pin
-            .split_once("==")
-            .is_some_and(|(name, version)| is_plain(name, b".-_[],") && is_plain(version, b".+!"));
-        if !exact {
-            let problem = format!("{pin:?} must be an exact requirement (name==version)");
-            return Err(ProvisionError::Configuration(problem));
-        }
-        all.push(pin.clone());
-    }
+    all.extend(PINS.map(str::to_owned));
     Ok(all)
 }
 

@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn the_default_version_is_known() {
-        assert!(libraries(super::super::DEFAULT_VERSION, &[]).is_some());
+        assert!(libraries(super::super::config::DEFAULT_VERSION, &[]).is_some());
         assert_eq!(libraries("1.58.1", &[]), None);
     }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use secrecy::SecretString;
 
@@ -109,17 +108,7 @@ exit 0
 async fn the_first_call_installs_and_the_second_one_reuses() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
-    let progress_lines = Arc::new(Mutex::new(Vec::new()));
-    let steps = Arc::clone(&progress_lines);
-    let provisioner =
-        machine
-            .provisioner()
-            .on_progress(Arc::new(move |progress: &InstallProgress| {
-                steps
-                    .lock()
-                    .unwrap()
-                    .push((progress.step, progress.line.clone()));
-            }));
+    let provisioner = machine.provisioner();
     assert_eq!(provisioner.find().await, None);
     let server = provisioner.ensure().await.unwrap();
     assert!(server.root.starts_with(machine.path("data/agent-server")));
@@ -140,10 +129,6 @@ async fn the_first_call_installs_and_the_second_one_reuses() {
     }
     let compile_env = fs::read_to_string(machine.path("compile-env")).unwrap();
     assert!(!compile_env.contains("PYTHONDONTWRITEBYTECODE"));
-    assert!(progress_lines.lock().unwrap().contains(&(
-        "installing packages",
-        "Collecting openhands-agent-server".into()
-    )));
     assert_eq!(provisioner.ensure().await.unwrap(), server);
     assert_eq!(machine.count("pip install"), 1);
 }
@@ -251,18 +236,15 @@ async fn an_interrupted_installation_is_repeated() {
     let machine = FakeMachine::new();
     machine.python("bin/python3.12", "3.12.1");
     machine.switch("hang");
-    let (sender, mut reached) = tokio::sync::mpsc::unbounded_channel();
-    let provisioner =
-        machine
-            .provisioner()
-            .on_progress(Arc::new(move |progress: &InstallProgress| {
-                if progress.line.starts_with("Collecting") {
-                    sender.send(()).unwrap();
-                }
-            }));
+    let provisioner = machine.provisioner();
+    let installs = async {
+        while machine.count("pip install") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
     tokio::select! {
         result = provisioner.ensure() => panic!("{result:?}"),
-        _ = reached.recv() => {}
+        () = installs => {}
     }
     // The incomplete environment exists and must not count as an installation.
     let root = fs::read_dir(machine.path("data/agent-server"))
@@ -289,7 +271,7 @@ async fn a_step_that_outlives_its_service_keeps_the_lock() {
     // As after `kill -9` of the service during `pip install`: the child runs, with the lock as its input.
     let mut orphan = std::process::Command::new("/bin/sleep")
         .arg("600")
-        .stdin(child::input(Some(&lock)).unwrap())
+        .stdin(child::input(&lock).unwrap())
         .spawn()
         .unwrap();
     drop(lock);
@@ -375,12 +357,8 @@ async fn a_folder_of_wheels_disables_the_index() {
     machine.python("bin/python3.12", "3.12.1");
     let mut config = machine.config();
     config.wheels = Some("/some/wheels".into());
-    config.extra_args = vec!["--only-binary=:all:".into()];
     Provisioner::new(config).unwrap().ensure().await.unwrap();
-    assert_eq!(
-        machine.count("--no-index --find-links /some/wheels --only-binary=:all: -r"),
-        1
-    );
+    assert_eq!(machine.count("--no-index --find-links /some/wheels -r"), 1);
     // The folder determines the versions, so there are no constraints.
     assert_eq!(machine.count("constraints.txt"), 0);
 }
@@ -394,12 +372,5 @@ fn configured_values_cannot_become_paths_or_arguments() {
             ..machine.config()
         };
         assert!(Provisioner::new(config).is_err(), "{version:?}");
-    }
-    for pin in ["litellm", "-r==1", "a==1\n-r x", "a>=1", "a @ https://x"] {
-        let config = Config {
-            pins: vec![pin.into()],
-            ..machine.config()
-        };
-        assert!(Provisioner::new(config).is_err(), "{pin:?}");
     }
 }

@@ -12,7 +12,7 @@ use domain::error::Classify;
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxSpecCatalog};
 use rustix::fs::inotify;
 use sandbox_process::launcher::{self, Launcher};
-use sandbox_process::{AgentServerSource, ProcessSandboxes, ProcessSpecs};
+use sandbox_process::{AgentServerSource, ProcessSandboxes, specs};
 use secrecy::SecretString;
 
 use super::support::{
@@ -358,7 +358,7 @@ async fn the_only_spec_shows_no_secret() {
     let fixture = ProcessFixture::new();
     let config = fixture.config();
     let now = domain::clock::Timestamp::from_micros(1);
-    let specs = ProcessSpecs::new(&config, now).list().await.unwrap();
+    let specs = specs(&config, now).list().await.unwrap();
     let [spec] = &specs[..] else {
         panic!("{specs:?}")
     };

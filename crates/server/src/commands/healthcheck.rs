@@ -54,6 +54,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::compose::BACKENDS;
     use crate::config::Config;
 
     fn http(bind: &str) -> HttpSettings {
@@ -61,7 +62,7 @@ mod tests {
             ("HOME".into(), "/home/someone".into()),
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
         ];
-        Config::load(None, &variables).unwrap().http
+        Config::load(BACKENDS, None, &variables).unwrap().http
     }
 
     /// A service that answers one request with this response.

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use super::{administer, column_width, seconds};
 use crate::cli::{Create, Keys, Rotate};
 use crate::compose::{self, Store};
-use crate::config::{BackendKind, Config};
+use crate::config::Config;
 use crate::data_dir::DataDir;
 
 /// Runs the command and returns its standard output.
@@ -49,12 +49,12 @@ pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String
 /// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
 /// configured; `serve` refuses in that case.
 fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
-    let are_processes = match config.sandbox.backend {
-        BackendKind::Process => true,
-        BackendKind::Docker => false,
-        BackendKind::Auto => data_dir.backend()?.as_deref() == Some("process"),
+    let name = match config.sandbox.backend {
+        Some(name) => Some(name.to_owned()),
+        None => data_dir.backend()?,
     };
-    Ok(are_processes && !config.process.allow_multiple_users)
+    let backend = name.and_then(|name| config.backend(&name));
+    Ok(backend.is_some_and(|backend| !backend.features().allows_multiple_users))
 }
 
 async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKey> {

@@ -15,8 +15,8 @@ const TRACED_CRATES: &[&str] = &[
     "gateway",
     "git_hosting",
     "http_api",
-    "sandbox_docker",
-    "sandbox_process",
+    // All backends.
+    "sandbox_",
     "skill_library",
     "store_sql",
 ];

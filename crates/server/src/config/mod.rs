@@ -3,37 +3,36 @@
 //! The only module that reads the environment. One struct per section. Problems are collected and reported together, by key
 //! and source, never with the value.
 
-mod fingerprints;
-mod layers;
-mod reader;
 mod sections;
-mod show;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-pub(crate) use reader::parse_duration;
+use sandbox_provider::{BackendFeatures, ConfiguredBackend, SandboxProvider};
 use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{AuthModeSetting, AuthSettings, SecretsSettings};
-pub(crate) use sections::docker::{DockerSettings, MetadataAccess, PauseSetting, TemplateSettings};
 pub(crate) use sections::git::GitSettings;
-pub(crate) use sections::http::{HttpSettings, is_loopback, reachable};
+pub(crate) use sections::http::{HttpSettings, reachable};
 pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
-pub(crate) use sections::process::ProcessSettings;
-pub(crate) use sections::sandbox::{BackendKind, SandboxSettings, StartSettings};
+pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
 pub(crate) use sections::skills::SkillsSettings;
 pub(crate) use sections::storage::StorageSettings;
 pub(crate) use sections::telemetry::TelemetrySettings;
-pub(crate) use show::without_password;
+use settings::{
+    CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader, variable,
+};
+pub(crate) use settings::{parse_duration, without_password};
 
-use fingerprints::ConfigFingerprints;
-use layers::SettingLayers;
-use reader::SettingReader;
 use sections::{quota, retention, web_client};
+
+/// The sandbox backends that a program registers.
+pub(crate) type SandboxProviders = [&'static dyn SandboxProvider];
+/// The backends of this program with their settings, in the order in which `auto` tries them.
+pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
 
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
@@ -45,8 +44,7 @@ pub(crate) struct Config {
     pub(crate) auth: AuthSettings,
     pub(crate) secrets: SecretsSettings,
     pub(crate) sandbox: SandboxSettings,
-    pub(crate) process: ProcessSettings,
-    pub(crate) docker: DockerSettings,
+    pub(crate) backends: Vec<Arc<dyn ConfiguredBackend>>,
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
     pub(crate) skills: SkillsSettings,
@@ -89,16 +87,18 @@ impl ConfigError {
 impl Config {
     /// Reads `file` (otherwise the one in `WORKSPACE_CONFIG`) and the variables.
     pub(crate) fn load(
+        providers: &SandboxProviders,
         file: Option<&Path>,
-        variables: &[(OsString, OsString)],
+        variables: &EnvVariables,
     ) -> Result<Self, ConfigError> {
-        let named = variable(variables, layers::CONFIG_VARIABLE).map(PathBuf::from);
+        let named = variable(variables, CONFIG_VARIABLE).map(PathBuf::from);
         let file = file.or(named.as_deref());
-        let layers = SettingLayers::load(file, variables);
-        let reader = SettingReader::new(&layers);
+        let sections = providers.iter().map(|it| it.section()).collect();
+        let layers = SettingLayers::load(sections, file, variables);
+        let reader = SettingReader::new(&layers, variables);
         let config = Self {
             file: file.map(Path::to_owned),
-            ..Self::read(&reader, &layers, variables)
+            ..Self::read(providers, &reader, &layers, variables)
         };
         let problems = reader.into_problems();
         if problems.is_empty() {
@@ -109,9 +109,10 @@ impl Config {
     }
 
     fn read(
+        providers: &SandboxProviders,
         reader: &SettingReader<'_>,
         layers: &SettingLayers,
-        variables: &[(OsString, OsString)],
+        variables: &EnvVariables,
     ) -> Self {
         let data_dir = reader
             .optional_path("data_dir")
@@ -124,6 +125,7 @@ impl Config {
         });
         let http = HttpSettings::read(reader);
         let storage = StorageSettings::read(reader, &data_dir);
+        let backends: Vec<_> = providers.iter().map(|it| it.configure(reader)).collect();
         let derived = [
             ("data_dir", data_dir.display().to_string()),
             ("storage.url", without_password(storage.url.expose_secret())),
@@ -132,9 +134,8 @@ impl Config {
         Self {
             auth: AuthSettings::read(reader, &http),
             secrets: SecretsSettings::read(reader, &storage),
-            sandbox: SandboxSettings::read(reader, &storage),
-            process: ProcessSettings::read(reader),
-            docker: DockerSettings::read(reader, docker_host(variables)),
+            sandbox: SandboxSettings::read(reader, &storage, &backends),
+            backends,
             start: StartSettings::read(reader),
             git: GitSettings::read(reader),
             skills: SkillsSettings::read(reader),
@@ -147,7 +148,7 @@ impl Config {
             web_client: web_client::read(reader),
             file: None,
             fingerprints: ConfigFingerprints::of(layers),
-            text: show::show(layers, &derived),
+            text: settings::show(layers, &derived),
             data_dir,
             http,
             storage,
@@ -157,14 +158,26 @@ impl Config {
     /// Rereads the same file.
     pub(crate) fn read_again(
         &self,
-        variables: &[(OsString, OsString)],
+        providers: &SandboxProviders,
+        variables: &EnvVariables,
     ) -> Result<Self, ConfigError> {
-        Self::load(self.file.as_deref(), variables)
+        Self::load(providers, self.file.as_deref(), variables)
     }
 
     /// Keys whose values differ, sorted.
     pub(crate) fn changes(&self, other: &Self) -> Vec<String> {
         self.fingerprints.changes(&other.fingerprints)
+    }
+
+    /// A backend of this program.
+    pub(crate) fn backend(&self, name: &str) -> Option<&dyn ConfiguredBackend> {
+        let mut backends = self.backends.iter().map(AsRef::as_ref);
+        backends.find(|backend| backend.name() == name)
+    }
+
+    /// The number of warm sandboxes to keep with a backend of these features.
+    pub(crate) fn kept_warm(&self, features: &BackendFeatures) -> u32 {
+        self.sandbox.warm.unwrap_or(features.warm)
     }
 
     /// The effective configuration as TOML, with secrets redacted.
@@ -174,7 +187,7 @@ impl Config {
 }
 
 /// `$XDG_DATA_HOME/agent-workspace`, or `~/.local/share/agent-workspace`.
-fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
+fn default_data_dir(variables: &EnvVariables) -> Option<PathBuf> {
     // The XDG specification: relative paths are invalid and must be ignored.
     let absolute = |name: &str| {
         variable(variables, name)
@@ -184,22 +197,4 @@ fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
     let base = absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local").join("share")))?;
     Some(base.join("agent-workspace"))
-}
-
-/// The engine that Docker's own programs use.
-fn docker_host(variables: &[(OsString, OsString)]) -> Option<String> {
-    variable(variables, "DOCKER_HOST")?
-        .to_str()
-        .map(str::to_owned)
-}
-
-/// A variable of the environment that is not empty.
-pub(crate) fn variable<'a>(
-    variables: &'a [(OsString, OsString)],
-    name: &str,
-) -> Option<&'a OsString> {
-    variables
-        .iter()
-        .find(|(key, value)| key == name && !value.is_empty())
-        .map(|(_, value)| value)
 }

@@ -1,9 +1,9 @@
-mod docker;
-
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write as _;
 
 use super::*;
+use crate::compose::BACKENDS;
 
 const CANARY: &str = "canary-7f3a";
 
@@ -18,8 +18,8 @@ fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Result<Config, String
         file.write_all(text.as_bytes()).unwrap();
         file
     });
-    Config::load(file.as_ref().map(tempfile::NamedTempFile::path), &variables)
-        .map_err(|e| e.to_string())
+    let path = file.as_ref().map(tempfile::NamedTempFile::path);
+    Config::load(BACKENDS, path, &variables).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -36,10 +36,11 @@ fn the_defaults_are_valid_and_every_key_is_read() {
     );
 
     let variables = [("HOME".into(), "/home/someone".into())];
-    let layers = SettingLayers::load(None, &variables);
-    let reader = SettingReader::new(&layers);
-    Config::read(&reader, &layers, &variables);
-    let all_keys: BTreeSet<String> = layers.leaves.keys().cloned().collect();
+    let sections = BACKENDS.iter().map(|backend| backend.section()).collect();
+    let layers = SettingLayers::load(sections, None, &variables);
+    let reader = SettingReader::new(&layers, &variables);
+    Config::read(BACKENDS, &reader, &layers, &variables);
+    let all_keys: BTreeSet<String> = layers.keys().map(str::to_owned).collect();
     assert_eq!(
         reader.keys_read(),
         all_keys,
@@ -202,22 +203,27 @@ fn open_mode_needs_a_second_switch_on_a_public_address() {
 #[test]
 fn backends_are_chosen_by_name() {
     for (name, backend) in [
-        ("auto", BackendKind::Auto),
-        ("docker", BackendKind::Docker),
-        ("process", BackendKind::Process),
+        ("auto", None),
+        ("docker", Some("docker")),
+        ("process", Some("process")),
+        ("example", Some("example")),
     ] {
         let config = load(None, &[("WORKSPACE_SANDBOX__BACKEND", name)]).unwrap();
         assert_eq!(config.sandbox.backend, backend);
     }
     let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "podman")]).unwrap_err();
-    assert!(error.contains("auto, docker or process"), "{error}");
+    assert!(
+        error.contains("auto, docker, process or example"),
+        "{error}"
+    );
 }
 
 #[test]
 fn the_number_of_warm_sandboxes_is_configured_or_follows_the_backend() {
     let kept = |file, variables: &[_]| {
-        let sandbox = load(file, variables).unwrap().sandbox;
-        (sandbox.kept_warm(false), sandbox.kept_warm(true))
+        let config = load(file, variables).unwrap();
+        let kept = |name| config.kept_warm(&config.backend(name).unwrap().features());
+        (kept("process"), kept("docker"))
     };
     let variable = |text| [("WORKSPACE_SANDBOX__WARM", text)];
     assert_eq!(kept(None, &[]), (0, 1));
@@ -330,7 +336,7 @@ fn secrets_are_redacted() {
         "proxy.example:3128",
         "TOKEN=<redacted>",
         "OTHER=<redacted>",
-        show::REDACTED,
+        settings::REDACTED,
     ] {
         assert!(
             config.as_toml().contains(part),

@@ -243,7 +243,7 @@ mod tests {
         async fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let variables = [("WORKSPACE_DATA_DIR".into(), folder.path().into())];
-            let config = Config::load(None, &variables).unwrap();
+            let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
             Self {
                 folder,
                 keys: compose::open_store(&config).await.unwrap(),

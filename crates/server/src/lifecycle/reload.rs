@@ -59,7 +59,7 @@ impl<'a> ConfigReloader<'a> {
 
     /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
-        let config = match self.started.read_again(self.variables) {
+        let config = match self.started.read_again(compose::BACKENDS, self.variables) {
             Ok(config) => config,
             Err(error) => {
                 let problems = error.on_one_line();
@@ -99,7 +99,12 @@ mod tests {
 
     #[test]
     fn reloadable_keys_exist() {
-        let config = Config::load(None, &[("HOME".into(), "/home/someone".into())]).unwrap();
+        let config = Config::load(
+            compose::BACKENDS,
+            None,
+            &[("HOME".into(), "/home/someone".into())],
+        )
+        .unwrap();
         let shown: toml::Table = config.as_toml().parse().unwrap();
         for key in RELOADABLE_KEYS {
             let (section, name) = key.split_once('.').unwrap();

@@ -10,6 +10,7 @@ use domain::error::chain;
 use domain::id::HostId;
 use http_api::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use sandbox_provider::{Installation, SandboxNetworking};
 use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
 
@@ -59,7 +60,7 @@ pub(crate) async fn serve(
     keys.spawn(&tasks);
     let first_key = first_key(&config.auth, &data_dir, &store, compose::clock().now()).await?;
     let sandboxes = open_backend(config, variables, &host, &data_dir).await?;
-    let route = CallbackRoute::new(config, sandboxes.engine.is_some(), bound);
+    let route = CallbackRoute::new(config, sandboxes.features.network, bound);
     warn_of_callbacks(config, &route, &sandboxes);
     let parts = (bound, &route, &disk);
     let service = compose::service(
@@ -116,7 +117,7 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
         bound,
         public_url: &config.http.public_url(bound),
         store: &without_password(config.storage.url.expose_secret()),
-        backend: sandboxes.backend.name(),
+        backend: sandboxes.ports.backend.name(),
         backend_reason: &sandboxes.reason,
         first_key,
     };
@@ -152,10 +153,10 @@ fn open_callbacks(
     tasks: &BackgroundTasks,
     bound: SocketAddr,
 ) -> Option<CallbackListener> {
-    let engine = sandboxes.engine.clone().filter(|_| route.needs_listener)?;
+    let gateway = sandboxes.ports.gateway.clone();
     Some(CallbackListener::start(
-        engine,
-        sandboxes.backend.as_ref(),
+        gateway.filter(|_| route.needs_listener)?,
+        sandboxes.ports.backend.as_ref(),
         bound.port(),
         (config.http.clone(), service.http),
         (service.app, tasks.clone()),
@@ -170,8 +171,13 @@ async fn open_backend(
     data_dir: &DataDir,
 ) -> anyhow::Result<OpenedBackend> {
     let before = data_dir.backend()?;
-    let sandboxes = compose::open_backend(config, variables, host, before.as_deref()).await?;
-    let backend = sandboxes.backend.name();
+    let installation = Installation {
+        host,
+        data_dir: &config.data_dir,
+        variables,
+    };
+    let sandboxes = compose::open_backend(config, &installation, before.as_deref()).await?;
+    let backend = sandboxes.ports.backend.name();
     if let Some(before) = before.filter(|before| before != backend) {
         tracing::warn!(
             "the sandboxes of this installation were created with the backend `{before}`, and this is `{backend}`: \
@@ -198,7 +204,7 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
         tracing::warn!("{warning}");
     }
     if config.auth.mode == AuthModeSetting::Open
-        && sandboxes.engine.is_some()
+        && sandboxes.features.network != SandboxNetworking::Shared
         && !route.needs_listener
     {
         tracing::warn!(

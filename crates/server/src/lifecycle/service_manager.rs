@@ -7,9 +7,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use domain::error::chain;
+use settings::variable;
 
 use crate::compose::EnvVariables;
-use crate::config::variable;
 
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";

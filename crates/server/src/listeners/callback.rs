@@ -12,17 +12,14 @@ use actix_web::dev::ServerHandle;
 use application::{App, BackgroundTasks};
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http_api::{HttpState, Listener};
+use sandbox_provider::{GatewayLookup, SandboxNetworking, is_loopback};
 use url::Url;
 
-use crate::compose::EngineHandle;
-use crate::config::{Config, HttpSettings, is_loopback, reachable};
+use crate::config::{Config, HttpSettings, reachable};
 use crate::listeners::http_server::{listen, spawn_http_server};
 
-/// The name by which containers reach the engine's machine.
-const HOST_NAME: &str = "host.docker.internal";
 /// Backoff between attempts to listen while the engine answers.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
@@ -40,12 +37,15 @@ pub(crate) struct CallbackRoute {
 
 impl CallbackRoute {
     /// The route for a service that listens at `bound`.
-    pub(crate) fn new(config: &Config, in_containers: bool, bound: SocketAddr) -> Self {
-        let configured = config.sandbox.callback_url.clone();
+    pub(crate) fn new(config: &Config, network: SandboxNetworking, bound: SocketAddr) -> Self {
         let is_local = bound.ip().is_loopback();
-        let base = match configured {
-            Some(url) => {
-                let warning = (in_containers && is_loopback(&url)).then(|| {
+        let (gateway, is_elsewhere) = match network {
+            SandboxNetworking::Shared => (None, false),
+            SandboxNetworking::Separate { host, is_remote } => (Some(host), is_remote),
+        };
+        let base = match (&config.sandbox.callback_url, gateway) {
+            (Some(url), _) => {
+                let warning = (gateway.is_some() && is_loopback(url)).then(|| {
                     format!(
                         "sandbox.callback_url is {url}, but in a container that address is the container itself: \
                              reports of sandboxes will not arrive. Leave it empty, or set it to an address of this \
@@ -53,19 +53,18 @@ impl CallbackRoute {
                     )
                 });
                 return Self {
-                    base: url,
+                    base: url.clone(),
                     needs_listener: false,
                     warning,
                 };
             }
-            None if in_containers && (is_local || bound.ip().is_unspecified()) => {
-                format!("http://{HOST_NAME}:{}", bound.port())
+            (None, Some(host)) if is_local || bound.ip().is_unspecified() => {
+                format!("http://{host}:{}", bound.port())
                     .parse()
                     .expect("a host and a port make a URL")
             }
-            None => reachable(bound),
+            (None, _) => reachable(bound),
         };
-        let is_elsewhere = in_containers && is_remote(config.docker.socket.as_deref());
         let warning = is_elsewhere.then(|| {
             format!(
                 "the engine seems to run on another machine, where {base} is not this service: set \
@@ -74,7 +73,7 @@ impl CallbackRoute {
         });
         Self {
             base,
-            needs_listener: in_containers && is_local && !is_elsewhere,
+            needs_listener: gateway.is_some() && is_local && !is_elsewhere,
             warning,
         }
     }
@@ -89,15 +88,6 @@ impl CallbackRoute {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
     }
 }
-
-/// Whether the engine's address belongs to another machine.
-fn is_remote(socket: Option<&str>) -> bool {
-    let url = socket.and_then(|socket| Url::parse(&socket.replacen("tcp://", "http://", 1)).ok());
-    url.is_some_and(|url| url.scheme() == "http" && !is_loopback(&url))
-}
-
-/// Looks up the address of this machine that containers reach.
-type GatewayLookup = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Send + Sync>;
 
 /// The listener at the engine's gateway.
 #[derive(Clone)]
@@ -114,7 +104,7 @@ impl CallbackListener {
     /// Keeps a listener at the engine's gateway while `tasks` run. The engine may be down, and its address may appear later
     /// or change.
     pub(crate) fn start(
-        engine: EngineHandle,
+        gateway: GatewayLookup,
         backend: &dyn SandboxBackend,
         port: u16,
         (http, state): (HttpSettings, HttpState),
@@ -128,10 +118,6 @@ impl CallbackListener {
             app,
             tasks,
         };
-        let gateway: GatewayLookup = Arc::new(move || {
-            let engine = engine.clone();
-            Box::pin(async move { engine.gateway().await })
-        });
         let work = listener
             .clone()
             .follow_gateway(gateway, backend.watch_reachability());

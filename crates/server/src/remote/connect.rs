@@ -6,10 +6,11 @@ use anyhow::{Context as _, anyhow, bail};
 use client::{Client, Error};
 use keyring::private_file;
 use secrecy::SecretString;
+use settings::variable;
 
 use super::args::ServiceArgs;
-use crate::compose::EnvVariables;
-use crate::config::{AuthModeSetting, Config, variable};
+use crate::compose::{self, EnvVariables};
+use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 
 // Not `WORKSPACE_…`: those are keys of the service's configuration, where unknown ones are errors.
@@ -42,7 +43,7 @@ impl Connection {
         let (url, (key, key_source), is_local) = if let Some(url) = url {
             (url, explicit.unwrap_or_else(no_key), false)
         } else {
-            let config = Config::load(config, variables)?;
+            let config = Config::load(compose::BACKENDS, config, variables)?;
             let url = local_url(&config)?;
             let key = explicit.map_or_else(|| local_key(&config), Ok)?;
             (url, key, true)

@@ -5,35 +5,16 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
+use sandbox_provider::is_loopback;
 use tokio::net::TcpStream;
 use url::Url;
 
 use super::DoctorReport;
 use crate::compose;
-use crate::config::{AuthModeSetting, Config, is_loopback};
+use crate::config::{AuthModeSetting, Config};
 
-/// A process judges the leases of others by its own clock. Leases last six seconds at least.
-const WARNING_SKEW: Duration = Duration::from_secs(2);
-const PROBLEM_SKEW: Duration = Duration::from_secs(30);
 /// Time for the public URL to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Compares two clocks.
-pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut DoctorReport) {
-    let difference = theirs.since(ours).max(ours.since(theirs));
-    let text = format!(
-        "{:.1} s apart from this machine's",
-        difference.as_secs_f64()
-    );
-    let advice = "synchronize both machines by NTP: leases and expiry times depend on the clock";
-    if difference > PROBLEM_SKEW {
-        report.problem(what, format!("{text}: {advice}"));
-    } else if difference > WARNING_SKEW {
-        report.warn(what, format!("{text}: {advice}"));
-    } else {
-        report.ok(what, text);
-    }
-}
 
 /// Checks that the URL for clients is plausible, and that it answers.
 pub(super) async fn public_url(
@@ -98,7 +79,7 @@ async fn request_alive(
         return Err(format!("{alive} answers {}", response.status));
     }
     if let Some(date) = response.date.as_deref().and_then(date_header) {
-        skew("clock of the public URL", date, clock.now(), report);
+        report.skew("clock of the public URL", date, clock.now());
     }
     Ok(format!("{alive} answers"))
 }
@@ -146,7 +127,7 @@ mod tests {
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
             ("WORKSPACE_HTTP__PUBLIC_URL".into(), url.into()),
         ];
-        let config = Config::load(None, &variables).unwrap();
+        let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
         let bound = config.http.bind;
         warning(&config, &config.http.public_url(bound), bound)
     }
@@ -197,7 +178,7 @@ mod tests {
             (60, "problem"),
         ] {
             let mut report = DoctorReport::default();
-            skew("clock", at(seconds), at(0), &mut report);
+            report.skew("clock", at(seconds), at(0));
             assert!(report.render(false).starts_with(level), "{seconds}");
         }
         let time = date_header("Sat, 21 Nov 2026 08:59:12 GMT").unwrap();

@@ -11,7 +11,6 @@ use keyring::Keyring;
 use secrecy::ExposeSecret as _;
 
 use super::DoctorReport;
-use super::clock::skew;
 use super::model;
 use crate::compose::{self, SchemaStatus, Store, StoreInspection};
 use crate::config::{AuthModeSetting, Config, without_password};
@@ -34,7 +33,7 @@ pub(super) async fn examine(
     };
     schema(&url, &inspection, report);
     if let Some(now) = inspection.now {
-        skew("clock of the database", now, clock.now(), report);
+        report.skew("clock of the database", now, clock.now());
     }
     match (&inspection.store, inspection.schema) {
         (Some(store), _) => {

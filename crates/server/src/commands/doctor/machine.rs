@@ -3,18 +3,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, access};
 
 use super::DoctorReport;
 use crate::config::Config;
 use crate::data_dir::DataDir;
-
-/// Less free space is a problem or a warning, in bytes.
-const MIN_FREE_BYTES: u64 = 200 << 20;
-const RECOMMENDED_FREE_BYTES: u64 = 2 << 30;
-/// The same for free inodes.
-const MIN_FREE_INODES: u64 = 1_000;
-const RECOMMENDED_FREE_INODES: u64 = 50_000;
 
 /// The data directory, if it exists.
 pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<DataDir> {
@@ -53,7 +46,7 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
         report.ok("use", state);
     }
     let advice = "free some space, or move the data directory (WORKSPACE_DATA_DIR)";
-    free_space("disk space", &directory, advice, report);
+    report.free_space("disk space", &directory, advice);
     existing
 }
 
@@ -61,42 +54,6 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
 fn nearest_parent(path: &Path) -> PathBuf {
     let parent = path.ancestors().skip(1).find(|parent| parent.is_dir());
     parent.unwrap_or(Path::new("/")).to_owned()
-}
-
-/// Checks the free space of a file system.
-pub(super) fn free_space(what: &str, directory: &Path, advice: &str, report: &mut DoctorReport) {
-    let stat = match statvfs(directory) {
-        Ok(stat) => stat,
-        Err(error) => {
-            return report.warn(
-                what,
-                format!(
-                    "cannot read the free space of {} ({error})",
-                    directory.display()
-                ),
-            );
-        }
-    };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    // Some file systems (btrfs) allocate inodes dynamically and report 0 of 0.
-    let inodes = (stat.f_files > 0).then_some(stat.f_favail);
-    let megabytes = free >> 20;
-    let text = match inodes {
-        Some(inodes) => format!("{megabytes} MiB and {inodes} inodes free"),
-        None => format!("{megabytes} MiB free"),
-    };
-    let free_inodes = inodes.unwrap_or(u64::MAX);
-    let advice = format!(
-        "{text} on the file system of {}: {advice}",
-        directory.display()
-    );
-    if free < MIN_FREE_BYTES || free_inodes < MIN_FREE_INODES {
-        report.problem(what, advice);
-    } else if free < RECOMMENDED_FREE_BYTES || free_inodes < RECOMMENDED_FREE_INODES {
-        report.warn(what, advice);
-    } else {
-        report.ok(what, text);
-    }
 }
 
 /// Checks who can read files with keys.

@@ -1,17 +1,15 @@
 //! The `doctor` command: checks whether the service could run here, without changing anything.
 
 mod clock;
-mod containers;
 mod database;
 mod machine;
 mod model;
-mod report;
 mod warm_pool;
 
 use std::net::SocketAddr;
 
-use domain::id::HostId;
 use http_api::Listener;
+use sandbox_provider::{CallbackCheck, Installation, SandboxNetworking};
 
 use crate::compose::{self, BackendChoice, EnvVariables};
 use crate::config::Config;
@@ -19,7 +17,7 @@ use crate::data_dir::DataDir;
 use crate::listeners::callback::CallbackRoute;
 use crate::listeners::http_server::listen;
 
-pub(crate) use report::DoctorReport;
+pub(crate) use sandbox_provider::DoctorReport;
 
 /// Runs all checks, also after a failure.
 pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> DoctorReport {
@@ -29,22 +27,8 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
     let data_dir = data_dir.as_ref();
     machine::permissions(config, data_dir, &mut report);
     database::examine(config, data_dir, clock.as_ref(), &mut report).await;
-    match choose_backend(config, data_dir).await {
-        Ok(BackendChoice::Containers(sandboxes)) => {
-            report.ok("sandboxes", format!("docker ({})", sandboxes.reason));
-            warm_pool::examine(config, true, &mut report);
-            if let Some(engine) = &sandboxes.engine {
-                containers::examine(config, engine, clock.as_ref(), &mut report).await;
-            }
-        }
-        Ok(BackendChoice::Processes(reason)) => {
-            report.ok("sandboxes", format!("process ({reason})"));
-            warm_pool::examine(config, false, &mut report);
-            callbacks(config, &mut report);
-            let agent_server = compose::describe_agent_server(config, variables).await;
-            report.add("agent server", agent_server, Clone::clone);
-        }
-        Err(error) => report.problem("sandboxes", format!("{error:#}")),
+    if let Err(error) = sandboxes(config, variables, data_dir, &mut report).await {
+        report.problem("sandboxes", format!("{error:#}"));
     }
     let is_running = data_dir.is_some_and(DataDir::is_in_use);
     let public = (Listener::Public, config.http.bind);
@@ -61,28 +45,73 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
     report
 }
 
-/// Chooses the backend as the service would.
-async fn choose_backend(
+/// Chooses the backend as the service would, and lets it check the machine.
+async fn sandboxes(
     config: &Config,
+    variables: &EnvVariables,
     data_dir: Option<&DataDir>,
-) -> anyhow::Result<BackendChoice> {
+    report: &mut DoctorReport,
+) -> anyhow::Result<()> {
     let host = config.sandbox.shared_host.clone();
     let host = host.or_else(|| data_dir?.recorded_host());
-    // Nothing uses this name before the first start chooses a host id.
-    let host = host.map_or_else(|| HostId::parse("not-chosen-yet"), Ok)?;
+    let installation = Installation {
+        host: &host.unwrap_or_else(compose::unnamed_host),
+        data_dir: &config.data_dir,
+        variables,
+    };
     let before = match data_dir {
         Some(dir) => dir.backend()?,
         None => None,
     };
-    compose::choose_backend(config, &host, before.as_deref()).await
+    let chosen = compose::choose_backend(config, &installation, before.as_deref()).await;
+    let BackendChoice { backend, reason } = chosen;
+    let features = backend.features();
+    report.ok("sandboxes", format!("{} ({reason})", backend.name()));
+    warm_pool::examine(config.kept_warm(&features), report);
+    if let Some(check) = backend.examine(&installation, report).await {
+        callbacks(config, features.network, check, report);
+    }
+    Ok(())
 }
 
-/// Checks the route by which processes report to the service.
-fn callbacks(config: &Config, report: &mut DoctorReport) {
-    let route = CallbackRoute::new(config, false, config.http.bind);
-    match &route.warning {
-        Some(warning) => report.warn("callbacks", warning),
-        None => report.ok("callbacks", format!("sandboxes use {}", route.base())),
+/// Checks the route by which sandboxes report to the service.
+fn callbacks(
+    config: &Config,
+    network: SandboxNetworking,
+    CallbackCheck { gateway }: CallbackCheck,
+    report: &mut DoctorReport,
+) {
+    let what = "callbacks";
+    let route = CallbackRoute::new(config, network, config.http.bind);
+    let base = route.base();
+    if let Some(warning) = &route.warning {
+        return report.warn(what, warning);
+    }
+    if !route.needs_listener {
+        return report.ok(what, format!("sandboxes use {base}"));
+    }
+    let Some(gateway) = gateway else {
+        return report.warn(
+            what,
+            "the engine does not report the address by which containers reach this machine: set \
+                 WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on another address than loopback",
+        );
+    };
+    // Port 0: the service's own port may be in use by the running service.
+    match listen(Listener::Callback, (gateway, 0).into()) {
+        Ok(_) => report.ok(
+            what,
+            format!("sandboxes use {base}, for which the service also listens on {gateway}"),
+        ),
+        Err(error) => report.warn(
+            what,
+            format!(
+                "cannot listen on the engine's gateway {gateway} ({}): sandboxes could not report, and their events \
+                     would arrive some seconds late. Set WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen \
+                     on an address that containers reach",
+                error.root_cause()
+            ),
+        ),
     }
 }
 

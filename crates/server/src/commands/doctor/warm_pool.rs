@@ -1,7 +1,6 @@
 //! Checks of `doctor`: warm sandboxes.
 
 use super::DoctorReport;
-use crate::config::Config;
 
 /// Memory of an idle agent server in bytes, rounded up: at most 334 MB were measured (1.58.0).
 const WARM_SANDBOX_BYTES: u64 = 350 << 20;
@@ -9,8 +8,7 @@ const WARM_SANDBOX_BYTES: u64 = 350 << 20;
 const RESERVED_BYTES: u64 = 1 << 30;
 
 /// Whether the machine has enough memory for the warm sandboxes.
-pub(super) fn examine(config: &Config, has_containers: bool, report: &mut DoctorReport) {
-    let kept = config.sandbox.kept_warm(has_containers);
+pub(super) fn examine(kept: u32, report: &mut DoctorReport) {
     // Demand can double their number.
     let needed = 2 * u64::from(kept) * WARM_SANDBOX_BYTES;
     check(kept, needed, available(), report);

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use keyring::MasterKey;
 use secrecy::SecretString;
+use settings::SettingReader;
 
 use super::http::HttpSettings;
 use super::storage::StorageSettings;
-use crate::config::reader::SettingReader;
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// Largest file of certificate authorities, in bytes.
 const MAX_CA_FILE_BYTES: u64 = 1 << 20;

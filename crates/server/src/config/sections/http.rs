@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use domain::network::Network;
-use url::{Host, Url};
-
-use crate::config::reader::SettingReader;
+use sandbox_provider::is_loopback;
+use settings::SettingReader;
+use url::Url;
 
 /// The section `http`.
 #[derive(Debug, Clone)]
@@ -115,16 +115,6 @@ impl HttpSettings {
         self.configured_url
             .clone()
             .unwrap_or_else(|| reachable(bound))
-    }
-}
-
-/// Whether the URL names the machine that uses it.
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
     }
 }
 

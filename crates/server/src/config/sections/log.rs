@@ -1,8 +1,7 @@
 //! Section `log`.
 
+use settings::SettingReader;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-
-use crate::config::reader::SettingReader;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use secrecy::SecretString;
+use settings::SettingReader;
 
 use super::http::{HttpSettings, address};
-use crate::config::reader::SettingReader;
 
 /// The section `metrics`.
 #[derive(Debug, Clone)]
@@ -33,6 +33,7 @@ impl MetricsSettings {
 
 #[cfg(test)]
 mod tests {
+    use crate::compose::BACKENDS;
     use crate::config::Config;
 
     #[test]
@@ -43,7 +44,7 @@ mod tests {
                 ("WORKSPACE_HTTP__BIND".into(), http.into()),
                 ("WORKSPACE_METRICS__BIND".into(), metrics.into()),
             ];
-            Config::load(None, &variables)
+            Config::load(BACKENDS, None, &variables)
                 .map(|config| config.metrics.bind.map(|bind| bind.to_string()))
         };
         for (http, metrics, expected) in [

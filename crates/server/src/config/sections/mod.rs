@@ -1,17 +1,14 @@
 //! The sections of the configuration: one struct each, with what it reads.
 
 pub(super) mod auth;
-pub(super) mod docker;
 pub(super) mod git;
 pub(super) mod http;
 pub(super) mod log;
 pub(super) mod metrics;
-pub(super) mod process;
 pub(super) mod quota;
 pub(super) mod retention;
 pub(super) mod sandbox;
 pub(super) mod skills;
 pub(super) mod storage;
 pub(super) mod telemetry;
-pub(super) mod templates;
 pub(super) mod web_client;

@@ -1,9 +1,7 @@
 //! Section `quota`.
 
 use domain::user::usage::{Quota, QuotaLimits};
-
-use super::docker::parse_size;
-use crate::config::reader::SettingReader;
+use settings::{SettingReader, parse_size};
 
 /// Storage limits per user, and report limits per sandbox.
 pub(in crate::config) fn read(reader: &SettingReader<'_>) -> QuotaLimits {

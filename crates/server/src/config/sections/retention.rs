@@ -1,8 +1,7 @@
 //! Section `retention`.
 
 use application::Retention;
-
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// How long unused data is kept.
 pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Retention {

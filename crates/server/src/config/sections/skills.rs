@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// The section `skills`.
 #[derive(Debug, Clone)]

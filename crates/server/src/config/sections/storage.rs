@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-
-use super::docker::values::parse_size;
-use crate::config::reader::SettingReader;
+use settings::{SettingReader, parse_size};
 
 /// The database.
 #[derive(Debug, Clone)]

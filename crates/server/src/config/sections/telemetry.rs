@@ -1,9 +1,8 @@
 //! Section `telemetry`.
 
+use settings::SettingReader;
 use telemetry::{HeaderName, HeaderValue};
 use url::Url;
-
-use crate::config::reader::SettingReader;
 
 /// The section `telemetry`.
 #[derive(Debug, Clone)]

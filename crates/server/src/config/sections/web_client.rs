@@ -3,8 +3,7 @@
 use chrono::{DateTime, Utc};
 use domain::clock::Timestamp;
 use http_api::WebClient;
-
-use crate::config::reader::SettingReader;
+use settings::SettingReader;
 
 /// Longest message on every page, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;

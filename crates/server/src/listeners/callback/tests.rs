@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
 
 use futures::channel::mpsc;
+use sandbox_provider::Installation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,6 +16,11 @@ use crate::disk_space::DiskSpace;
 /// Time for the listener to react, with a wide margin.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
+fn network(config: &Config, in_containers: bool) -> SandboxNetworking {
+    let name = if in_containers { "docker" } else { "process" };
+    config.backend(name).unwrap().features().network
+}
+
 fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> CallbackRoute {
     let mut all = vec![("HOME".into(), "/home/someone".into())];
     all.extend(
@@ -22,8 +28,9 @@ fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Callba
             .iter()
             .map(|(name, value)| (name.into(), value.into())),
     );
-    let config = Config::load(None, &all).unwrap();
-    CallbackRoute::new(&config, in_containers, bound.parse().unwrap())
+    let config = Config::load(compose::BACKENDS, None, &all).unwrap();
+    let network = network(&config, in_containers);
+    CallbackRoute::new(&config, network, bound.parse().unwrap())
 }
 
 #[test]
@@ -162,15 +169,20 @@ impl CallbackFixture {
             // In open mode a user needs no key, so users' routes must not be served here.
             set("WORKSPACE_AUTH__MODE", "open".as_ref()),
         ];
-        let config = Config::load(None, &variables).unwrap();
+        let config = Config::load(compose::BACKENDS, None, &variables).unwrap();
         let dir = DataDir::open(&config.data_dir).unwrap();
         let host = dir.host(compose::ids().as_ref()).unwrap();
         let store = compose::open_store(&config).await.unwrap();
         let keys = (&store, compose::clock());
         let vault = compose::KeyFollower::start(&config, &dir, keys, "test".to_owned()).await;
         let (vault, _) = vault.unwrap();
-        let sandboxes = compose::open_backend(&config, &variables, &host, None).await;
-        let route = CallbackRoute::new(&config, true, config.http.bind);
+        let installation = Installation {
+            host: &host,
+            data_dir: &config.data_dir,
+            variables: &variables,
+        };
+        let sandboxes = compose::open_backend(&config, &installation, None).await;
+        let route = CallbackRoute::new(&config, network(&config, true), config.http.bind);
         let disk = DiskSpace::new(&config);
         let parts = (config.http.bind, &route, &disk);
         let sandboxes = sandboxes.unwrap();

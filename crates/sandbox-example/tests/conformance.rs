@@ -1,9 +1,6 @@
 //! The backend of the tutorial "Write a sandbox adapter" (docs/tutorials/sandbox-adapter.md) passes the conformance tests.
-//! The tutorial shows parts of these files.
+//! The tutorial shows parts of this crate.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
-
-#[expect(unreachable_pub, reason = "it is public in a crate of its own")]
-mod backend;
 
 use std::fs::File;
 use std::io::Write;
@@ -13,9 +10,8 @@ use std::process::Command;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxBackend, SandboxLaunch};
 use port_conformance::suites::sandboxes::backend::launch as new_launch;
+use sandbox_example::ExampleSandboxes;
 use tempfile::TempDir;
-
-use backend::ExampleSandboxes;
 
 struct FreshBackend {
     backend: ExampleSandboxes,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 /// Twelve hex digits of a hash over these parts in order.
-pub(crate) fn short(parts: &[&[u8]]) -> String {
+pub fn short_digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);

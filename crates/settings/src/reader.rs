@@ -1,7 +1,8 @@
 //! Reads typed values from the merged layers, and collects all problems instead of stopping at the first.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,32 +11,41 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::layers::{Setting, SettingLayers, SettingOrigin, display_key};
+use crate::layers::{EnvVariables, Setting, SettingLayers, SettingOrigin, display_key, variable};
+use crate::values::{assignment, parse_duration};
 
-pub(super) struct SettingReader<'a> {
+/// Reads typed values. An invalid value is recorded as a problem, and the default is returned.
+pub struct SettingReader<'a> {
     layers: &'a SettingLayers,
+    variables: &'a EnvVariables,
     problems: RefCell<Vec<String>>,
     read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> SettingReader<'a> {
-    pub(super) fn new(layers: &'a SettingLayers) -> Self {
+    /// A reader of these layers and of the environment.
+    pub fn new(layers: &'a SettingLayers, variables: &'a EnvVariables) -> Self {
         Self {
             layers,
+            variables,
             problems: RefCell::new(layers.problems.clone()),
             read: RefCell::default(),
         }
     }
 
     /// All problems in the order in which they were found.
-    pub(super) fn into_problems(self) -> Vec<String> {
+    pub fn into_problems(self) -> Vec<String> {
         self.problems.into_inner()
     }
 
     /// Keys that were read.
-    #[cfg(test)]
-    pub(super) fn keys_read(&self) -> BTreeSet<String> {
+    pub fn keys_read(&self) -> BTreeSet<String> {
         self.read.borrow().clone()
+    }
+
+    /// A variable of the environment that is no setting of this service; `None` when empty.
+    pub fn variable(&self, name: &str) -> Option<&'a OsStr> {
+        variable(self.variables, name)
     }
 
     fn leaf(&self, key: &str) -> &'a Setting {
@@ -47,56 +57,61 @@ impl<'a> SettingReader<'a> {
     }
 
     /// Records an invalid value of `key`: `what` completes "KEY …" and never contains the value.
-    pub(super) fn problem(&self, key: &str, what: &str) {
-        let name = display_key(key, &self.leaf(key).origin);
-        self.problems.borrow_mut().push(format!("{name} {what}"));
+    pub fn problem(&self, key: &str, what: &str) {
+        self.record(display_key(key, &self.leaf(key).origin), what);
     }
 
-    /// Reads each additional template with the function of the default one.
-    pub(super) fn templates<T>(&self, read: fn(&SettingReader<'_>) -> T) -> Vec<T> {
-        let templates = self.layers.templates.iter();
+    /// Reports a value that is read several times (by templates and backends) once.
+    fn record(&self, name: String, what: &str) {
+        let problem = name + " " + what;
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+
+    /// Reads each additional template of a section with the function of the default one.
+    pub fn templates<T>(&self, section: &str, read: fn(&SettingReader<'_>) -> T) -> Vec<T> {
+        let templates = self.layers.templates_of(section);
         templates
             .map(|template| {
                 let layers = self.layers.with_template(template);
-                let reader = SettingReader::new(&layers);
+                let reader = SettingReader::new(&layers, self.variables);
+                reader.problems.swap(&self.problems);
                 let value = read(&reader);
-                let mut problems = self.problems.borrow_mut();
-                for problem in reader.into_problems() {
-                    // Report an invalid inherited value once, not per template.
-                    if !problems.contains(&problem) {
-                        problems.push(problem);
-                    }
-                }
+                reader.problems.swap(&self.problems);
                 value
             })
             .collect()
     }
 
-    /// Records an invalid value of `key` in an additional template (counted from 0).
-    pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
-        let leaf = self.layers.templates[template].leaves.get(key);
-        let name = display_key(
-            key,
-            leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin),
-        );
-        self.problems.borrow_mut().push(format!("{name} {what}"));
+    /// Records an invalid value of `key` in an additional template of its section (counted from 0).
+    pub fn template_problem(&self, template: usize, key: &str, what: &str) {
+        let section = key.split('.').next().unwrap_or_default();
+        let template = self.layers.templates_of(section).nth(template);
+        let leaf = template.and_then(|template| template.leaves.get(key));
+        let origin = leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin);
+        self.record(display_key(key, origin), what);
     }
 
-    pub(super) fn text(&self, key: &str) -> String {
+    /// A text.
+    pub fn text(&self, key: &str) -> String {
         self.optional(key).unwrap_or_default()
     }
 
     /// A text; `None` when empty.
-    pub(super) fn optional(&self, key: &str) -> Option<String> {
+    pub fn optional(&self, key: &str) -> Option<String> {
         let text = self.leaf(key).value.as_str();
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    pub(super) fn switch(&self, key: &str) -> bool {
+    /// A truth value.
+    pub fn switch(&self, key: &str) -> bool {
         self.leaf(key).value.as_bool() == Some(true)
     }
 
-    pub(super) fn list(&self, key: &str) -> Vec<String> {
+    /// A list of texts.
+    pub fn list(&self, key: &str) -> Vec<String> {
         let items = self.leaf(key).value.as_array().into_iter().flatten();
         items
             .filter_map(|item| item.as_str().map(str::to_owned))
@@ -104,7 +119,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// The parsed items of a list. If one is invalid, records a problem and returns nothing.
-    pub(super) fn parsed_list<T>(
+    pub fn parsed_list<T>(
         &self,
         key: &str,
         expected: &str,
@@ -118,7 +133,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A number in a range. Otherwise records a problem and returns the nearest number.
-    pub(super) fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
+    pub fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
         let number = self.leaf(key).value.as_integer();
         let number = number.unwrap_or_else(|| unreachable!("the layers checked the type of {key}"));
         let (first, last) = (*range.start(), *range.end());
@@ -130,12 +145,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A parsed text. On failure records a problem and returns the default.
-    pub(super) fn parsed<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> T {
+    pub fn parsed<T>(&self, key: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> T {
         if let Some(value) = parse(&self.text(key)) {
             return value;
         }
@@ -144,8 +154,19 @@ impl<'a> SettingReader<'a> {
         default.and_then(parse).expect("a default parses")
     }
 
+    /// One of several names.
+    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> T {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let (last, others) = names.split_last().expect("a setting has choices");
+        let expected = format!("{} or {last}", others.join(", "));
+        self.parsed(key, &expected, |text| {
+            let found = choices.iter().find(|(name, _)| *name == text);
+            found.map(|(_, value)| *value)
+        })
+    }
+
     /// A parsed text, or nothing.
-    pub(super) fn optional_parsed<T>(
+    pub fn optional_parsed<T>(
         &self,
         key: &str,
         expected: &str,
@@ -159,7 +180,8 @@ impl<'a> SettingReader<'a> {
         value
     }
 
-    pub(super) fn duration(&self, key: &str) -> Duration {
+    /// A time span.
+    pub fn duration(&self, key: &str) -> Duration {
         self.parsed(
             key,
             "a number and a unit (ms, s, m, h, d), e.g. 30s",
@@ -168,7 +190,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A time-out, which must not be 0.
-    pub(super) fn deadline(&self, key: &str) -> Duration {
+    pub fn deadline(&self, key: &str) -> Duration {
         self.parsed(
             key,
             "a number above 0 and a unit (ms, s, m, h, d), e.g. 30s",
@@ -177,7 +199,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A time after which something ends; 0 means never (`None`).
-    pub(super) fn limit(&self, key: &str) -> Option<Duration> {
+    pub fn limit(&self, key: &str) -> Option<Duration> {
         let time = self.parsed(
             key,
             "a number and a unit (ms, s, m, h, d), e.g. 30m, or 0",
@@ -190,7 +212,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// An absolute `http(s)` URL without query, fragment or credentials.
-    pub(super) fn optional_url(&self, key: &str) -> Option<Url> {
+    pub fn optional_url(&self, key: &str) -> Option<Url> {
         self.optional_parsed(
             key,
             "an http:// or https:// URL without user, query and fragment",
@@ -208,12 +230,12 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A path, made absolute against the working directory.
-    pub(super) fn optional_path(&self, key: &str) -> Option<PathBuf> {
+    pub fn optional_path(&self, key: &str) -> Option<PathBuf> {
         self.optional_parsed(key, "a path", |text| std::path::absolute(text).ok())
     }
 
     /// A secret, from its key or from the file of its `_file` variant.
-    pub(super) fn secret(&self, key: &str) -> Option<SecretString> {
+    pub fn secret(&self, key: &str) -> Option<SecretString> {
         let file_key = format!("{key}_file");
         let path = self.optional_path(&file_key);
         if let Some(text) = self.optional(key) {
@@ -233,7 +255,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A secret that clients send as a header value. The service rejects longer ones without a look-up.
-    pub(super) fn key_text(&self, key: &str) -> Option<SecretString> {
+    pub fn key_text(&self, key: &str) -> Option<SecretString> {
         let secret = self.secret(key);
         let is_usable = |text: &str| {
             (8..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
@@ -248,7 +270,7 @@ impl<'a> SettingReader<'a> {
     }
 
     /// Secrets of a list, or the lines of the file of its `_file` variant.
-    pub(super) fn secret_list(&self, key: &str) -> Vec<SecretString> {
+    pub fn secret_list(&self, key: &str) -> Vec<SecretString> {
         let listed = self.list(key);
         let from_file = self.secret(key);
         let lines = from_file
@@ -266,56 +288,19 @@ impl<'a> SettingReader<'a> {
             .map(SecretString::from)
             .collect()
     }
-}
 
-/// `90d`, `30s`, `250ms`, …; at most ten years.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let millis = match unit.trim() {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        "d" => 24 * 60 * 60 * 1000,
-        _ => return None,
-    };
-    let total = number.checked_mul(millis)?;
-    (total <= 10 * 366 * 24 * 60 * 60 * 1000).then(|| Duration::from_millis(total))
-}
+    /// Words, quoted as for a shell; `None` when there are none.
+    pub fn words(&self, key: &str, expected: &str) -> Option<Vec<String>> {
+        self.optional_parsed(key, expected, |text| {
+            shlex::split(text).filter(|words| !words.is_empty())
+        })
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_a_number_and_a_unit() {
-        for (text, millis) in [
-            ("250ms", 250),
-            ("30s", 30_000),
-            ("5 m", 300_000),
-            ("2h", 7_200_000),
-            ("90d", 7_776_000_000),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Some(Duration::from_millis(millis)),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "5",
-            "s",
-            "-5s",
-            "1.5s",
-            "5 years",
-            "99999999999999999999s",
-            "4000d",
-        ] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
+    /// Variables of a list with entries `NAME=VALUE`.
+    pub fn assignments(&self, key: &str) -> BTreeMap<String, String> {
+        let entries = self.parsed_list(key, "entries NAME=VALUE", |text| {
+            assignment(text).map(|(name, value)| (name.to_owned(), value.to_owned()))
+        });
+        entries.into_iter().collect()
     }
 }

@@ -1,9 +1,24 @@
 //! The report of `doctor`.
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
 
+use domain::clock::Timestamp;
+use rustix::fs::statvfs;
 use serde::Serialize;
 use serde_json::json;
+
+/// Less free space is a problem or a warning, in bytes.
+const MIN_FREE_BYTES: u64 = 200 << 20;
+const RECOMMENDED_FREE_BYTES: u64 = 2 << 30;
+/// The same for free inodes.
+const MIN_FREE_INODES: u64 = 1_000;
+const RECOMMENDED_FREE_INODES: u64 = 50_000;
+
+/// A process judges the leases of others by its own clock. Leases last six seconds at least.
+const WARNING_SKEW: Duration = Duration::from_secs(2);
+const PROBLEM_SKEW: Duration = Duration::from_secs(30);
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -36,11 +51,11 @@ struct DoctorFinding {
 
 /// Findings, one per line.
 #[derive(Debug, Default)]
-pub(crate) struct DoctorReport(Vec<DoctorFinding>);
+pub struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
     /// Renders the report for standard output.
-    pub(crate) fn render(&self, as_json: bool) -> String {
+    pub fn render(&self, as_json: bool) -> String {
         if as_json {
             let report = json!({"healthy": self.is_healthy(), "checks": self.0});
             return format!("{report:#}\n");
@@ -60,29 +75,29 @@ impl DoctorReport {
     }
 
     /// Whether the service can run.
-    pub(crate) fn is_healthy(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         self.0
             .iter()
             .all(|finding| finding.level != FindingLevel::Problem)
     }
 
     /// Adds a passed check.
-    pub(super) fn ok(&mut self, what: &str, text: impl Into<String>) {
+    pub fn ok(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Ok, what, text.into());
     }
 
     /// Adds a warning with advice.
-    pub(super) fn warn(&mut self, what: &str, text: impl Into<String>) {
+    pub fn warn(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Warning, what, text.into());
     }
 
     /// Adds a problem with its cause and advice.
-    pub(super) fn problem(&mut self, what: &str, text: impl Into<String>) {
+    pub fn problem(&mut self, what: &str, text: impl Into<String>) {
         self.push(FindingLevel::Problem, what, text.into());
     }
 
     /// Adds the result of a check.
-    pub(super) fn add<T>(
+    pub fn add<T>(
         &mut self,
         what: &str,
         result: anyhow::Result<T>,
@@ -97,6 +112,60 @@ impl DoctorReport {
                 self.problem(what, format!("{error:#}"));
                 None
             }
+        }
+    }
+
+    /// Checks the free space of a file system.
+    pub fn free_space(&mut self, what: &str, directory: &Path, advice: &str) {
+        let stat = match statvfs(directory) {
+            Ok(stat) => stat,
+            Err(error) => {
+                return self.warn(
+                    what,
+                    format!(
+                        "cannot read the free space of {} ({error})",
+                        directory.display()
+                    ),
+                );
+            }
+        };
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        // Some file systems (btrfs) allocate inodes dynamically and report 0 of 0.
+        let inodes = (stat.f_files > 0).then_some(stat.f_favail);
+        let megabytes = free >> 20;
+        let text = match inodes {
+            Some(inodes) => format!("{megabytes} MiB and {inodes} inodes free"),
+            None => format!("{megabytes} MiB free"),
+        };
+        let free_inodes = inodes.unwrap_or(u64::MAX);
+        let advice = format!(
+            "{text} on the file system of {}: {advice}",
+            directory.display()
+        );
+        if free < MIN_FREE_BYTES || free_inodes < MIN_FREE_INODES {
+            self.problem(what, advice);
+        } else if free < RECOMMENDED_FREE_BYTES || free_inodes < RECOMMENDED_FREE_INODES {
+            self.warn(what, advice);
+        } else {
+            self.ok(what, text);
+        }
+    }
+
+    /// Compares two clocks.
+    pub fn skew(&mut self, what: &str, theirs: Timestamp, ours: Timestamp) {
+        let difference = theirs.since(ours).max(ours.since(theirs));
+        let text = format!(
+            "{:.1} s apart from this machine's",
+            difference.as_secs_f64()
+        );
+        let advice =
+            "synchronize both machines by NTP: leases and expiry times depend on the clock";
+        if difference > PROBLEM_SKEW {
+            self.problem(what, format!("{text}: {advice}"));
+        } else if difference > WARNING_SKEW {
+            self.warn(what, format!("{text}: {advice}"));
+        } else {
+            self.ok(what, text);
         }
     }
 

@@ -5,35 +5,41 @@ use std::fmt::Write as _;
 use toml::Value;
 use url::Url;
 
-use super::layers::{DEFAULTS, Setting, SettingLayers, SettingOrigin, is_empty};
-use super::sections::templates::short;
+use crate::layers::{Setting, SettingLayers, SettingOrigin, default_texts};
+use crate::templates::short;
+use crate::values::is_empty;
 
-/// Keys of which only the presence is shown.
-const SECRET_KEYS: [&str; 5] = [
-    "auth.bootstrap_key",
-    "secrets.master_key",
-    "secrets.previous_master_keys",
-    "docker.registry_password",
-    "metrics.key",
-];
-/// Keys of which only the names of assignments are shown.
-const SECRET_ASSIGNMENT_KEYS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
-/// Keys that are shown without passwords.
-const SECRET_URL_KEYS: [&str; 4] = [
-    "storage.url",
-    "sandbox.index_url",
-    "sandbox.proxy",
-    "sandbox.callback_url",
+/// How much of a secret setting is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redaction {
+    /// Only its presence.
+    Value,
+    /// The names of its assignments `NAME=VALUE`.
+    Assignments,
+    /// A URL without its password.
+    Url,
+}
+
+/// Settings of the service itself that are redacted.
+const REDACTED_KEYS: [(&str, Redaction); 7] = [
+    ("auth.bootstrap_key", Redaction::Value),
+    ("secrets.master_key", Redaction::Value),
+    ("secrets.previous_master_keys", Redaction::Value),
+    ("metrics.key", Redaction::Value),
+    ("telemetry.headers", Redaction::Assignments),
+    ("storage.url", Redaction::Url),
+    ("sandbox.callback_url", Redaction::Url),
 ];
 
-pub(super) const REDACTED: &str = "<redacted>";
+/// Stands for a secret.
+pub const REDACTED: &str = "<redacted>";
 
 /// Renders TOML in the order of the defaults, with the source of each changed value. `derived` has values that the service
 /// computes.
-pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
+pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut section = "";
-    for line in DEFAULTS.lines() {
+    for line in default_texts(&layers.sections).flat_map(str::lines) {
         if let Some(name) = line
             .strip_prefix('[')
             .and_then(|line| line.strip_suffix(']'))
@@ -52,15 +58,15 @@ pub(super) fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String
                 .find(|(of, _)| *of == key && is_empty(&leaf.value));
             let value = match derived {
                 Some((_, value)) => Value::from(value.as_str()),
-                None => redacted(&key, &leaf.value),
+                None => redacted(layers, &key, &leaf.value),
             };
             text.push_str(&line_of(name, &value, &leaf.origin));
         }
     }
     for template in &layers.templates {
-        text.push_str("\n[[docker.templates]]\n");
+        let _ = writeln!(text, "\n[[{}.templates]]", template.section);
         for (key, Setting { value, origin }) in &template.leaves {
-            text.push_str(&line_of(short(key), &redacted(key, value), origin));
+            text.push_str(&line_of(short(key), &redacted(layers, key, value), origin));
         }
     }
     text
@@ -73,24 +79,23 @@ fn line_of(name: &str, value: &Value, origin: &SettingOrigin) -> String {
     }
 }
 
-fn redacted(key: &str, value: &Value) -> Value {
-    let each = |hide: fn(&str) -> String| match value {
-        Value::Array(items) => {
-            let texts = items.iter().filter_map(Value::as_str);
-            Value::Array(texts.map(|text| Value::from(hide(text))).collect())
-        }
-        value => Value::from(hide(value.as_str().unwrap_or_default())),
+fn redacted(layers: &SettingLayers, key: &str, value: &Value) -> Value {
+    let sections = layers.sections.iter().flat_map(|section| section.redacted);
+    let mut redacted = REDACTED_KEYS.iter().chain(sections);
+    let redaction = redacted.find(|(name, _)| *name == key);
+    let Some((_, redaction)) = redaction.filter(|_| !is_empty(value)) else {
+        return value.clone();
     };
-    if is_empty(value) {
-        value.clone()
-    } else if SECRET_URL_KEYS.contains(&key) {
-        each(without_password)
-    } else if SECRET_KEYS.contains(&key) {
-        each(|_| REDACTED.to_owned())
-    } else if SECRET_ASSIGNMENT_KEYS.contains(&key) {
-        each(without_value)
-    } else {
-        value.clone()
+    let hide = |value: &Value| {
+        Value::from(match (redaction, value.as_str()) {
+            (Redaction::Assignments, Some(text)) => without_value(text),
+            (Redaction::Url, Some(text)) => without_password(text),
+            (Redaction::Value, _) | (_, None) => REDACTED.to_owned(),
+        })
+    };
+    match value.as_array() {
+        Some(items) => Value::Array(items.iter().map(hide).collect()),
+        None => hide(value),
     }
 }
 
@@ -103,7 +108,7 @@ fn without_value(item: &str) -> String {
 }
 
 /// Keeps scheme, host, port and path. A query may contain a password (`postgres://host/db?password=…`).
-pub(crate) fn without_password(text: &str) -> String {
+pub fn without_password(text: &str) -> String {
     if let Some(path) = text.strip_prefix("sqlite://") {
         return format!("sqlite://{}", path.split('?').next().unwrap_or_default());
     }

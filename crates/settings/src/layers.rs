@@ -1,38 +1,45 @@
 //! Merges the layers: embedded defaults, a file, the environment. Checks names and types; values are parsed later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use toml::Value;
 
-use super::sections::templates::{self, TemplateLayer};
+use crate::show::Redaction;
+use crate::templates::{self, TemplateKeys, TemplateLayer};
+use crate::values::{is_empty, kind, parse_like, read_typed};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
-pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
-/// Keys that have a variant `…_file`.
-pub(super) const SECRET_FILE_KEYS: [&str; 8] = [
-    "storage.url",
-    "auth.bootstrap_key",
-    "secrets.master_key",
-    "secrets.previous_master_keys",
-    "sandbox.index_url",
-    "sandbox.proxy",
-    "docker.registry_password",
-    "docker.secret_env",
-];
+/// Variables of the process's environment.
+pub type EnvVariables = [(OsString, OsString)];
+
+/// What a component adds to the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SettingSection {
+    /// Its defaults, as TOML like `config/default.toml`; empty if they are in that file.
+    pub defaults: &'static str,
+    /// The keys of its tables `[[SECTION.templates]]`.
+    pub templates: Option<TemplateKeys>,
+    /// Keys that are shown without their secrets.
+    pub redacted: &'static [(&'static str, Redaction)],
+}
+
+/// Secrets that may be set together with their `_file` variant.
+const COMBINED_SECRET_KEYS: [&str; 2] = ["metrics.key", "telemetry.headers"];
 
 const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key itself.
-pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
+pub const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 
 /// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SettingOrigin {
+pub(crate) enum SettingOrigin {
     Default,
     File(PathBuf),
     /// The number of a template in a file, from 1.
@@ -52,9 +59,9 @@ impl fmt::Display for SettingOrigin {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Setting {
-    pub(super) value: Value,
-    pub(super) origin: SettingOrigin,
+pub(crate) struct Setting {
+    pub(crate) value: Value,
+    pub(crate) origin: SettingOrigin,
 }
 
 impl Setting {
@@ -67,25 +74,33 @@ impl Setting {
 }
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
-pub(super) struct SettingLayers {
-    pub(super) leaves: BTreeMap<String, Setting>,
-    pub(super) defaults: BTreeMap<String, Value>,
-    /// Additional templates, in the order of the file.
-    pub(super) templates: Vec<TemplateLayer>,
-    pub(super) problems: Vec<String>,
+pub struct SettingLayers {
+    pub(crate) sections: Vec<SettingSection>,
+    pub(crate) leaves: BTreeMap<String, Setting>,
+    pub(crate) defaults: BTreeMap<String, Value>,
+    /// Additional templates of all sections, in the order of the file.
+    pub(crate) templates: Vec<TemplateLayer>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl SettingLayers {
-    pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
-        let table: toml::Table = DEFAULTS
-            .parse()
-            .expect("the embedded defaults are valid TOML");
-        let defaults = flatten(&table).into_iter();
-        let defaults: BTreeMap<String, Value> =
-            defaults.map(|(key, value)| (key, value.clone())).collect();
+    /// Merges the defaults, those of `sections`, a file and the environment.
+    pub fn load(
+        sections: Vec<SettingSection>,
+        file: Option<&Path>,
+        variables: &EnvVariables,
+    ) -> Self {
+        let mut defaults = BTreeMap::new();
+        for text in default_texts(&sections) {
+            let table: toml::Table = text.parse().expect("the embedded defaults are valid TOML");
+            let values = flatten(&table).into_iter();
+            defaults.extend(values.map(|(key, value)| (key, value.clone())));
+        }
         let leaves = defaults.iter();
-        let leaves = leaves.map(|(key, value)| (key.clone(), Setting::default(value)));
+        let leaves =
+            leaves.map(|(key, value): (&String, _)| (key.clone(), Setting::default(value)));
         let mut layers = Self {
+            sections,
             leaves: leaves.collect(),
             defaults,
             templates: Vec::new(),
@@ -114,7 +129,10 @@ impl SettingLayers {
                 return;
             }
         };
-        self.templates = templates::take(&mut table, path, self);
+        for keys in self.sections.clone().iter().filter_map(|it| it.templates) {
+            let templates = templates::take(&mut table, keys, path, self);
+            self.templates.extend(templates);
+        }
         let origin = SettingOrigin::File(path.to_owned());
         let keys: Vec<String> = self.defaults.keys().cloned().collect();
         let keys = keys
@@ -126,7 +144,7 @@ impl SettingLayers {
     }
 
     /// Reads values by their names. `keys` maps each known name to its key.
-    pub(super) fn read_table(
+    pub(crate) fn read_table(
         &mut self,
         values: &[(String, &Value)],
         keys: &BTreeMap<&str, &str>,
@@ -154,7 +172,7 @@ impl SettingLayers {
         layer
     }
 
-    fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
+    fn add_variables(&mut self, variables: &EnvVariables) {
         let names: BTreeMap<String, String> = self
             .defaults
             .keys()
@@ -194,9 +212,23 @@ impl SettingLayers {
         self.add(layer);
     }
 
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.leaves.keys().map(String::as_str)
+    }
+
+    pub(crate) fn templates_of<'a>(
+        &'a self,
+        section: &'a str,
+    ) -> impl Iterator<Item = &'a TemplateLayer> {
+        let templates = self.templates.iter();
+        templates.filter(move |template| template.section == section)
+    }
+
     /// These layers with a template on top, without the problems found so far.
-    pub(super) fn with_template(&self, template: &TemplateLayer) -> Self {
+    pub(crate) fn with_template(&self, template: &TemplateLayer) -> Self {
         let mut layers = Self {
+            sections: self.sections.clone(),
             leaves: self.leaves.clone(),
             defaults: self.defaults.clone(),
             templates: Vec::new(),
@@ -213,8 +245,14 @@ impl SettingLayers {
             .filter(|(_, leaf)| !is_empty(&leaf.value))
             .map(|(key, _)| key.as_str())
             .collect();
-        for key in SECRET_FILE_KEYS {
-            let file_key = format!("{key}_file");
+        let keys = self.defaults.keys().filter_map(|key| {
+            let key = key.strip_suffix("_file")?;
+            let is_exclusive =
+                self.defaults.contains_key(key) && !COMBINED_SECRET_KEYS.contains(&key);
+            is_exclusive.then(|| key.to_owned())
+        });
+        for key in keys.collect::<Vec<_>>() {
+            let (key, file_key) = (key.as_str(), format!("{key}_file"));
             match (present.contains(key), present.contains(file_key.as_str())) {
                 (true, true) => self.problems.push(format!(
                     "{} and {} are both set: set only one of them",
@@ -236,8 +274,21 @@ impl SettingLayers {
     }
 }
 
+/// The defaults of the service and of each section.
+pub(crate) fn default_texts(sections: &[SettingSection]) -> impl Iterator<Item = &'static str> {
+    std::iter::once(DEFAULTS).chain(sections.iter().map(|section| section.defaults))
+}
+
+/// The value of a variable; `None` when empty.
+pub fn variable<'a>(variables: &'a EnvVariables, name: &str) -> Option<&'a OsStr> {
+    let found = variables
+        .iter()
+        .find(|(key, value)| key == name && !value.is_empty());
+    found.map(|(_, value)| value.as_os_str())
+}
+
 /// The key in the notation of its source.
-pub(super) fn display_key(key: &str, origin: &SettingOrigin) -> String {
+pub(crate) fn display_key(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
         SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
@@ -247,7 +298,7 @@ pub(super) fn display_key(key: &str, origin: &SettingOrigin) -> String {
 }
 
 /// `http.bind` → `WORKSPACE_HTTP__BIND`.
-pub(super) fn variable_of(key: &str) -> String {
+pub(crate) fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
@@ -265,56 +316,6 @@ fn flatten(table: &toml::Table) -> Vec<(String, &Value)> {
         }
     }
     leaves
-}
-
-/// A file's value for a key with this default, or a description of the expected type.
-fn read_typed(value: &Value, default: &Value) -> Result<Value, &'static str> {
-    let value = match (value, default) {
-        // A number, or the word for the automatic choice.
-        (Value::Integer(number), Value::String(word)) if word == "auto" => {
-            Value::String(number.to_string())
-        }
-        (value, _) => value.clone(),
-    };
-    let has_texts = |items: &Vec<Value>| items.iter().all(Value::is_str);
-    if value.same_type(default) && value.as_array().is_none_or(has_texts) {
-        Ok(value)
-    } else {
-        Err(kind(default))
-    }
-}
-
-/// Parses a variable's text as the type of this default.
-fn parse_like(default: &Value, text: &str) -> Option<Value> {
-    let text = text.trim();
-    Some(match default {
-        Value::Integer(_) => Value::Integer(text.parse().ok()?),
-        Value::Boolean(_) => Value::Boolean(match text.to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => true,
-            "false" | "0" | "no" | "off" => false,
-            _ => return None,
-        }),
-        Value::Array(_) => {
-            let items = text.split(',').map(str::trim);
-            let items = items.filter(|item| !item.is_empty()).map(Value::from);
-            Value::Array(items.collect())
-        }
-        _ => Value::from(text),
-    })
-}
-
-fn kind(default: &Value) -> &'static str {
-    match default {
-        Value::Integer(_) => "a whole number",
-        Value::Boolean(_) => "true or false",
-        Value::Array(_) => "a list of strings",
-        _ => "a string in quotes",
-    }
-}
-
-/// Whether a text or a list is empty.
-pub(super) fn is_empty(value: &Value) -> bool {
-    value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {

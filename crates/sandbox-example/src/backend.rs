@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use domain::sandbox::{
     LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
     is_below, normalize_path,
 };
+use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use secrecy::{ExposeSecret, SecretString};
@@ -22,6 +24,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, broadcast};
+
+use crate::provider::NAME;
 
 /// Interval of checks whether processes run and whether logs have new lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -177,7 +181,7 @@ fn other(error: io::Error) -> SandboxError {
 #[async_trait]
 impl SandboxBackend for ExampleSandboxes {
     fn name(&self) -> &'static str {
-        "example"
+        NAME
     }
 
     fn capabilities(&self) -> BackendCapabilities {
@@ -282,7 +286,7 @@ impl SandboxBackend for ExampleSandboxes {
     ) -> Result<LogStream, SandboxError> {
         self.inspect(id).await?.ok_or(SandboxError::NotFound)?;
         let file = fs::File::open(self.0.files(id).log).await;
-        let mut reader = LogReader {
+        let mut reader = ExampleLogReader {
             backend: self.clone(),
             id: id.clone(),
             file: file.map_err(other)?,
@@ -294,7 +298,9 @@ impl SandboxBackend for ExampleSandboxes {
         let first = lines.len().saturating_sub(tail.lines as usize);
         let last = reader.mask.push(&lines[first..].concat());
         let last = stream::iter((!last.is_empty()).then_some(Ok(last)));
-        Ok(last.chain(stream::unfold(reader, LogReader::next)).boxed())
+        Ok(last
+            .chain(stream::unfold(reader, ExampleLogReader::next))
+            .boxed())
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
@@ -324,8 +330,41 @@ impl SandboxBackend for ExampleSandboxes {
     }
 }
 
+#[async_trait]
+impl EndpointGuard for ExampleSandboxes {
+    async fn prove(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<ListeningSocket>, GuardError> {
+        let port = address.port();
+        let running = self.0.running.lock().await;
+        let pid = SandboxId::parse(sandbox)
+            .ok()
+            .and_then(|id| running.get(&id)?.child.id());
+        let pid = pid.ok_or(GuardError::HeldByAnother(port))?;
+        let unknown = |source| GuardError::Unknown { port, source };
+        let socket = look_up(address).await.map_err(unknown)?;
+        let socket = socket.ok_or(GuardError::NotListening(port))?;
+        // The process shows its open files as links, a socket by its inode.
+        let name = format!("socket:[{}]", socket.inode);
+        let mut files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .await
+            .map_err(unknown)?;
+        while let Some(file) = files.next_entry().await.map_err(unknown)? {
+            if fs::read_link(file.path())
+                .await
+                .is_ok_and(|link| link.as_os_str() == name.as_str())
+            {
+                return Ok(Some(socket));
+            }
+        }
+        Err(GuardError::HeldByAnother(port))
+    }
+}
+
 /// The state of one reader of a log.
-struct LogReader {
+struct ExampleLogReader {
     backend: ExampleSandboxes,
     id: SandboxId,
     file: fs::File,
@@ -334,7 +373,7 @@ struct LogReader {
     has_ended: bool,
 }
 
-impl LogReader {
+impl ExampleLogReader {
     /// Everything that was written since the last read.
     async fn read(&mut self) -> Result<Vec<u8>, SandboxError> {
         let mut text = Vec::new();

@@ -1,15 +1,58 @@
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+use settings::SettingLayers;
+
 use super::*;
+use crate::config::{ExposedPort, PauseMode, ResourceLimits};
+
+/// The settings, and the configuration as it is shown.
+#[derive(Debug)]
+struct LoadedSettings {
+    docker: DockerConfig,
+    text: String,
+}
+
+fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Result<LoadedSettings, String> {
+    let variables = variables
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    let variables: Vec<(OsString, OsString)> = variables.collect();
+    let file = file.map(|text| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    });
+    let path: Option<&Path> = file.as_ref().map(tempfile::NamedTempFile::path);
+    let layers = SettingLayers::load(vec![SECTION], path, &variables);
+    let reader = SettingReader::new(&layers, &variables);
+    let docker = DockerConfig::read(&reader, HostId::parse("here").unwrap());
+    let text = settings::show(&layers, &[]);
+    let problems = reader.into_problems();
+    if problems.is_empty() {
+        Ok(LoadedSettings { docker, text })
+    } else {
+        Err(format!("invalid:\n{}", problems.join("\n")))
+    }
+}
 
 const IMAGE: &str = "ghcr.io/openhands/agent-server:1.58.0-python";
+
+fn port(name: &str, port: u16) -> ExposedPort {
+    let name = name.to_owned();
+    ExposedPort { name, port }
+}
 
 #[test]
 fn by_default_there_is_one_template_of_the_tested_image() {
     let docker = load(None, &[]).unwrap().docker;
     assert_eq!(docker.socket, None);
     assert_eq!(docker.publish_address.to_string(), "127.0.0.1");
-    assert_eq!(docker.block_metadata, MetadataAccess::Auto);
+    assert_eq!(docker.metadata, MetadataBlocking::Auto);
     assert!(docker.registry.is_none());
-    let [template] = &docker.templates[..] else {
+    let [template] = &docker.specs[..] else {
         panic!("{docker:?}")
     };
     assert_eq!(
@@ -18,10 +61,15 @@ fn by_default_there_is_one_template_of_the_tested_image() {
     );
     assert_eq!(template.command.as_ref().unwrap().join(" "), "--port 8000");
     assert_eq!(
-        (template.memory, template.cpus, template.pids, template.disk),
-        (Some(4 << 30), Some(2.0), Some(1024), Some(20 << 30))
+        template.resources,
+        ResourceLimits {
+            memory: Some(4 << 30),
+            cpus: Some(2.0),
+            pids: Some(1024),
+            disk: Some(20 << 30),
+        }
     );
-    assert_eq!(template.ports[0], ("AGENT_SERVER".to_owned(), 8000));
+    assert_eq!(template.ports[0], port("AGENT_SERVER", 8000));
     assert_eq!(template.idle_stop.unwrap().as_secs(), 1800);
     assert_eq!(template.lifetime, None);
 }
@@ -55,8 +103,8 @@ fn variables_change_the_default_template() {
     let docker = load(None, &variables).unwrap().docker;
     assert_eq!(docker.socket.unwrap(), "unix:///run/user/7/docker.sock");
     assert_eq!(docker.runtime.unwrap(), "runsc");
-    assert_eq!(docker.block_metadata, MetadataAccess::Required);
-    let template = &docker.templates[0];
+    assert_eq!(docker.metadata, MetadataBlocking::Required);
+    let template = &docker.specs[0];
     assert_eq!(
         (template.id.as_str(), template.image.as_str()),
         ("usual", "agents:2")
@@ -67,11 +115,16 @@ fn variables_change_the_default_template() {
     );
     assert_eq!(template.entrypoint.as_ref().unwrap(), &["/start"]);
     assert_eq!(
-        (template.memory, template.cpus, template.pids, template.disk),
-        (Some(512 << 20), Some(0.5), None, None)
+        template.resources,
+        ResourceLimits {
+            memory: Some(512 << 20),
+            cpus: Some(0.5),
+            pids: None,
+            disk: None,
+        }
     );
     assert_eq!(template.capabilities, ["CHOWN", "SETUID"]);
-    assert!(template.read_only && template.pause == PauseSetting::Freeze);
+    assert!(template.read_only && template.pause == PauseMode::Freeze);
     let env: Vec<_> = template
         .env
         .iter()
@@ -79,7 +132,7 @@ fn variables_change_the_default_template() {
         .collect();
     assert_eq!(env, ["A:1", "B:x=y", "C:"]);
     assert_eq!(template.secret_env["TOKEN"].expose_secret(), "t");
-    assert_eq!(template.ports, [("AGENT_SERVER".to_owned(), 9000)]);
+    assert_eq!(template.ports, [port("AGENT_SERVER", 9000)]);
     assert!(!template.mounts[0].writable);
     assert_eq!(template.idle_stop, None);
     assert_eq!(template.lifetime.unwrap().as_secs(), 7 * 86_400);
@@ -118,7 +171,7 @@ fn further_templates_inherit_and_override_the_section() {
     std::fs::write(secrets.path(), "OTHER=o\n\nMORE=m=m\n").unwrap();
     let file = file.replace("SECRETS", secrets.path().to_str().unwrap());
     let cpus = ("WORKSPACE_DOCKER__CPUS", "3");
-    let templates = load(Some(&file), &[cpus]).unwrap().docker.templates;
+    let templates = load(Some(&file), &[cpus]).unwrap().docker.specs;
     let shown: Vec<_> = templates
         .iter()
         .map(|template| {
@@ -127,8 +180,8 @@ fn further_templates_inherit_and_override_the_section() {
                 "{} {} {:?} {:?} {} {:?} {:?} {}",
                 template.id,
                 template.image,
-                template.memory.map(|bytes| bytes >> 30),
-                template.cpus,
+                template.resources.memory.map(|bytes| bytes >> 30),
+                template.resources.cpus,
                 names.cloned().collect::<Vec<_>>().join("+"),
                 template.idle_stop.map(|time| time.as_secs() / 60),
                 template.lifetime.map(|time| time.as_secs() / 3600),
@@ -258,14 +311,14 @@ fn the_working_directory_may_be_in_a_mount() {
         ("WORKSPACE_DOCKER__MOUNTS", "/srv/code:/code"),
     ];
     let docker = load(None, &variables).unwrap().docker;
-    assert_eq!(docker.templates[0].working_dir, "/code/project");
+    assert_eq!(docker.specs[0].working_dir, "/code/project");
 }
 
 #[test]
 fn printed_templates_load_again() {
     let file = "[[docker.templates]]\nid = 'a'\nimage = 'b'\nlifetime = '1d'\npids = 5\nread_only = true\n";
     let config = load(Some(file), &[]).unwrap();
-    let again = load(Some(config.as_toml()), &[]).unwrap();
-    let template = |config: &Config| format!("{:?}", config.docker.templates[1]);
-    assert_eq!(template(&again), template(&config), "{}", config.as_toml());
+    let again = load(Some(&config.text), &[]).unwrap();
+    let template = |config: &LoadedSettings| format!("{:?}", config.docker.specs[1]);
+    assert_eq!(template(&again), template(&config), "{}", &config.text);
 }

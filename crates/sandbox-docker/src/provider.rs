@@ -1,0 +1,145 @@
+//! The backend `docker` of the service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use domain::clock::{Clock as _, SystemClock};
+use domain::error::Classify as _;
+use domain::id::HostId;
+use domain::sandbox::{BackendReachability, SandboxBackend as _};
+use futures::StreamExt as _;
+use sandbox_provider::{
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
+    SandboxNetworking, SandboxPorts, SandboxProvider, is_loopback,
+};
+use settings::{SettingReader, SettingSection};
+use url::Url;
+
+use crate::config::DockerConfig;
+use crate::settings::SECTION;
+use crate::specs::specs;
+use crate::{DockerSandboxes, doctor};
+
+/// The value of `sandbox.backend`.
+pub(crate) const NAME: &str = "docker";
+/// Time for an engine to answer before `auto` chooses another backend.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Registers containers of a Docker engine.
+#[derive(Debug)]
+pub struct DockerProvider;
+
+impl SandboxProvider for DockerProvider {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn section(&self) -> SettingSection {
+        SECTION
+    }
+
+    fn configure(&self, reader: &SettingReader<'_>) -> Arc<dyn ConfiguredBackend> {
+        // The installation is known when the backend is opened.
+        let instance = HostId::parse("not-opened").expect("a constant name");
+        Arc::new(ConfiguredDocker(DockerConfig::read(reader, instance)))
+    }
+}
+
+#[derive(Debug)]
+struct ConfiguredDocker(DockerConfig);
+
+impl ConfiguredDocker {
+    fn config(&self, installation: &Installation<'_>) -> DockerConfig {
+        DockerConfig {
+            instance: installation.host.clone(),
+            ..self.0.clone()
+        }
+    }
+
+    fn connect(&self, installation: &Installation<'_>) -> anyhow::Result<DockerSandboxes> {
+        DockerSandboxes::new(self.config(installation))
+            .context("cannot use the container engine (docker.socket)")
+    }
+}
+
+#[async_trait]
+impl ConfiguredBackend for ConfiguredDocker {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn features(&self) -> BackendFeatures {
+        BackendFeatures {
+            noun: "containers",
+            is_isolated: true,
+            allows_multiple_users: true,
+            can_share_host: true,
+            // Containers have memory limits of their own.
+            warm: 1,
+            network: SandboxNetworking::Separate {
+                host: "host.docker.internal",
+                is_remote: is_remote(self.0.socket.as_deref()),
+            },
+        }
+    }
+
+    async fn probe(&self, installation: &Installation<'_>) -> Result<&'static str, String> {
+        let sandboxes = self.connect(installation);
+        let mut reachability = sandboxes
+            .map_err(|error| format!("{error:#}"))?
+            .watch_reachability();
+        match tokio::time::timeout(ENGINE_TIMEOUT, reachability.next()).await {
+            Ok(Some(BackendReachability::Reachable)) => Ok("an engine answers"),
+            Ok(Some(BackendReachability::Unreachable { detail })) => Err(detail),
+            Ok(None) | Err(_) => Err("no container engine answers: start one, or name its address in WORKSPACE_DOCKER__SOCKET".to_owned()),
+        }
+    }
+
+    async fn open(&self, installation: &Installation<'_>) -> anyhow::Result<SandboxPorts> {
+        let specs = specs(&self.0, SystemClock.now());
+        let backend = Arc::new(self.connect(installation)?);
+        let engine = Arc::clone(&backend);
+        Ok(SandboxPorts {
+            backend: Arc::clone(&backend) as _,
+            endpoints: backend,
+            specs,
+            gateway: Some(Arc::new(move || {
+                let engine = Arc::clone(&engine);
+                Box::pin(async move { engine.gateway().await })
+            })),
+        })
+    }
+
+    async fn examine(
+        &self,
+        installation: &Installation<'_>,
+        report: &mut DoctorReport,
+    ) -> Option<CallbackCheck> {
+        let sandboxes = match self.connect(installation) {
+            Ok(sandboxes) => sandboxes,
+            Err(error) => {
+                report.problem("engine", format!("{error:#}"));
+                return None;
+            }
+        };
+        match sandboxes.survey().await {
+            Ok(survey) => {
+                doctor::examine(&survey, self.0.metadata, report);
+                let gateway = survey.gateway;
+                Some(CallbackCheck { gateway })
+            }
+            Err(error) => {
+                report.problem("engine", error.public());
+                None
+            }
+        }
+    }
+}
+
+/// Whether the engine's address belongs to another machine.
+fn is_remote(socket: Option<&str>) -> bool {
+    let url = socket.and_then(|socket| Url::parse(&socket.replacen("tcp://", "http://", 1)).ok());
+    url.is_some_and(|url| url.scheme() == "http" && !is_loopback(&url))
+}

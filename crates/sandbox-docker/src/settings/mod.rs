@@ -1,0 +1,142 @@
+//! Section `docker`: the engine, and the templates for sandboxes.
+
+mod template;
+mod values;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use domain::id::HostId;
+use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
+
+use crate::config::{DockerConfig, DockerSpec, MetadataBlocking, RegistryCredentials};
+use values::{is_plain_name, is_socket};
+
+/// What the backend adds to the mechanism of the configuration. Its defaults are in `config/default.toml`.
+pub(crate) const SECTION: SettingSection = SettingSection {
+    defaults: "",
+    templates: Some(TemplateKeys {
+        section: "docker",
+        required: &["docker.id", "docker.image"],
+        inherited: &[
+            "docker.command",
+            "docker.entrypoint",
+            "docker.working_dir",
+            "docker.volume",
+            "docker.user",
+            "docker.memory",
+            "docker.cpus",
+            "docker.pids",
+            "docker.disk",
+            "docker.capabilities",
+            "docker.read_only",
+            "docker.pause",
+            "docker.env",
+            "docker.secret_env",
+            "docker.secret_env_file",
+            "docker.ports",
+            "docker.mounts",
+            "sandbox.idle_stop",
+            "sandbox.lifetime",
+        ],
+    }),
+    redacted: &[
+        ("docker.registry_password", Redaction::Value),
+        ("docker.secret_env", Redaction::Assignments),
+    ],
+};
+
+impl DockerConfig {
+    /// Reads the settings of this installation's sandboxes.
+    pub(crate) fn read(reader: &SettingReader<'_>, instance: HostId) -> Self {
+        let socket =
+            reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {
+                is_socket(text).then(|| text.to_owned())
+            });
+        // Docker's own programs use the same variable.
+        let docker_host = || reader.variable("DOCKER_HOST")?.to_str().map(str::to_owned);
+        Self {
+            instance,
+            socket: socket.or_else(docker_host),
+            specs: specs(reader),
+            publish_address: reader.parsed(
+                "docker.publish_address",
+                "an IP address, e.g. 127.0.0.1",
+                |text| text.parse().ok(),
+            ),
+            reach_host: host(reader, "docker.reach_host"),
+            exposed_host: host(reader, "docker.exposed_host"),
+            runtime: reader.optional_parsed("docker.runtime", "a name, e.g. runsc", |text| {
+                is_plain_name(text).then(|| text.to_owned())
+            }),
+            metadata: reader.choice(
+                "docker.block_metadata",
+                &[
+                    ("auto", MetadataBlocking::Auto),
+                    ("required", MetadataBlocking::Required),
+                    ("off", MetadataBlocking::Off),
+                ],
+            ),
+            grace: reader.duration("sandbox.stop_grace"),
+            call_limit: Duration::from_secs(30),
+            pull_stall: Duration::from_secs(5 * 60),
+            disk_interval: disk_interval(reader),
+            registry: registry(reader),
+        }
+    }
+}
+
+/// The default template, and the additional ones.
+fn specs(reader: &SettingReader<'_>) -> Vec<DockerSpec> {
+    let mut specs = vec![DockerSpec::read(reader)];
+    let mut ids = BTreeSet::from([specs[0].id.clone()]);
+    for (number, spec) in (0..).zip(reader.templates("docker", DockerSpec::read)) {
+        if !ids.insert(spec.id.clone()) {
+            let problem = "is also the id of another template: ids must differ";
+            reader.template_problem(number, "docker.id", problem);
+        }
+        specs.push(spec);
+    }
+    specs
+}
+
+fn disk_interval(reader: &SettingReader<'_>) -> Duration {
+    let interval = reader.duration("docker.disk_check");
+    if interval < Duration::from_secs(1) {
+        reader.problem("docker.disk_check", "must be 1s or more");
+    }
+    interval
+}
+
+fn registry(reader: &SettingReader<'_>) -> Option<RegistryCredentials> {
+    let server = host(reader, "docker.registry_server");
+    let username = reader.optional("docker.registry_username");
+    let password = reader.secret("docker.registry_password");
+    match (server, username, password) {
+        (Some(server), Some(username), Some(password)) => Some(RegistryCredentials {
+            server,
+            username,
+            password,
+        }),
+        (None, None, None) => None,
+        _ => {
+            reader.problem(
+                "docker.registry_server",
+                "goes with registry_username and registry_password: set all three, or none",
+            );
+            None
+        }
+    }
+}
+
+/// A host, optionally with a port.
+fn host(reader: &SettingReader<'_>, key: &str) -> Option<String> {
+    reader.optional_parsed(key, "a host name or address", |text| {
+        let url = url::Url::parse(&format!("http://{text}/")).ok()?;
+        let plain = !text.contains(['/', '?', '#', '@']) && url.has_host();
+        plain.then(|| text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests;

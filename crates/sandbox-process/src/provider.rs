@@ -1,0 +1,270 @@
+//! The backend `process` of the service.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use domain::clock::{Clock as _, SystemClock};
+use sandbox_provider::{
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
+    SandboxNetworking, SandboxPorts, SandboxProvider,
+};
+use secrecy::SecretString;
+use settings::{Redaction, SettingReader, SettingSection};
+
+use crate::config::{AgentServerSource, ProcessConfig};
+use crate::environment;
+use crate::lifecycle::start;
+use crate::processes::launcher::{self, Launcher};
+use crate::provision::{self, InstallEnvironment, Provisioner};
+use crate::{ProcessSandboxes, specs};
+
+/// The value of `sandbox.backend`.
+pub(crate) const NAME: &str = "process";
+
+/// Registers processes of this machine.
+#[derive(Debug)]
+pub struct ProcessProvider;
+
+impl SandboxProvider for ProcessProvider {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn section(&self) -> SettingSection {
+        SettingSection {
+            redacted: &[
+                ("sandbox.index_url", Redaction::Url),
+                ("sandbox.proxy", Redaction::Url),
+            ],
+            ..SettingSection::default()
+        }
+    }
+
+    fn configure(&self, reader: &SettingReader<'_>) -> Arc<dyn ConfiguredBackend> {
+        Arc::new(ConfiguredProcess::read(reader))
+    }
+
+    /// Releases that recorded no backend had this one.
+    fn has_sandboxes(&self, data_dir: &Path) -> bool {
+        std::fs::read_dir(data_dir.join("sandboxes"))
+            .is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    fn run_helper(&self, arguments: &[OsString]) -> Option<io::Error> {
+        let (name, rest) = arguments.split_first()?;
+        (name == launcher::SUBCOMMAND).then(|| launcher::main(rest.iter().cloned()))
+    }
+}
+
+/// The settings of processes.
+#[derive(Debug)]
+struct ConfiguredProcess {
+    /// Whether several users may have sandboxes, although these are not isolated.
+    allow_multiple_users: bool,
+    /// Program and arguments of the agent server; `None`: the provisioned one.
+    command: Option<Vec<String>>,
+    /// Version to provision; `None`: the tested one.
+    version: Option<String>,
+    /// Python interpreter for provisioning.
+    python: Option<PathBuf>,
+    /// Package index; may contain credentials.
+    index_url: Option<SecretString>,
+    /// Proxy; may contain credentials.
+    proxy: Option<SecretString>,
+    /// Folder of wheels.
+    wheels: Option<PathBuf>,
+    /// `PATH` in sandboxes; `None`: the service's own.
+    path: Option<String>,
+    /// Additional variables.
+    env: BTreeMap<String, String>,
+    parallel_starts: usize,
+    grace: Duration,
+    boot_limit: Duration,
+    idle_stop: Option<Duration>,
+    lifetime: Option<Duration>,
+}
+
+impl ConfiguredProcess {
+    fn read(reader: &SettingReader<'_>) -> Self {
+        Self {
+            allow_multiple_users: reader.switch("process.allow_multiple_users"),
+            command: reader.words(
+                "sandbox.agent_server_command",
+                "a command, quoted as for a shell",
+            ),
+            version: reader.optional_parsed(
+                "sandbox.agent_server_version",
+                "a version, e.g. 1.58.0",
+                version,
+            ),
+            python: reader.optional_path("sandbox.python"),
+            index_url: reader.secret("sandbox.index_url"),
+            proxy: reader.secret("sandbox.proxy"),
+            wheels: reader.optional_path("sandbox.wheel_dir"),
+            path: reader.optional("sandbox.path"),
+            env: reader.assignments("sandbox.env"),
+            parallel_starts: sandbox_provider::parallel_starts(reader),
+            grace: reader.duration("sandbox.stop_grace"),
+            boot_limit: reader.deadline("start.sandbox_deadline"),
+            idle_stop: reader.limit("sandbox.idle_stop"),
+            lifetime: reader.limit("sandbox.lifetime"),
+        }
+    }
+
+    fn config(&self, installation: &Installation<'_>) -> anyhow::Result<ProcessConfig> {
+        let source = self.agent_server(installation)?;
+        let mut config =
+            ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
+        config.launcher = Launcher::ThisBinary;
+        config.grace = self.grace;
+        config.boot_limit = self.boot_limit;
+        config.parallel_starts = self.parallel_starts;
+        config.idle_stop = self.idle_stop;
+        config.lifetime = self.lifetime;
+        if let Some(path) = self.path(installation) {
+            config.path = path;
+        }
+        ensure!(
+            environment::settings_are_readable(&self.env),
+            "sandbox.env: the variable OH must hold a JSON object, the agent server's settings by their names"
+        );
+        let env = self.env.iter();
+        config.extra_env = env
+            .map(|(name, value)| (name.clone(), value.clone().into()))
+            .collect();
+        Ok(config)
+    }
+
+    /// The configured `PATH`, or the service's own.
+    fn path(&self, installation: &Installation<'_>) -> Option<String> {
+        let own = || {
+            settings::variable(installation.variables, "PATH")?
+                .to_str()
+                .map(str::to_owned)
+        };
+        self.path.clone().or_else(own)
+    }
+
+    fn agent_server(&self, installation: &Installation<'_>) -> anyhow::Result<AgentServerSource> {
+        if let Some(words) = &self.command {
+            let words = words.iter().map(OsString::from);
+            return Ok(AgentServerSource::Command(words.collect()));
+        }
+        let environment = InstallEnvironment::pick(installation.variables.iter().cloned());
+        let mut config = provision::Config::new(installation.data_dir, environment);
+        if let Some(version) = &self.version {
+            config.version.clone_from(version);
+        }
+        config.python.clone_from(&self.python);
+        config.index_url.clone_from(&self.index_url);
+        config.proxy.clone_from(&self.proxy);
+        config.wheels.clone_from(&self.wheels);
+        let provisioner = Provisioner::new(config).context("cannot provision the agent server")?;
+        Ok(AgentServerSource::Provision(provisioner))
+    }
+
+    /// Describes the agent server for `doctor`. The error says why there is none.
+    async fn describe_agent_server(
+        &self,
+        installation: &Installation<'_>,
+    ) -> anyhow::Result<String> {
+        let provisioner = match self.agent_server(installation)? {
+            AgentServerSource::Provision(provisioner) => provisioner,
+            AgentServerSource::Command(words) => {
+                let path = self.path(installation).unwrap_or_default();
+                let program = words.first().map(OsString::as_os_str).unwrap_or_default();
+                let program = start::find_program(program, &path)
+                    .context("correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND")?;
+                return Ok(format!("configured command, {}", program.display()));
+            }
+        };
+        let version = provisioner.version().to_owned();
+        if let Some(server) = provisioner.find().await {
+            return Ok(format!(
+                "{version} is installed in {}",
+                server.root.display()
+            ));
+        }
+        let python = provisioner.describe_python().await?;
+        Ok(format!(
+            "{version} is not installed yet; the first start installs it with {python}"
+        ))
+    }
+}
+
+#[async_trait]
+impl ConfiguredBackend for ConfiguredProcess {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn features(&self) -> BackendFeatures {
+        BackendFeatures {
+            noun: "processes",
+            is_isolated: false,
+            allows_multiple_users: self.allow_multiple_users,
+            can_share_host: false,
+            // They use the memory of a machine that may be a desktop.
+            warm: 0,
+            network: SandboxNetworking::Shared,
+        }
+    }
+
+    async fn probe(&self, _: &Installation<'_>) -> Result<&'static str, String> {
+        Ok("processes need nothing else")
+    }
+
+    async fn open(&self, installation: &Installation<'_>) -> anyhow::Result<SandboxPorts> {
+        let config = self.config(installation)?;
+        let specs = specs(&config, SystemClock.now());
+        let backend = ProcessSandboxes::new(config)
+            .await
+            .context("cannot use process sandboxes")?;
+        let backend = Arc::new(backend);
+        Ok(SandboxPorts {
+            backend: Arc::clone(&backend) as _,
+            endpoints: backend,
+            specs,
+            gateway: None,
+        })
+    }
+
+    async fn examine(
+        &self,
+        installation: &Installation<'_>,
+        report: &mut DoctorReport,
+    ) -> Option<CallbackCheck> {
+        let agent_server = self.describe_agent_server(installation).await;
+        report.add("agent server", agent_server, Clone::clone);
+        Some(CallbackCheck { gateway: None })
+    }
+
+    async fn prepare(
+        &self,
+        installation: &Installation<'_>,
+    ) -> Option<anyhow::Result<Vec<OsString>>> {
+        Some(match self.agent_server(installation) {
+            Ok(AgentServerSource::Command(words)) => Ok(words),
+            Ok(AgentServerSource::Provision(provisioner)) => {
+                let installed = provisioner.ensure().await;
+                installed.map(|server| server.command()).map_err(Into::into)
+            }
+            Err(error) => Err(error),
+        })
+    }
+}
+
+/// The version becomes part of a requirement (`name==VERSION`) and of a folder's name.
+fn version(text: &str) -> Option<String> {
+    let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'+');
+    (digit_first && plain && text.len() <= 64).then(|| text.to_owned())
+}

@@ -1,0 +1,125 @@
+//! The choice of the sandbox backend.
+
+use std::ffi::OsString;
+
+use domain::id::HostId;
+use sandbox_provider::{BackendFeatures, ConfiguredBackend, Installation, SandboxPorts};
+use settings::EnvVariables;
+
+use crate::config::Config;
+
+/// An open backend, and why it was chosen.
+pub(crate) struct OpenedBackend {
+    pub(crate) ports: SandboxPorts,
+    pub(crate) features: BackendFeatures,
+    /// For the banner: why this backend was chosen, and how to choose another one.
+    pub(crate) reason: String,
+}
+
+/// The chosen backend, before it is opened.
+pub(crate) struct BackendChoice<'a> {
+    pub(crate) backend: &'a dyn ConfiguredBackend,
+    pub(crate) reason: String,
+}
+
+/// Opens the chosen backend.
+pub(crate) async fn open_backend(
+    config: &Config,
+    installation: &Installation<'_>,
+    before: Option<&str>,
+) -> anyhow::Result<OpenedBackend> {
+    let BackendChoice { backend, reason } = choose_backend(config, installation, before).await;
+    Ok(OpenedBackend {
+        ports: backend.open(installation).await?,
+        features: backend.features(),
+        reason,
+    })
+}
+
+/// Chooses the backend. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
+/// backend would not find them.
+pub(crate) async fn choose_backend<'a>(
+    config: &'a Config,
+    installation: &Installation<'_>,
+    before: Option<&str>,
+) -> BackendChoice<'a> {
+    if let Some(backend) = config.sandbox.backend.and_then(|name| config.backend(name)) {
+        let reason = "configured".to_owned();
+        return BackendChoice { backend, reason };
+    }
+    if let Some(backend) = before.and_then(|name| config.backend(name)) {
+        let found = "auto: as before, so that this installation's sandboxes are found";
+        let mut reason = found.to_owned() + &isolation_warning(backend);
+        if !backend.features().is_isolated {
+            let mut others = config.backends.iter();
+            let isolated = others.find(|other| other.features().is_isolated);
+            reason.extend(isolated.map(|other| advice(&**other, "from now on")));
+        }
+        return BackendChoice { backend, reason };
+    }
+    let mut problems = Vec::new();
+    let mut backends = config.backends.iter().map(AsRef::as_ref).peekable();
+    while let Some(backend) = backends.next() {
+        match backend.probe(installation).await {
+            Ok(why) if problems.is_empty() => {
+                let other = backends.peek().map(|other| advice(*other, "instead"));
+                let reason = format!("auto: {why}{}", other.unwrap_or_default());
+                return BackendChoice { backend, reason };
+            }
+            result if result.is_ok() || backends.peek().is_none() => {
+                let warning = isolation_warning(backend);
+                let problems = problems.join("; ");
+                let reason = format!("auto: {problems}, then start this service again{warning}");
+                return BackendChoice { backend, reason };
+            }
+            Ok(_) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    unreachable!("this program has a backend")
+}
+
+fn isolation_warning(backend: &dyn ConfiguredBackend) -> String {
+    let features = backend.features();
+    match features.is_isolated {
+        true => String::new(),
+        false => format!("; {} are not isolated from this machine", features.noun),
+    }
+}
+
+/// How to choose another backend.
+fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
+    let features = backend.features();
+    let isolation = match features.is_isolated {
+        true => "",
+        false => ", without isolation from this machine",
+    };
+    format!(
+        "; for {} {when}{isolation}, set WORKSPACE_SANDBOX__BACKEND={}",
+        features.noun,
+        backend.name()
+    )
+}
+
+/// Installs what a first start would install, and returns the agent server's command.
+pub(crate) async fn prepare(
+    config: &Config,
+    variables: &EnvVariables,
+) -> anyhow::Result<Vec<OsString>> {
+    let installation = Installation {
+        host: &unnamed_host(),
+        data_dir: &config.data_dir,
+        variables,
+    };
+    for backend in &config.backends {
+        if let Some(command) = backend.prepare(&installation).await {
+            return command;
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Nothing uses this name. A host id is chosen at the first start.
+pub(crate) fn unnamed_host() -> HostId {
+    HostId::parse("not-chosen-yet").expect("a constant name")
+}

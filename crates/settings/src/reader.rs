@@ -58,12 +58,11 @@ impl<'a> SettingReader<'a> {
 
     /// Records an invalid value of `key`: `what` completes "KEY …" and never contains the value.
     pub fn problem(&self, key: &str, what: &str) {
-        self.record(display_key(key, &self.leaf(key).origin), what);
+        self.record(display_key(key, &self.leaf(key).origin) + " " + what);
     }
 
     /// Reports a value that is read several times (by templates and backends) once.
-    fn record(&self, name: String, what: &str) {
-        let problem = name + " " + what;
+    fn record(&self, problem: String) {
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
@@ -77,9 +76,10 @@ impl<'a> SettingReader<'a> {
             .map(|template| {
                 let layers = self.layers.with_template(template);
                 let reader = SettingReader::new(&layers, self.variables);
-                reader.problems.swap(&self.problems);
                 let value = read(&reader);
-                reader.problems.swap(&self.problems);
+                for problem in reader.into_problems() {
+                    self.record(problem);
+                }
                 value
             })
             .collect()
@@ -91,7 +91,7 @@ impl<'a> SettingReader<'a> {
         let template = self.layers.templates_of(section).nth(template);
         let leaf = template.and_then(|template| template.leaves.get(key));
         let origin = leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin);
-        self.record(display_key(key, origin), what);
+        self.record(display_key(key, origin) + " " + what);
     }
 
     /// A text.

@@ -33,21 +33,19 @@ pub use sandboxes::{gateway, inspection};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::sandbox::{Sandbox, SandboxCaps};
-use domain::user::identity::ApiKeyWithRole;
+use domain::sandbox::{SandboxBackend, SandboxCaps};
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
 pub use ports::{AuthMode, Policy, Ports, Retention, WarmPolicy};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
 pub use tasks::BackgroundTasks;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 pub use warm::WarmCounts;
 
 use crate::administration::AdministrationService;
-use crate::audit::{AuditBuffer, AuditService};
-use crate::authenticate::KeyAuthenticator;
+use crate::audit::AuditService;
+use crate::authenticate::{KeyAuthenticator, SandboxAuthenticator};
+use crate::background::{BackgroundLoops, ChangeFollower};
 use crate::conversations::ConversationService;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::event_streams::EventStreams;
@@ -57,16 +55,16 @@ use crate::gateway::GatewayResolver;
 use crate::git::GitService;
 use crate::identity::key_cache::KeyCache;
 use crate::inspection::SandboxInspector;
-use crate::pending::PendingMessageService;
+use crate::pending::{PendingDelivery, PendingMessageService};
 use crate::quotas::Quotas;
+use crate::runtime::housekeeping::Housekeeping;
 use crate::runtime::metrics::MetricsRecorder;
-use crate::sandboxes::{
-    LogReaders, SandboxReconciler, SandboxService, SessionKeyCache, log_readers,
-};
+use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
+use crate::single_user::SingleUserRule;
 use crate::skills::SkillService;
-use crate::start::{StartService, StartUpdates};
+use crate::start::{StartRunner, StartService, StartWorker};
 use crate::sync::ConversationSyncer;
 use crate::warm::WarmSandboxPool;
 use crate::webhooks::WebhookService;
@@ -75,6 +73,8 @@ use crate::webhooks::WebhookService;
 #[derive(Clone)]
 pub struct App {
     pub authenticate: KeyAuthenticator,
+    /// Authenticates sandboxes.
+    pub sandbox_keys: SandboxAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
     pub conversations: ConversationService,
     /// Messages for conversations that cannot take them yet.
@@ -82,6 +82,7 @@ pub struct App {
     pub starts: StartService,
     /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
     pub sandboxes: SandboxService,
+    pub sandbox_logs: SandboxLogService,
     pub events: EventService,
     pub exports: ExportService,
     pub event_streams: EventStreams,
@@ -99,39 +100,12 @@ pub struct App {
     pub administration: AdministrationService,
     pub audit: AuditService,
     pub quotas: Quotas,
-    pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) ports: Ports,
-    pub(crate) policy: Policy,
+    backend: Arc<dyn SandboxBackend>,
+    caps: LiveSetting<SandboxCaps>,
+    retention: LiveSetting<Retention>,
+    pub(crate) loops: Arc<BackgroundLoops>,
+    pub(crate) recorder: Arc<MetricsRecorder>,
     pub(crate) tasks: BackgroundTasks,
-    pub(crate) reconciler: SandboxReconciler,
-    pub(crate) warm: WarmSandboxPool,
-    pub(crate) syncer: ConversationSyncer,
-    pub(crate) updates: StartUpdates,
-    pub(crate) streams: StreamRegistry,
-    pub(crate) log_readers: LogReaders,
-    pub(crate) metrics: MetricsRecorder,
-    pub(crate) quotas: Quotas,
-    /// API keys that were looked up within the last second.
-    pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
-    /// Session keys that were opened recently.
-    pub(crate) session_keys: SessionKeyCache,
-    /// Audit entries that are not stored yet.
-    pub(crate) trail: AuditBuffer,
-    /// Wakes the relist of the reconciler.
-    pub(crate) look_again: tokio::sync::Notify,
-    /// Cancelled when this process hands its starts over to the other replicas of the host.
-    pub(crate) leaving: CancellationToken,
-    pub(crate) starting: TaskTracker,
-}
-
-impl Inner {
-    /// Whether the service accepts reports of this sandbox now.
-    pub(crate) fn may_report(&self, sandbox: &Sandbox) -> bool {
-        sandbox.accepts_reports(self.ports.clock.now(), self.policy.report_grace)
-    }
 }
 
 fn settings_service(ports: &Ports, policy: &Policy) -> SettingsService {
@@ -152,100 +126,169 @@ impl App {
         clippy::too_many_lines,
         reason = "one constructor call for each service"
     )]
-    pub fn new(ports: Ports, policy: Policy, tasks: BackgroundTasks) -> Self {
-        let settings = settings_service(&ports, &policy);
+    pub fn new(ports: &Ports, policy: Policy, tasks: BackgroundTasks) -> Self {
+        let settings = settings_service(ports, &policy);
         let quotas = Quotas::new(
             Arc::clone(&ports.usage),
             policy.quota.clone(),
             tasks.clone(),
         );
-        let secrets = SecretsService::new(
-            (ports.clone(), quotas.clone()),
-            settings.clone(),
-            &policy.webhook_url,
-        );
-        let streams = StreamRegistry::default();
-        let syncer = ConversationSyncer::new(
-            ports.clone(),
+        let secrets =
+            SecretsService::new(ports, quotas.clone(), settings.clone(), &policy.webhook_url);
+        let (streams, recorder) = (StreamRegistry::default(), Arc::<MetricsRecorder>::default());
+        let (api_keys, reporters) = (KeyCache::default(), KeyCache::default());
+        let clock = || Arc::clone(&ports.clock);
+        let sandbox_keys = SandboxAuthenticator {
+            sandboxes: Arc::clone(&ports.sandboxes),
+            clock: clock(),
+            cache: reporters.clone(),
+            report_grace: policy.report_grace,
+        };
+        let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());
+        let reconciler = SandboxReconciler::new(
+            ports,
             policy.clone(),
-            (streams.clone(), quotas.clone()),
-        );
-        let reconciler =
-            SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
-        let warm = WarmSandboxPool::new(
-            ports.clone(),
-            policy.clone(),
-            reconciler.clone(),
+            syncer.clone(),
+            reporters.clone(),
             tasks.clone(),
         );
-        let inner = Arc::new(Inner {
-            warm,
+        let warm = WarmSandboxPool::new(ports, policy.clone(), reconciler.clone(), tasks.clone());
+        let starts = StartService::new(
             ports,
-            policy,
-            tasks,
-            reconciler,
-            syncer,
-            updates: StartUpdates::default(),
-            streams,
-            log_readers: log_readers(),
-            metrics: MetricsRecorder::default(),
-            quotas: quotas.clone(),
-            api_keys: KeyCache::default(),
-            session_keys: SessionKeyCache::default(),
-            trail: AuditBuffer::default(),
-            look_again: tokio::sync::Notify::new(),
-            leaving: CancellationToken::new(),
-            starting: TaskTracker::new(),
-        });
-        Self {
-            authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
-            conversations: ConversationService(Arc::clone(&inner)),
-            pending: PendingMessageService(Arc::clone(&inner)),
-            starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
-            sandboxes: SandboxService(Arc::clone(&inner), settings.clone()),
-            events: EventService(Arc::clone(&inner.ports.events)),
-            exports: ExportService::new(&inner.ports),
-            event_streams: EventStreams {
-                events: Arc::clone(&inner.ports.events),
-                streams: inner.streams.clone(),
+            &policy,
+            settings.clone(),
+            quotas.clone(),
+            warm.clone(),
+        );
+        let runner = StartRunner::new(
+            ports,
+            &policy,
+            &starts,
+            secrets.clone(),
+            reconciler.clone(),
+            syncer.clone(),
+            Arc::clone(&recorder),
+        );
+        let loops = BackgroundLoops {
+            starts: StartWorker::new(clock(), policy.clone(), &starts, runner, tasks.clone()),
+            changes: ChangeFollower {
+                changes: Arc::clone(&ports.changes),
+                host: policy.host.clone(),
+                starts: starts.clone(),
+                reconciler: reconciler.clone(),
+                syncer: syncer.clone(),
+                streams: streams.clone(),
+                tasks: tasks.clone(),
             },
-            webhooks: WebhookService(Arc::clone(&inner)),
-            git: GitService::new(Arc::clone(&inner), settings.clone()),
-            skills: SkillService::new(Arc::clone(&inner)),
-            inspector: SandboxInspector::new(Arc::clone(&inner), settings.clone()),
+            deliveries: Arc::new(PendingDelivery::new(ports, &policy, syncer.clone())),
+            housekeeping: Housekeeping::new(ports, &policy),
+            warm: warm.clone(),
+            syncer: syncer.clone(),
+            reconciler: reconciler.clone(),
+        };
+        Self {
+            authenticate: KeyAuthenticator {
+                keys: Arc::clone(&ports.api_keys),
+                clock: clock(),
+                cache: api_keys.clone(),
+                mode: policy.auth.clone(),
+                tasks: tasks.clone(),
+            },
+            conversations: ConversationService::new(
+                ports,
+                policy.host.clone(),
+                reconciler.clone(),
+                syncer.clone(),
+                tasks.clone(),
+            ),
+            pending: PendingMessageService::new(ports, quotas.clone(), syncer.clone()),
+            starts,
+            sandboxes: SandboxService::new(
+                ports,
+                &policy,
+                settings.clone(),
+                warm,
+                reconciler.clone(),
+                reporters.clone(),
+                tasks.clone(),
+            ),
+            sandbox_logs: SandboxLogService::new(
+                Arc::clone(&ports.sandboxes),
+                Arc::clone(&ports.backend),
+                Arc::clone(&ports.cipher),
+                policy.host.clone(),
+                streams.shutdown().clone(),
+            ),
+            events: EventService(Arc::clone(&ports.events)),
+            exports: ExportService::new(
+                Arc::clone(&ports.events),
+                Arc::clone(&ports.conversations),
+            ),
+            webhooks: WebhookService::new(
+                ports,
+                sandbox_keys.clone(),
+                quotas.clone(),
+                streams.clone(),
+                syncer,
+                Arc::clone(&recorder),
+            ),
+            event_streams: EventStreams {
+                events: Arc::clone(&ports.events),
+                streams,
+            },
+            git: GitService {
+                hosting: Arc::clone(&ports.git),
+                conversations: Arc::clone(&ports.conversations),
+                clock: clock(),
+                settings: settings.clone(),
+            },
+            skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.git)),
+            inspector: SandboxInspector::new(ports, settings.clone()),
             settings,
             secrets,
-            gateway: GatewayResolver(Arc::clone(&inner)),
-            administration: AdministrationService::new(Arc::clone(&inner)),
-            audit: AuditService::new(Arc::clone(&inner)),
+            gateway: GatewayResolver::new(ports, reporters.clone()),
+            administration: AdministrationService::new(
+                ports,
+                SingleUserRule::new(ports, &policy),
+                api_keys,
+                reporters,
+                reconciler,
+            ),
+            audit: AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids)),
+            sandbox_keys,
             quotas,
-            inner,
+            backend: Arc::clone(&ports.backend),
+            caps: policy.caps,
+            retention: policy.retention,
+            loops: Arc::new(loops),
+            recorder,
+            tasks,
         }
     }
 
     /// Runs the sender of a long response in the background until it ends or the service stops.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.inner.tasks.spawn(work);
+        self.tasks.spawn(work);
     }
 
     /// Metrics of the warm pool, as of its last pass. Cheap: it reads no port.
     pub fn warm_counts(&self) -> WarmCounts {
-        self.inner.warm.counts()
+        self.loops.warm.counts()
     }
 
     /// Replaces the caps. Sandboxes above the new caps keep running; new ones need room.
     pub fn set_caps(&self, caps: SandboxCaps) {
-        self.inner.policy.caps.set(caps);
+        self.caps.set(caps);
     }
 
     /// Replaces the quotas. Stored data above the new quotas stays.
     pub fn set_quota(&self, quota: QuotaLimits) {
-        self.inner.policy.quota.set(quota);
+        self.quotas.set_limits(quota);
     }
 
     /// Replaces the retention times, from the next housekeeping pass on.
     pub fn set_retention(&self, retention: Retention) {
-        self.inner.policy.retention.set(retention);
+        self.retention.set(retention);
     }
 
     /// Hands running starts over to the other processes that serve this host, so that they continue at once and not
@@ -253,17 +296,11 @@ impl App {
     /// work stops. For a process that stops: no new start begins. Returns `false` if some starts were not handed over
     /// within `deadline`; their leases expire.
     pub async fn hand_over(&self, deadline: Duration) -> bool {
-        if !self.inner.policy.is_host_shared {
-            return true;
-        }
-        self.inner.leaving.cancel();
-        self.inner.starting.close();
-        let all = self.inner.starting.wait();
-        tokio::time::timeout(deadline, all).await.is_ok()
+        self.loops.starts.hand_over_all(deadline).await
     }
 
     /// Checks whether sandboxes can start right now, for `/ready`. The composition root checks the store.
     pub async fn check_backend(&self) -> Result<(), AppError> {
-        Ok(self.inner.ports.backend.check().await?)
+        Ok(self.backend.check().await?)
     }
 }

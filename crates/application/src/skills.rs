@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::ErrorClass;
+use domain::git::GitHosting;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest, PageToken};
-use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError};
+use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError, SkillLibrary};
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
+use crate::AppError;
 use crate::conversations::check_branch;
 use crate::keyed_semaphore::KeyedSemaphore;
 use crate::settings::marketplaces;
-use crate::{AppError, Inner};
 
 /// Marketplaces of one request, parallel fetches of one request, and the time for all of them.
 const MAX_MARKETPLACES: usize = 20;
@@ -30,7 +31,8 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub struct SkillService {
-    inner: Arc<Inner>,
+    library: Arc<dyn SkillLibrary>,
+    git: Arc<dyn GitHosting>,
     fetch_slots: Arc<KeyedSemaphore<UserId>>,
 }
 
@@ -65,9 +67,10 @@ pub struct OfferedPlugin {
 }
 
 impl SkillService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+    pub(crate) fn new(library: Arc<dyn SkillLibrary>, git: Arc<dyn GitHosting>) -> Self {
         Self {
-            inner,
+            library,
+            git,
             fetch_slots: Arc::new(KeyedSemaphore::new(
                 MAX_REQUESTS_PER_USER,
                 MAX_WAITING_PER_USER,
@@ -78,7 +81,7 @@ impl SkillService {
     /// A page of the installation's skills, by source and name.
     pub async fn search(&self, page: &PageRequest) -> Result<Page<ListedSkill>, AppError> {
         let after = page.after.as_ref().map(parse_cursor).transpose()?;
-        let all = self.inner.ports.skills.list().await;
+        let all = self.library.list().await;
         let mut all = all.map_err(|error| {
             let class = match error {
                 SkillError::Invalid(_) => ErrorClass::Invalid,
@@ -139,7 +142,7 @@ impl SkillService {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
         // The host name is resolved once, here; the fetch uses the checked addresses.
-        let addresses = self.inner.ports.git.resolve_allowed_host(&url).await;
+        let addresses = self.git.resolve_allowed_host(&url).await;
         let addresses =
             addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
         let marketplace = Marketplace {
@@ -149,7 +152,7 @@ impl SkillService {
             reference: of.reference.clone(),
             repo_path: of.repo_path.clone(),
         };
-        let contents = self.inner.ports.skills.read_marketplace(&marketplace).await;
+        let contents = self.library.read_marketplace(&marketplace).await;
         contents.map_err(|error| error.to_string())
     }
 }

@@ -174,7 +174,7 @@ pub(crate) fn service(
     let mut policy = policy(config, host, route)?;
     policy.single_user = !sandboxes.features.allows_multiple_users;
     policy.warm.keep = config.kept_warm(&sandboxes.features);
-    let app = App::new(ports, policy, tasks);
+    let app = App::new(&ports, policy, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
         readiness: Arc::new(ServiceParts {

@@ -9,8 +9,8 @@ use domain::id::{ConversationId, UserId};
 use domain::page::PageRequest;
 use domain::user::scope::Scope;
 
+use crate::AppError;
 use crate::runtime::user_slots::{NoSlot, UserSlot, UserSlots};
-use crate::{AppError, Ports};
 
 /// Exports that this process runs at the same time; each holds at most one page of events.
 const MAX_EXPORTS: usize = 8;
@@ -36,10 +36,13 @@ pub struct Export {
 }
 
 impl ExportService {
-    pub(crate) fn new(ports: &Ports) -> Self {
+    pub(crate) fn new(
+        events: Arc<dyn EventStore>,
+        conversations: Arc<dyn ConversationRepository>,
+    ) -> Self {
         Self {
-            events: Arc::clone(&ports.events),
-            conversations: Arc::clone(&ports.conversations),
+            events,
+            conversations,
             running: UserSlots::new(MAX_EXPORTS_PER_USER, MAX_EXPORTS).exclusive(),
         }
     }

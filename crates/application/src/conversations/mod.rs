@@ -11,25 +11,37 @@ pub mod webhooks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::agent::{AgentError, MessageDelivery};
-use domain::clock::Timestamp;
+use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
+use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationReport, ConversationView,
-    ExecutionStatus, MessageInput, Metrics,
+    Conversation, ConversationChange, ConversationFilter, ConversationReport,
+    ConversationRepository, ConversationView, ExecutionStatus, MessageInput, Metrics,
 };
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, HostId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
-use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
 use domain::user::scope::Scope;
 
-use crate::sandboxes::endpoint;
-use crate::{AppError, Inner, Ports};
+use crate::sandboxes::{SandboxReconciler, endpoint};
+use crate::sync::ConversationSyncer;
+use crate::{AppError, BackgroundTasks, Ports};
 
 /// Conversations as their owner sees them. Reads only query the store.
 #[derive(Clone)]
-pub struct ConversationService(pub(crate) Arc<Inner>);
+pub struct ConversationService {
+    conversations: Arc<dyn ConversationRepository>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    agents: Arc<dyn AgentRuntime>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    host: HostId,
+    reconciler: SandboxReconciler,
+    syncer: ConversationSyncer,
+    tasks: BackgroundTasks,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
@@ -38,6 +50,26 @@ pub struct SentMessage {
 }
 
 impl ConversationService {
+    pub(crate) fn new(
+        ports: &Ports,
+        host: HostId,
+        reconciler: SandboxReconciler,
+        syncer: ConversationSyncer,
+        tasks: BackgroundTasks,
+    ) -> Self {
+        Self {
+            conversations: Arc::clone(&ports.conversations),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            agents: Arc::clone(&ports.agents),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            host,
+            reconciler,
+            syncer,
+            tasks,
+        }
+    }
+
     /// A page, newest first.
     pub async fn search(
         &self,
@@ -45,13 +77,12 @@ impl ConversationService {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, AppError> {
-        let conversations = &self.0.ports.conversations;
-        Ok(conversations.search(scope, filter, page).await?)
+        Ok(self.conversations.search(scope, filter, page).await?)
     }
 
     /// How many `search` would find in all.
     pub async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, AppError> {
-        Ok(self.0.ports.conversations.count(scope, filter).await?)
+        Ok(self.conversations.count(scope, filter).await?)
     }
 
     /// By id, `None` for unknown ones.
@@ -60,7 +91,7 @@ impl ConversationService {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, AppError> {
-        Ok(self.0.ports.conversations.find_many(scope, ids).await?)
+        Ok(self.conversations.find_many(scope, ids).await?)
     }
 
     /// Changes a conversation. A title that the owner sets ends automatic titles.
@@ -71,33 +102,31 @@ impl ConversationService {
         change: &ConversationChange,
     ) -> Result<ConversationView, AppError> {
         check_change(change).map_err(AppError::invalid)?;
-        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
-        let updated = conversations.update(scope, id, change, now).await?;
+        let now = self.clock.now();
+        let updated = self.conversations.update(scope, id, change, now).await?;
         updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
     }
 
     /// Deletes the conversation and its sub-conversations. Its sandbox is removed too, unless another conversation
     /// uses it.
     pub async fn delete(&self, scope: &Scope, id: ConversationId) -> Result<(), AppError> {
-        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let (conversations, now) = (&self.conversations, self.clock.now());
         let missing = || AppError::not_found("Conversation not found");
         let view = conversations.find(scope, id).await?.ok_or_else(missing)?;
         if !conversations.delete(scope, id, now).await? {
             return Err(missing());
         }
         // The intent is committed. After a crash here the next relist does the rest.
-        let inner = Arc::clone(&self.0);
-        let sandbox = view.conversation.sandbox_id;
-        self.0.tasks.spawn(async move {
-            let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
-            let must_go = |row: &Sandbox| {
-                row.desired == DesiredState::Deleted && row.host == inner.policy.host
-            };
+        let (this, sandbox) = (self.clone(), view.conversation.sandbox_id);
+        self.tasks.spawn(async move {
+            let row = this.sandboxes.find(&Scope::System, &sandbox).await;
+            let must_go =
+                |row: &Sandbox| row.desired == DesiredState::Deleted && row.host == this.host;
             if row.ok().flatten().is_some_and(|row| must_go(&row)) {
-                inner.reconciler.cancel_start(&sandbox);
-                inner.reconciler.converge_soon(&sandbox);
+                this.reconciler.cancel_start(&sandbox);
+                this.reconciler.converge_soon(&sandbox);
             } else {
-                inner.syncer.request_agent_deletion();
+                this.syncer.request_agent_deletion();
             }
         });
         Ok(())
@@ -110,8 +139,7 @@ impl ConversationService {
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<SentMessage, AppError> {
-        let ports = &self.0.ports;
-        let found = ports.conversations.find(scope, id).await?;
+        let found = self.conversations.find(scope, id).await?;
         let view = found.ok_or_else(|| {
             AppError::not_found(format!("Conversation {} not found", id.dashed()))
         })?;
@@ -126,13 +154,13 @@ impl ConversationService {
             let detail = "No agent server URL found for sandbox.";
             AppError::refused(ErrorClass::Unavailable, detail)
         })?;
-        let at = endpoint(ports, &sandbox, url)?;
+        let at = endpoint(&*self.cipher, &sandbox, url)?;
         // Taken before the call: the run's own reports are later and take precedence.
-        let now = ports.clock.now();
-        let sent = ports.agents.send(&at, id, message).await;
+        let now = self.clock.now();
+        let sent = self.agents.send(&at, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
-            mark_running(ports, &sandbox.id, id, now).await?;
+            mark_running(&*self.conversations, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
@@ -176,7 +204,7 @@ pub(crate) fn new_conversation_row(
 /// Records that the agent runs after a message. `at` is from before the message was sent, so that the run's own
 /// reports take precedence.
 pub(crate) async fn mark_running(
-    ports: &Ports,
+    conversations: &dyn ConversationRepository,
     sandbox: &SandboxId,
     id: ConversationId,
     at: Timestamp,
@@ -185,7 +213,7 @@ pub(crate) async fn mark_running(
         execution_status: Some((ExecutionStatus::Running, at)),
         ..ConversationReport::default()
     };
-    let observed = ports.conversations.apply_report(sandbox, id, &running, at);
+    let observed = conversations.apply_report(sandbox, id, &running, at);
     observed.await.map(drop)
 }
 

@@ -13,14 +13,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentEndpoint, AgentError, MessageDelivery};
-use domain::clock::Timestamp;
+use domain::agent::{AgentEndpoint, AgentError, AgentRuntime, MessageDelivery};
+use domain::clock::{Clock, Timestamp};
 use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
+    PendingMessageRepository,
 };
-use domain::conversation::{ExecutionStatus, MessageInput};
+use domain::conversation::{ConversationRepository, ExecutionStatus, MessageInput};
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, UserId};
 use domain::json::serialized_bytes;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::user::scope::Scope;
@@ -32,10 +34,12 @@ use uuid::Uuid;
 
 use self::message_match::{is_event_of, is_permanent_refusal};
 use crate::conversations::mark_running;
-use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
+use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
+use crate::quotas::Quotas;
 use crate::runtime::ticker;
 use crate::sandboxes::endpoint;
-use crate::{AppError, Inner};
+use crate::sync::ConversationSyncer;
+use crate::{AppError, Policy, Ports};
 
 /// Maximum number of conversations with a delivery at the same time.
 const MAX_PARALLEL_DELIVERIES: usize = 8;
@@ -61,9 +65,27 @@ pub struct QueuedMessage {
 }
 
 #[derive(Clone)]
-pub struct PendingMessageService(pub(crate) Arc<Inner>);
+pub struct PendingMessageService {
+    pending: Arc<dyn PendingMessageRepository>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+    idempotency: IdempotencyService,
+    quotas: Quotas,
+    syncer: ConversationSyncer,
+}
 
 impl PendingMessageService {
+    pub(crate) fn new(ports: &Ports, quotas: Quotas, syncer: ConversationSyncer) -> Self {
+        Self {
+            pending: Arc::clone(&ports.pending),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            idempotency: IdempotencyService::new(ports),
+            quotas,
+            syncer,
+        }
+    }
+
     /// Stores a message after the waiting ones. It is delivered as soon as the conversation can take it.
     pub async fn enqueue(
         &self,
@@ -83,14 +105,14 @@ impl PendingMessageService {
         message: MessageInput,
         repeatable: Option<&IdempotentCall<'_, QueuedMessage>>,
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
-        let (ports, id) = (&self.0.ports, self.0.ports.ids.uuid());
+        let id = self.ids.uuid();
         let cost = [
             (Quota::PendingMessages, 1),
             (Quota::RequestBytes, serialized_bytes(&message)),
         ];
-        if let Err(refusal) = self.0.quotas.check(owner, &cost).await {
+        if let Err(refusal) = self.quotas.check(owner, &cost).await {
             let earlier = match repeatable {
-                Some(repeatable) => repeatable.find_earlier(ports, owner).await?,
+                Some(repeatable) => repeatable.find_earlier(&self.idempotency, owner).await?,
                 None => None,
             };
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
@@ -98,20 +120,22 @@ impl PendingMessageService {
         let answers = repeatable.into_iter().flat_map(|repeatable| {
             let queued = |position| QueuedMessage { id, position };
             let positions = 1..=MAX_PENDING_MESSAGES;
-            positions.map(move |position| repeatable.response(ports, owner, &queued(position)))
+            positions.map(move |position| {
+                repeatable.response(&self.idempotency, owner, &queued(position))
+            })
         });
         let new = NewPendingMessage {
             id,
             owner: owner.clone(),
             target,
             message,
-            created_at: ports.clock.now(),
+            created_at: self.clock.now(),
             answers: answers.collect(),
         };
-        match ports.pending.enqueue(&new).await? {
+        match self.pending.enqueue(&new).await? {
             EnqueueOutcome::Queued(position) => {
-                self.0.quotas.add(owner, &cost);
-                self.0.syncer.notify_news();
+                self.quotas.add(owner, &cost);
+                self.syncer.notify_news();
                 Ok(IdempotentResult::New(QueuedMessage { id, position }))
             }
             EnqueueOutcome::KeyUsed(known) => {
@@ -134,7 +158,15 @@ impl PendingMessageService {
 }
 
 pub(crate) struct PendingDelivery {
-    inner: Arc<Inner>,
+    pending: Arc<dyn PendingMessageRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    agents: Arc<dyn AgentRuntime>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    host: HostId,
+    is_host_shared: bool,
+    interval: Duration,
+    syncer: ConversationSyncer,
     backoffs: Mutex<HashMap<ConversationId, DeliveryBackoff>>,
 }
 
@@ -162,21 +194,29 @@ impl<E: Into<AppError>> From<E> for DeliveryStop {
 }
 
 impl PendingDelivery {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+    pub(crate) fn new(ports: &Ports, policy: &Policy, syncer: ConversationSyncer) -> Self {
         Self {
-            inner,
+            pending: Arc::clone(&ports.pending),
+            conversations: Arc::clone(&ports.conversations),
+            agents: Arc::clone(&ports.agents),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            host: policy.host.clone(),
+            is_host_shared: policy.is_host_shared,
+            interval: policy.sync_interval,
+            syncer,
             backoffs: Mutex::default(),
         }
     }
 
     /// Runs until the service stops: after each notification and periodically.
-    pub(crate) async fn run(self) {
-        let mut tick = ticker(self.inner.policy.sync_interval);
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut tick = ticker(self.interval);
         let mut busy = BTreeSet::new();
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = self.inner.syncer.wait_for_news() => {}
+                () = self.syncer.wait_for_news() => {}
                 _ = tick.tick() => {}
                 () = tokio::time::sleep_until(self.next_turn()) => {}
                 Some(id) = passes.next() => {
@@ -194,8 +234,9 @@ impl PendingDelivery {
 
     /// Conversations with messages to deliver now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
-        let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = ports.pending.list_deliverable(host, MAX_DUE_CONVERSATIONS);
+        let found = self
+            .pending
+            .list_deliverable(&self.host, MAX_DUE_CONVERSATIONS);
         let found = match found.await {
             Ok(found) => found,
             Err(error) => {
@@ -258,15 +299,14 @@ impl PendingDelivery {
     }
 
     async fn deliver_all(&self, id: ConversationId) -> Result<(), DeliveryStop> {
-        let ports = &self.inner.ports;
         // Query each time: another process may have delivered the first message.
-        while let Some(message) = ports.pending.list_waiting(id).await?.into_iter().next() {
+        while let Some(message) = self.pending.list_waiting(id).await?.into_iter().next() {
             let (sandbox, at) = self.locate(id).await?;
             if let Some(tried) = message.tried_at {
                 self.check_call_ended(id, tried)?;
                 if self.has_arrived(&at, id, &message, tried).await? {
                     tracing::info!(conversation.id = %id, message.id = %message.id, "a pending message had arrived already");
-                    ports.pending.complete_delivery(message.id).await?;
+                    self.pending.complete_delivery(message.id).await?;
                     continue;
                 }
             }
@@ -276,8 +316,7 @@ impl PendingDelivery {
     }
 
     async fn locate(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
-        let ports = &self.inner.ports;
-        let found = ports.conversations.find(&Scope::System, id).await?;
+        let found = self.conversations.find(&Scope::System, id).await?;
         let sandbox = found.and_then(|view| view.sandbox);
         let sandbox = sandbox.ok_or_else(|| AppError::not_found("Sandbox not found"))?;
         let url = sandbox.agent_url.as_ref();
@@ -287,7 +326,7 @@ impl PendingDelivery {
                 "The sandbox has no agent server URL yet",
             )
         })?;
-        Ok((sandbox.id.clone(), endpoint(ports, &sandbox, url)?))
+        Ok((sandbox.id.clone(), endpoint(&*self.cipher, &sandbox, url)?))
     }
 
     /// Checks that the call of the earlier attempt is over. Calls of this process are; calls of earlier processes too,
@@ -299,7 +338,7 @@ impl PendingDelivery {
                 .is_some_and(|it| it.tried == Some(tried))
         };
         let end = tried.plus(CALL_TIMEOUT + CLOCK_SKEW_GRACE);
-        if !self.inner.policy.is_host_shared || is_ours() || self.inner.ports.clock.now() > end {
+        if !self.is_host_shared || is_ours() || self.clock.now() > end {
             Ok(())
         } else {
             Err(DeliveryStop::OtherProcess)
@@ -328,9 +367,9 @@ impl PendingDelivery {
             ),
             // The attempt was made by an earlier process, or by another one that may have called a moment ago.
             None => {
-                let now = self.inner.ports.clock.now();
+                let now = self.clock.now();
                 (
-                    self.inner.policy.is_host_shared && tried.plus(IDLE_AGENT_TIMEOUT) > now,
+                    self.is_host_shared && tried.plus(IDLE_AGENT_TIMEOUT) > now,
                     tried.plus(RUNNING_AGENT_TIMEOUT) <= now,
                 )
             }
@@ -344,7 +383,7 @@ impl PendingDelivery {
     }
 
     async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
-        let found = self.inner.ports.agents.snapshot_many(at, &[id]).await?;
+        let found = self.agents.snapshot_many(at, &[id]).await?;
         let status = found.into_iter().flatten().next();
         Ok(status.is_some_and(|it| it.execution_status == Some(ExecutionStatus::Running)))
     }
@@ -357,7 +396,7 @@ impl PendingDelivery {
         message: &PendingMessage,
         from: Timestamp,
     ) -> Result<bool, AppError> {
-        let agents = &self.inner.ports.agents;
+        let agents = &self.agents;
         let mut cursor = None;
         for _ in 0..MAX_LOG_PAGES {
             let page = agents.events(at, id, Some(from), cursor.as_deref()).await?;
@@ -380,9 +419,8 @@ impl PendingDelivery {
         id: ConversationId,
         message: &PendingMessage,
     ) -> Result<(), DeliveryStop> {
-        let ports = &self.inner.ports;
-        let now = ports.clock.now();
-        if !ports
+        let now = self.clock.now();
+        if !self
             .pending
             .begin_delivery(message.id, message.tried_at, now)
             .await?
@@ -392,23 +430,23 @@ impl PendingDelivery {
         self.update_backoff(id, |backoff| {
             (backoff.tried, backoff.unanswered) = (Some(now), None);
         });
-        let sent = ports.agents.send(at, id, &message.message);
+        let sent = self.agents.send(at, id, &message.message);
         let sent = tokio::time::timeout(CALL_TIMEOUT, sent).await;
         match sent.unwrap_or(Err(AgentError::TimedOut(CALL_TIMEOUT))) {
             Ok(MessageDelivery::Delivered) => {
-                ports.pending.complete_delivery(message.id).await?;
+                self.pending.complete_delivery(message.id).await?;
                 if message.message.run {
-                    mark_running(ports, sandbox, id, now).await?;
+                    mark_running(&*self.conversations, sandbox, id, now).await?;
                 }
             }
             Ok(MessageDelivery::RunRefused) => {
                 let note = "A pending message is saved, but the sandbox already ran as many conversations as it may.";
-                ports.pending.drop_with_note(message.id, note).await?;
+                self.pending.drop_with_note(message.id, note).await?;
             }
             Err(error) if is_permanent_refusal(&error) => {
                 tracing::warn!(conversation.id = %id, message.id = %message.id, "the agent server permanently refuses a pending message; dropping it");
                 let note = format!("A pending message was dropped: {error}.");
-                ports.pending.drop_with_note(message.id, &note).await?;
+                self.pending.drop_with_note(message.id, &note).await?;
             }
             Err(error) => {
                 if matches!(error, AgentError::TimedOut(_)) {

@@ -11,13 +11,14 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
-use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ConversationReport};
+use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime};
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::{Conversation, ConversationReport, ConversationRepository};
+use domain::encryption::cipher::Cipher;
 use domain::error::chain;
-use domain::event::AppendOutcome;
-use domain::id::{ConversationId, EventId, SandboxId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
+use domain::event::{AppendOutcome, EventStore};
+use domain::id::{ConversationId, EventId, HostId, SandboxId};
+use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -68,8 +69,14 @@ fn next_sandbox(
 pub struct ConversationSyncer(Arc<SyncerShared>);
 
 struct SyncerShared {
-    ports: Ports,
-    policy: Policy,
+    sandboxes: Arc<dyn SandboxRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    events: Arc<dyn EventStore>,
+    agents: Arc<dyn AgentRuntime>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    host: HostId,
+    interval: Duration,
     streams: StreamRegistry,
     quotas: Quotas,
     /// Sandboxes to compare. A request during a pass leads to another pass after it.
@@ -104,15 +111,22 @@ enum Backfill {
 
 impl ConversationSyncer {
     pub(crate) fn new(
-        ports: Ports,
-        policy: Policy,
-        (streams, quotas): (StreamRegistry, Quotas),
+        ports: &Ports,
+        policy: &Policy,
+        streams: StreamRegistry,
+        quotas: Quotas,
     ) -> Self {
         let watermarks = Cache::builder().max_capacity(MAX_WATERMARKS);
         let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
-            ports,
-            policy,
+            sandboxes: Arc::clone(&ports.sandboxes),
+            conversations: Arc::clone(&ports.conversations),
+            events: Arc::clone(&ports.events),
+            agents: Arc::clone(&ports.agents),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            host: policy.host.clone(),
+            interval: policy.sync_interval,
             streams,
             quotas,
             wanted: Mutex::default(),
@@ -152,7 +166,7 @@ impl ConversationSyncer {
     /// Each sandbox has a pass of its own. A sandbox that hangs delays no other; it only occupies one of
     /// [`MAX_PARALLEL_PASSES`] slots for at most [`PASS_TIMEOUT`].
     async fn run_sync(&self) {
-        let mut tick = ticker(self.0.policy.sync_interval);
+        let mut tick = ticker(self.0.interval);
         let mut ticks = 0;
         let mut busy = BTreeSet::new();
         let mut last = None;
@@ -215,7 +229,7 @@ impl ConversationSyncer {
                 running.insert(row.id);
             }
         };
-        let listed = for_each_on_host(&self.0.ports, &self.0.policy.host, add).await;
+        let listed = for_each_on_host(&*self.0.sandboxes, &self.0.host, add).await;
         if let Err(error) = listed {
             tracing::debug!(error = %chain(&error), "cannot list all sandboxes to sync");
         }
@@ -227,23 +241,22 @@ impl ConversationSyncer {
         &self,
         id: &SandboxId,
     ) -> Result<Option<(Sandbox, AgentEndpoint)>, AppError> {
-        let ports = &self.0.ports;
-        let row = ports.sandboxes.find(&Scope::System, id).await?;
+        let row = self.0.sandboxes.find(&Scope::System, id).await?;
         let Some(row) = row.filter(is_up) else {
             return Ok(None);
         };
         let Some(url) = row.agent_url.clone() else {
             return Ok(None);
         };
-        let at = endpoint(ports, &row, &url)?;
+        let at = endpoint(&*self.0.cipher, &row, &url)?;
         Ok(Some((row, at)))
     }
 
     /// Lists the running sandboxes with a conversation that may have news: one query for all sandboxes.
     async fn list_unsettled(&self) -> BTreeSet<SandboxId> {
-        let (ports, host) = (&self.0.ports, &self.0.policy.host);
-        let untitled_since = ports.clock.now().minus(TITLE_TIMEOUT);
-        let (conversations, max) = (&ports.conversations, MAX_UNSETTLED_CONVERSATIONS);
+        let host = &self.0.host;
+        let untitled_since = self.0.clock.now().minus(TITLE_TIMEOUT);
+        let (conversations, max) = (&self.0.conversations, MAX_UNSETTLED_CONVERSATIONS);
         match conversations
             .list_unsettled(host, untitled_since, max)
             .await
@@ -264,15 +277,14 @@ impl ConversationSyncer {
 
     /// Compares one sandbox's conversations with its agent server.
     pub(crate) async fn sync_sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
-        let ports = &self.0.ports;
         let Some((row, at)) = self.find_agent(id).await? else {
             return Ok(());
         };
-        let conversations = &ports.conversations;
+        let conversations = &self.0.conversations;
         let known = conversations.list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX);
         for batch in known.await?.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
-            let infos = ports.agents.snapshot_many(&at, &ids).await?;
+            let infos = self.0.agents.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
                 let Some(info) = info else { continue };
                 match self.sync_conversation(&row, &at, conversation, &info).await {
@@ -297,8 +309,7 @@ impl ConversationSyncer {
         conversation: &Conversation,
         info: &AgentConversation,
     ) -> Result<(), AppError> {
-        let (ports, id) = (&self.0.ports, conversation.id);
-        let now = ports.clock.now();
+        let (id, now) = (conversation.id, self.0.clock.now());
         // Events first: a client that sees `finished` also finds the events before it.
         let watermark = self.watermark(id);
         if watermark.complete_at.is_none() || watermark.complete_at != info.updated_at {
@@ -319,7 +330,7 @@ impl ConversationSyncer {
         }
         let observation = info.report(now);
         if changes_row(conversation, &observation) {
-            let conversations = &ports.conversations;
+            let conversations = &self.0.conversations;
             let applied = conversations.apply_report(&row.id, id, &observation, now);
             applied.await?;
         }
@@ -334,20 +345,24 @@ impl ConversationSyncer {
         id: ConversationId,
         watermark: LogWatermark,
     ) -> Result<Backfill, AppError> {
-        let (ports, quotas) = (&self.0.ports, &self.0.quotas);
+        let quotas = &self.0.quotas;
         let mut cursor = watermark.last.map(|id| id.to_string());
         for _ in 0..MAX_LOG_PAGES {
             // New events in the log count like reported ones.
             if quotas.is_rate_exceeded(&row.id) {
                 return Ok(Backfill::RateExceeded);
             }
-            let page = ports.agents.events(at, id, None, cursor.as_deref()).await?;
+            let page = self
+                .0
+                .agents
+                .events(at, id, None, cursor.as_deref())
+                .await?;
             let observation = ConversationReport::from_events(&page.items);
             let last = page.items.last().map(|event| event.id.clone());
             let bytes = event_bytes(&page.items);
             let admitted = quotas.admit(&row.owner, page.items, bytes).await;
-            let (events, now) = (&admitted.events, ports.clock.now());
-            let appended = ports.events.append(&row.id, id, events, &observation, now);
+            let (events, now) = (&admitted.events, self.0.clock.now());
+            let appended = self.0.events.append(&row.id, id, events, &observation, now);
             match appended.await? {
                 AppendOutcome::Stored { new } if new > 0 => {
                     let bytes = quotas.count_stored(&row.owner, &admitted, new);
@@ -378,13 +393,13 @@ impl ConversationSyncer {
 
     /// Deletes conversations in agent servers, sandbox by sandbox, until the service stops.
     async fn run_deletions(&self) {
-        let mut tick = ticker(self.0.policy.sync_interval);
+        let mut tick = ticker(self.0.interval);
         loop {
             tokio::select! {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let conversations = &self.0.ports.conversations;
+            let conversations = &self.0.conversations;
             let deleted = conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in deleted.await.unwrap_or_default() {
@@ -407,13 +422,12 @@ impl ConversationSyncer {
         sandbox: &SandboxId,
         ids: &[ConversationId],
     ) -> Result<(), AppError> {
-        let ports = &self.0.ports;
         let Some((_, at)) = self.find_agent(sandbox).await? else {
             return Ok(());
         };
         for id in ids {
-            ports.agents.delete_conversation(&at, *id).await?;
-            ports.conversations.complete_agent_deletion(*id).await?;
+            self.0.agents.delete_conversation(&at, *id).await?;
+            self.0.conversations.complete_agent_deletion(*id).await?;
             self.0.watermarks.invalidate(id);
         }
         Ok(())

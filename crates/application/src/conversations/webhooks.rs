@@ -5,28 +5,66 @@ use std::time::Duration;
 
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
-use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ConversationReport, ExecutionStatus};
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::{
+    Conversation, ConversationReport, ConversationRepository, ExecutionStatus,
+};
 use domain::error::{Classify as _, ErrorClass};
-use domain::event::{AppendOutcome, Event};
+use domain::event::{AppendOutcome, Event, EventStore};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
-use domain::sandbox::Sandbox;
+use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::user::scope::Scope;
 use domain::user::usage::Quota;
 use serde_json::Value;
 
 use super::new_conversation_row;
-use crate::{AppError, Inner};
+use crate::authenticate::SandboxAuthenticator;
+use crate::conversations::stream_registry::StreamRegistry;
+use crate::quotas::Quotas;
+use crate::runtime::metrics::MetricsRecorder;
+use crate::sync::ConversationSyncer;
+use crate::{AppError, Ports};
 
 /// Longest lag that is recorded: an event has the clock of its sandbox, which may be wrong by decades.
 const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 
 /// Intake of reports. Returns after the commit.
 #[derive(Clone)]
-pub struct WebhookService(pub(crate) Arc<Inner>);
+pub struct WebhookService {
+    events: Arc<dyn EventStore>,
+    conversations: Arc<dyn ConversationRepository>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    clock: Arc<dyn Clock>,
+    authenticator: SandboxAuthenticator,
+    quotas: Quotas,
+    streams: StreamRegistry,
+    syncer: ConversationSyncer,
+    metrics: Arc<MetricsRecorder>,
+}
 
 impl WebhookService {
+    pub(crate) fn new(
+        ports: &Ports,
+        authenticator: SandboxAuthenticator,
+        quotas: Quotas,
+        streams: StreamRegistry,
+        syncer: ConversationSyncer,
+        metrics: Arc<MetricsRecorder>,
+    ) -> Self {
+        Self {
+            events: Arc::clone(&ports.events),
+            conversations: Arc::clone(&ports.conversations),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            clock: Arc::clone(&ports.clock),
+            authenticator,
+            quotas,
+            streams,
+            syncer,
+            metrics,
+        }
+    }
+
     /// Stores a batch of events of one conversation. Unknown kinds and fields are kept; events without a usable id are
     /// dropped. A conversation that the agent server made by itself is adopted; a deleted one stays deleted. A report
     /// about another sandbox's conversation changes nothing and gets the response of a stored one.
@@ -38,7 +76,7 @@ impl WebhookService {
     ) -> Result<(), AppError> {
         let sent = batch.len();
         let taken = self.store_events(from, conversation, batch).await;
-        self.0.metrics.count_report(sent, &taken);
+        self.metrics.count_report(sent, &taken);
         taken
     }
 
@@ -48,9 +86,9 @@ impl WebhookService {
         conversation: ConversationId,
         batch: Vec<Value>,
     ) -> Result<(), AppError> {
-        let now = self.0.ports.clock.now();
+        let now = self.clock.now();
         let sent = batch.len();
-        let quotas = &self.0.quotas;
+        let quotas = &self.quotas;
         let bytes = batch.iter().map(|it| text_bytes(it) as u64).sum();
         quotas.count_report(&from.id, bytes);
         let events: Vec<_> = batch
@@ -62,8 +100,10 @@ impl WebhookService {
         let observation = ConversationReport::from_events(&events);
         let admitted = quotas.admit(&from.owner, events, bytes).await;
         let events = &admitted.events;
-        let store = &self.0.ports.events;
-        let append = || store.append(&from.id, conversation, events, &observation, now);
+        let append = || {
+            self.events
+                .append(&from.id, conversation, events, &observation, now)
+        };
         let mut appended = append().await?;
         if is_foreign_or_unknown(&appended) {
             let adopted = adopted_conversation(from, conversation, now);
@@ -75,16 +115,16 @@ impl WebhookService {
         {
             quotas.count_stored(&from.owner, &admitted, new);
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
-                let lag = self.0.ports.clock.now().since(oldest);
-                self.0.metrics.record_lag(lag.min(MAX_LAG));
+                let lag = self.clock.now().since(oldest);
+                self.metrics.record_lag(lag.min(MAX_LAG));
             }
-            self.0.streams.wake(conversation);
+            self.streams.wake(conversation);
         }
         tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");
         // The tail of a run may be lost with its process, so the end of a run triggers a sync.
         let status = observation.execution_status;
         if status.is_some_and(|(status, _)| status.is_terminal()) {
-            self.0.syncer.request(&from.id);
+            self.syncer.request(&from.id);
         }
         Ok(())
     }
@@ -98,8 +138,8 @@ impl WebhookService {
         if info.execution_status == Some(ExecutionStatus::Deleting) {
             return Ok(());
         }
-        let now = self.0.ports.clock.now();
-        let (conversations, report) = (&self.0.ports.conversations, info.report(now));
+        let now = self.clock.now();
+        let (conversations, report) = (&self.conversations, info.report(now));
         let observe = || conversations.apply_report(&from.id, info.id, &report, now);
         if is_foreign_or_unknown(&observe().await?) {
             let mut adopted_conversation = adopted_conversation(from, info.id, now);
@@ -121,15 +161,15 @@ impl WebhookService {
             return Err(not_found());
         }
         let wanted = [(Quota::Conversations, 1)];
-        match self.0.quotas.check(&from.owner, &wanted).await {
+        match self.quotas.check(&from.owner, &wanted).await {
             Ok(()) => {}
             // Above the quota the conversation stays unknown.
             Err(refusal) if refusal.class() == ErrorClass::QuotaExceeded => return Err(not_found()),
             Err(error) => return Err(error),
         }
-        let adopted = self.0.ports.conversations.adopt(conversation).await?;
+        let adopted = self.conversations.adopt(conversation).await?;
         if matches!(adopted, AppendOutcome::Stored { new } if new > 0) {
-            self.0.quotas.add(&from.owner, &wanted);
+            self.quotas.add(&from.owner, &wanted);
         }
         Ok(adopted)
     }
@@ -138,12 +178,14 @@ impl WebhookService {
     ///
     /// No event is lost: the agent server retries, and the syncer reads the rest from the log.
     pub fn check_rate(&self, from: &Sandbox) -> Result<(), AppError> {
-        self.0.quotas.check_report(&from.id)
+        self.quotas.check_report(&from.id)
     }
 
     async fn may_still_report(&self, from: &Sandbox) -> Result<bool, AppError> {
-        let found = self.0.ports.sandboxes.find(&Scope::System, &from.id);
-        Ok(found.await?.is_some_and(|it| self.0.may_report(&it)))
+        let found = self.sandboxes.find(&Scope::System, &from.id);
+        Ok(found
+            .await?
+            .is_some_and(|it| self.authenticator.may_report(&it)))
     }
 }
 

@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
+use domain::clock::Clock;
+use domain::conversation::{ConversationRepository, GitProvider};
 use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
     GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitRepository, GitUser,
@@ -21,7 +22,6 @@ use futures::stream::FuturesOrdered;
 
 pub use numbered_pages::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 
-use crate::Inner;
 use crate::error::AppError;
 use crate::settings::{Settings, SettingsService};
 
@@ -79,15 +79,13 @@ impl Classify for GitServiceError {
 /// Queries git providers with the tokens of users.
 #[derive(Clone)]
 pub struct GitService {
-    inner: Arc<Inner>,
-    settings: SettingsService,
+    pub(crate) hosting: Arc<dyn GitHosting>,
+    pub(crate) conversations: Arc<dyn ConversationRepository>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: SettingsService,
 }
 
 impl GitService {
-    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
-        Self { inner, settings }
-    }
-
     /// The user's access to each provider with a stored token, in a fixed order.
     async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitServiceError> {
         let settings = self.settings.load(user).await?.unwrap_or_default();
@@ -98,19 +96,7 @@ impl GitService {
         Ok(accesses)
     }
 
-    pub(crate) fn ports(&self) -> &crate::ports::Ports {
-        &self.inner.ports
-    }
-
-    pub(crate) fn hosting(&self) -> &dyn GitHosting {
-        self.inner.ports.git.as_ref()
-    }
-
-    pub(crate) async fn access(
-        &self,
-        user: &UserId,
-        to: GitProvider,
-    ) -> Result<GitAccess, GitServiceError> {
+    async fn access(&self, user: &UserId, to: GitProvider) -> Result<GitAccess, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let mut accesses = accesses.into_iter();
         let found = accesses.find(|access| access.provider == to);
@@ -136,12 +122,7 @@ impl GitService {
                 "sort_order needs a query: lists without one have the provider's own order";
             return Err(AppError::invalid(detail).into());
         }
-        Ok(self
-            .inner
-            .ports
-            .git
-            .repositories(&access, query, page)
-            .await?)
+        Ok(self.hosting.repositories(&access, query, page).await?)
     }
 
     /// Lists branches of a repository whose names contain `words` (all if empty).
@@ -153,8 +134,8 @@ impl GitService {
         page: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitServiceError> {
         let access = self.access(user, provider).await?;
-        let git = &self.inner.ports.git;
-        Ok(git
+        Ok(self
+            .hosting
             .branches(&access, repository, words.trim(), page)
             .await?)
     }
@@ -167,7 +148,7 @@ impl GitService {
         page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitServiceError> {
         let access = self.access(user, provider).await?;
-        Ok(self.inner.ports.git.installations(&access, page).await?)
+        Ok(self.hosting.installations(&access, page).await?)
     }
 
     /// Suggests tasks from all providers, queried in parallel. A provider that fails is left out.
@@ -178,7 +159,7 @@ impl GitService {
     ) -> Result<GitPage<SuggestedTask>, GitServiceError> {
         let after = page.after.as_deref().map(TaskCursor::decode).transpose()?;
         let accesses = self.accesses(user).await?;
-        let git = &self.inner.ports.git;
+        let git = &self.hosting;
         let mut answers: FuturesOrdered<_> = accesses
             .iter()
             .map(|access| async move { (access.provider, git.suggested_tasks(access).await) })
@@ -199,7 +180,7 @@ impl GitService {
     /// The user's account at the first provider, in a fixed order, that returns it.
     pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitServiceError> {
         let accesses = self.accesses(user).await?;
-        let git = &self.inner.ports.git;
+        let git = &self.hosting;
         let mut answers: FuturesOrdered<_> =
             accesses.iter().map(|access| git.user(access)).collect();
         let mut failure = None;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::agent::McpServer;
 use domain::conversation::GitProvider;
+use domain::encryption::cipher::Cipher;
 use domain::error::{Classify as _, chain};
 use domain::git::{GitError, NewPullRequest, OpenedPullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
@@ -11,10 +12,10 @@ use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 use url::Url;
 
+use crate::AppError;
 use crate::git::{GitService, GitServiceError};
 use crate::sandboxes::conversation_credential;
 use crate::settings::{LaunchProfile, token_name};
-use crate::{AppError, Inner};
 
 /// Name of this service among an agent's MCP servers; front ends of the reference know it.
 const SERVER_NAME: &str = "default";
@@ -41,7 +42,7 @@ impl GitService {
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitServiceError> {
         let access = self.access(&caller.user, provider).await?;
-        let answer = self.hosting().open_pull_request(&access, request).await?;
+        let answer = self.hosting.open_pull_request(&access, request).await?;
         if let (Some(id), Some(number)) = (caller.conversation, answer.number) {
             // The pull request is open even if this fails.
             match self.record_number(caller, id, number).await {
@@ -64,16 +65,17 @@ impl GitService {
         id: ConversationId,
         number: i64,
     ) -> Result<bool, AppError> {
-        let (ports, scope) = (self.ports(), Scope::User(caller.user.clone()));
+        let scope = Scope::User(caller.user.clone());
         if let Some(sandbox) = &caller.sandbox {
             // A conversation never moves to another sandbox, so this stays true.
-            let found = ports.conversations.find(&scope, id).await?;
+            let found = self.conversations.find(&scope, id).await?;
             if found.is_none_or(|it| it.conversation.sandbox_id != *sandbox) {
                 return Ok(false);
             }
         }
-        let (conversations, now) = (&ports.conversations, ports.clock.now());
-        Ok(conversations
+        let now = self.clock.now();
+        Ok(self
+            .conversations
             .add_pull_request(&scope, id, number, now)
             .await?)
     }
@@ -137,7 +139,8 @@ fn required_token_scope(provider: GitProvider) -> &'static str {
 /// This service as an MCP server of the agent in this sandbox, which authenticates with its callback token. `None` if the
 /// user has no token of a git host. A user's own server with the same name takes precedence.
 pub(crate) fn mcp_server(
-    inner: &Inner,
+    cipher: &dyn Cipher,
+    webhook_url: &Url,
     profile: &LaunchProfile,
     sandbox: &Sandbox,
     conversation: ConversationId,
@@ -151,13 +154,13 @@ pub(crate) fn mcp_server(
         let (McpServer::Remote { name, .. } | McpServer::Stdio { name, .. }) = it;
         name == SERVER_NAME
     });
-    if !inner.policy.mcp_in_conversations || is_taken || !providers.any(opens) {
+    if is_taken || !providers.any(opens) {
         return Ok(None);
     }
-    let key = conversation_credential(&inner.ports, sandbox)?;
+    let key = conversation_credential(cipher, sandbox)?;
     Ok(Some(McpServer::Remote {
         name: SERVER_NAME.to_owned(),
-        url: mcp_url(&inner.policy.webhook_url, conversation).into(),
+        url: mcp_url(webhook_url, conversation).into(),
         api_key: Some(key),
         sse: false,
         timeout: None,

@@ -11,19 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
-use domain::clock::Timestamp;
+use domain::clock::{Clock, Timestamp};
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::page::{Page, PageRequest, PageToken};
+use domain::sandbox::Sandbox;
 use domain::user::identity::{
-    AdminChange, AdministrationRepository, ApiKey, BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER,
-    PurgeCounts, Role, User,
+    AdminChange, AdministrationRepository, ApiKey, ApiKeyRepository, ApiKeyWithRole,
+    BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User, UserRepository,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
+use super::key_cache::KeyCache;
+use super::single_user::SingleUserRule;
 use super::users;
-use crate::{AppError, Inner};
+use crate::sandboxes::SandboxReconciler;
+use crate::{AppError, Ports};
 
 const PAGE_TOKEN_PREFIX: &str = "users|";
 
@@ -167,11 +171,37 @@ pub fn successor_key(
 }
 
 #[derive(Clone)]
-pub struct AdministrationService(Arc<Inner>);
+pub struct AdministrationService {
+    users: Arc<dyn UserRepository>,
+    keys: Arc<dyn ApiKeyRepository>,
+    administration: Arc<dyn AdministrationRepository>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+    single_user: SingleUserRule,
+    api_keys: KeyCache<ApiKeyWithRole>,
+    reporters: KeyCache<Sandbox>,
+    reconciler: SandboxReconciler,
+}
 
 impl AdministrationService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
+    pub(crate) fn new(
+        ports: &Ports,
+        single_user: SingleUserRule,
+        api_keys: KeyCache<ApiKeyWithRole>,
+        reporters: KeyCache<Sandbox>,
+        reconciler: SandboxReconciler,
+    ) -> Self {
+        Self {
+            users: Arc::clone(&ports.users),
+            keys: Arc::clone(&ports.api_keys),
+            administration: Arc::clone(&ports.administration),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            single_user,
+            api_keys,
+            reporters,
+            reconciler,
+        }
     }
 
     /// Lists users by name, including users whose deletion is not complete.
@@ -182,7 +212,7 @@ impl AdministrationService {
             name.ok_or(StoreError::InvalidPageToken)
         });
         let (after, limit) = (after.transpose()?, page.limit.get());
-        let found = self.0.ports.users.list(after.as_ref(), limit + 1).await;
+        let found = self.users.list(after.as_ref(), limit + 1).await;
         let mut items = found?;
         let is_more = items.len() > limit;
         items.truncate(limit);
@@ -193,7 +223,7 @@ impl AdministrationService {
 
     /// Finds a user, including one whose deletion is not complete.
     pub async fn user(&self, user: &UserId) -> Result<User, AppError> {
-        let found = self.0.ports.users.find(user).await?;
+        let found = self.users.find(user).await?;
         found.ok_or_else(|| user_not_found(user))
     }
 
@@ -203,7 +233,7 @@ impl AdministrationService {
         user: &UserId,
         role: Role,
     ) -> Result<User, AppError> {
-        self.0.refuse_second_user(user).await?;
+        self.single_user.check_new_user(user).await?;
         let change = AdminChange::CreateUser {
             user: user.clone(),
             role,
@@ -246,8 +276,8 @@ impl AdministrationService {
         let change = AdminChange::DeleteUser { user: user.clone() };
         let begun = self.administer(origin, &change).await;
         // Clear before the rest, which may fail; and after a failure too, because the change may have been committed.
-        self.0.reconciler.reporters().clear();
-        self.0.look_again.notify_one();
+        self.reporters.clear();
+        self.reconciler.request_relist();
         let mut purged = begun?;
         purged += self.purge_user(user).await?.unwrap_or_default();
         Ok(purged)
@@ -256,18 +286,17 @@ impl AdministrationService {
     /// Deletes all data of a user. The reconciler removes their sandboxes: at once on this host, soon on others.
     /// Returns `None` if the user does not exist.
     pub async fn purge_user(&self, user: &UserId) -> Result<Option<PurgeCounts>, AppError> {
-        let ports = &self.0.ports;
-        let purged = users::purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
+        let purged = users::purge(self.users.as_ref(), self.clock.as_ref(), user).await;
         // After a failure too: the first step removes the keys.
-        self.0.api_keys.clear();
-        self.0.reconciler.reporters().clear();
-        self.0.look_again.notify_one();
+        self.api_keys.clear();
+        self.reporters.clear();
+        self.reconciler.request_relist();
         purged
     }
 
     /// A user's keys, oldest first.
     pub async fn keys(&self, user: &UserId) -> Result<Vec<ApiKey>, AppError> {
-        Ok(self.0.ports.api_keys.list(Some(user)).await?)
+        Ok(self.keys.list(Some(user)).await?)
     }
 
     /// Creates a key for an existing user. Refused in open mode.
@@ -278,7 +307,7 @@ impl AdministrationService {
         options: &KeyOptions,
     ) -> Result<IssuedKey, AppError> {
         check_authenticated(origin)?;
-        let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
+        let (ids, now) = (self.ids.as_ref(), self.clock.now());
         check_key_count(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
         let issued = new_key(ids, now, user, options, &origin.actor);
         let key = issued.key.clone();
@@ -302,7 +331,7 @@ impl AdministrationService {
         check_authenticated(origin)?;
         check_not_bootstrap_key(id)?;
         let keys = self.keys(user).await?;
-        let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
+        let (ids, now) = (self.ids.as_ref(), self.clock.now());
         let old = keys.iter().find(|key| key.id == id);
         let old = old.ok_or_else(key_not_found)?;
         if old.is_expired(now) {
@@ -346,11 +375,10 @@ impl AdministrationService {
         origin: &Origin,
         change: &AdminChange,
     ) -> Result<PurgeCounts, AppError> {
-        let ports = &self.0.ports;
-        let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
-        let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
+        let (ids, now) = (self.ids.as_ref(), self.clock.now());
+        let done = administer(self.administration.as_ref(), origin, ids, now, change).await;
         // After a failure too: the change may have been committed.
-        self.0.api_keys.clear();
+        self.api_keys.clear();
         done
     }
 }

@@ -14,14 +14,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
-use domain::clock::Timestamp;
+use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditLog, AuditOutcome};
+use domain::clock::{Clock, Timestamp};
 use domain::error::{StoreError, chain};
+use domain::id::IdGenerator;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
+use crate::AppError;
 use crate::administration::Origin;
-use crate::{AppError, Inner};
 
 /// Maximum number of entries that wait for the store. Further entries go to the service's log instead.
 const MAX_QUEUED_ENTRIES: usize = 10_000;
@@ -46,10 +47,16 @@ pub const UNTRACKED_ENTRIES_ACTION: &str = "audit more-refusals";
 pub const LOST_ENTRIES_ACTION: &str = "audit lost";
 
 #[derive(Clone)]
-pub struct AuditService(Arc<Inner>);
+pub struct AuditService {
+    log: Arc<dyn AuditLog>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+    /// Entries that are not stored yet.
+    buffer: Arc<AuditBuffer>,
+}
 
 #[derive(Default)]
-pub(crate) struct AuditBuffer {
+struct AuditBuffer {
     waiting: Mutex<AuditQueue>,
     wake: tokio::sync::Notify,
     /// Held by the task that writes.
@@ -188,8 +195,17 @@ fn summary_entry(
 }
 
 impl AuditService {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
+    pub(crate) fn new(
+        log: Arc<dyn AuditLog>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdGenerator>,
+    ) -> Self {
+        Self {
+            log,
+            clock,
+            ids,
+            buffer: Arc::default(),
+        }
     }
 
     /// Records an action that ended with the status in `origin`, without waiting for the store. Without a status the
@@ -198,14 +214,13 @@ impl AuditService {
     pub fn record(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
         let outcome = outcome.unwrap_or(AuditOutcome::Failed);
-        let (trail, ports) = (&self.0.trail, &self.0.ports);
         let entry = AuditEntry {
             object,
             detail,
-            ..origin.into_entry(ports.ids.uuid(), ports.clock.now(), outcome)
+            ..origin.into_entry(self.ids.uuid(), self.clock.now(), outcome)
         };
-        trail.lock().record(entry);
-        trail.wake.notify_one();
+        self.buffer.lock().record(entry);
+        self.buffer.wake.notify_one();
     }
 
     /// Newest first.
@@ -214,7 +229,7 @@ impl AuditService {
         filter: &AuditFilter,
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>, AppError> {
-        Ok(self.0.ports.audit.search(filter, page).await?)
+        Ok(self.log.search(filter, page).await?)
     }
 
     /// Writes all entries, counts included, within `deadline`: for a service that stops. Returns whether all were
@@ -231,7 +246,7 @@ impl AuditService {
         window.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.0.trail.wake.notified() => tokio::time::sleep(BATCH_INTERVAL).await,
+                () = self.buffer.wake.notified() => tokio::time::sleep(BATCH_INTERVAL).await,
                 _ = window.tick() => self.close_window(),
             }
             let mut pause = MIN_RETRY_BACKOFF;
@@ -244,18 +259,17 @@ impl AuditService {
     }
 
     fn close_window(&self) {
-        let ports = &self.0.ports;
-        let mut waiting = self.0.trail.lock();
-        waiting.close_window(ports.clock.now(), || ports.ids.uuid());
+        let mut waiting = self.buffer.lock();
+        waiting.close_window(self.clock.now(), || self.ids.uuid());
     }
 
     /// Writes the queue. A batch stays in the queue until it is stored; the store ignores an entry that it already
     /// has.
     async fn write(&self) -> Result<(), StoreError> {
-        let (trail, ports) = (&self.0.trail, &self.0.ports);
-        let _writing = trail.writing.lock().await;
+        let _writing = self.buffer.writing.lock().await;
         loop {
-            let batch: Vec<_> = trail
+            let batch: Vec<_> = self
+                .buffer
                 .lock()
                 .queue
                 .iter()
@@ -265,12 +279,12 @@ impl AuditService {
             if batch.is_empty() {
                 return Ok(());
             }
-            ports.audit.append(&batch).await?;
-            let mut waiting = trail.lock();
+            self.log.append(&batch).await?;
+            let mut waiting = self.buffer.lock();
             waiting.queue.drain(..batch.len());
             let lost = std::mem::take(&mut waiting.lost);
             if lost > 0 {
-                let (id, now) = (ports.ids.uuid(), ports.clock.now());
+                let (id, now) = (self.ids.uuid(), self.clock.now());
                 waiting.push(summary_entry(
                     LOST_ENTRIES_ACTION,
                     AuditOutcome::Failed,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::clock::Timestamp;
+use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox};
-use domain::user::identity::{ApiKeyWithRole, KeyHash, Role};
+use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxRepository};
+use domain::user::identity::{ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
-use crate::{AppError, AuthMode, Inner};
+use super::key_cache::KeyCache;
+use crate::{AppError, AuthMode, BackgroundTasks};
 
 /// Shortest time between two writes of `last_used_at`.
 const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
@@ -38,20 +39,22 @@ fn looks_like_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= MAX_KEY_BYTES
 }
 
-/// Finds the callers of keys. Keys are looked up by hash, so the comparison reveals nothing about the key. A revoked
+/// Finds the users of API keys. Keys are looked up by hash, so the comparison reveals nothing about the key. A revoked
 /// key is refused within a second, an expired one at once.
 #[derive(Clone)]
-pub struct KeyAuthenticator(Arc<Inner>);
+pub struct KeyAuthenticator {
+    pub(crate) keys: Arc<dyn ApiKeyRepository>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cache: KeyCache<ApiKeyWithRole>,
+    pub(crate) mode: AuthMode,
+    pub(crate) tasks: BackgroundTasks,
+}
 
 impl KeyAuthenticator {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// The user of this API key; `None` for a missing, unknown or expired key. In open mode always the local user, as
     /// administrator.
     pub async fn user(&self, key: Option<&str>) -> Result<Option<AuthenticatedUser>, AppError> {
-        if let AuthMode::Open(user) = &self.0.policy.auth {
+        if let AuthMode::Open(user) = &self.mode {
             return Ok(Some(AuthenticatedUser {
                 user: user.clone(),
                 role: Role::Admin,
@@ -62,13 +65,13 @@ impl KeyAuthenticator {
             return Ok(None);
         };
         let hash = KeyHash::of(text);
-        let query = || self.0.ports.api_keys.find_by_hash(&hash);
-        let answer = self.0.api_keys.find(&hash, query).await?;
+        let query = || self.keys.find_by_hash(&hash);
+        let answer = self.cache.find(&hash, query).await?;
         let Some(known) = answer.found else {
             return Ok(None);
         };
         let key = &known.key;
-        let now = self.0.ports.clock.now();
+        let now = self.clock.now();
         if key.is_expired(now) {
             return Ok(None);
         }
@@ -78,8 +81,8 @@ impl KeyAuthenticator {
             .last_used_at
             .is_none_or(|at| now.since(at) >= LAST_USED_INTERVAL);
         if is_due && !answer.is_cached {
-            let (keys, id) = (Arc::clone(&self.0.ports.api_keys), key.id);
-            self.0.tasks.spawn(async move {
+            let (keys, id) = (Arc::clone(&self.keys), key.id);
+            self.tasks.spawn(async move {
                 if let Err(error) = keys.touch(id, now).await {
                     tracing::debug!(error = %chain(&error), "cannot record the use of an API key");
                 }
@@ -90,48 +93,66 @@ impl KeyAuthenticator {
 
     /// The user of this API key if it is cached. `None` means unknown, not unauthenticated.
     pub fn cached_user(&self, key: Option<&str>, now: Timestamp) -> Option<AuthenticatedUser> {
-        if matches!(self.0.policy.auth, AuthMode::Open(_)) {
+        if matches!(self.mode, AuthMode::Open(_)) {
             return None;
         }
         let hash = KeyHash::of(key.filter(|key| looks_like_key(key))?);
-        let known = self.0.api_keys.get_cached(&hash)?;
+        let known = self.cache.get_cached(&hash)?;
         (!known.key.is_expired(now)).then(|| AuthenticatedUser::from_key(&known))
     }
+}
 
-    /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.
-    pub async fn sandbox(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
+/// Finds the sandboxes of session keys and callback tokens, while the sandboxes may report: running, starting, or paused
+/// a moment ago.
+#[derive(Clone)]
+pub struct SandboxAuthenticator {
+    pub(crate) sandboxes: Arc<dyn SandboxRepository>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cache: KeyCache<Sandbox>,
+    pub(crate) report_grace: Duration,
+}
+
+impl SandboxAuthenticator {
+    /// Whether the service accepts reports of this sandbox now.
+    pub(crate) fn may_report(&self, sandbox: &Sandbox) -> bool {
+        sandbox.accepts_reports(self.clock.now(), self.report_grace)
+    }
+
+    /// The sandbox of this session key.
+    pub async fn by_session_key(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
         if !looks_like_key(key) {
             return Ok(None);
         }
-        let sandboxes = &self.0.ports.sandboxes;
-        let sandbox = sandboxes.find_by_key(&KeyHash::of(key)).await?;
-        Ok(sandbox.filter(|it| self.0.may_report(it)))
+        let sandbox = self.sandboxes.find_by_key(&KeyHash::of(key)).await?;
+        Ok(sandbox.filter(|it| self.may_report(it)))
     }
 
-    /// The sandbox for a look-up of secrets or the MCP server, by its callback token or by its session key. Both are valid
-    /// in the same states of the sandbox.
-    pub async fn callback(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
+    /// The sandbox for a look-up of secrets or the MCP server, by its callback token or by its session key. Both are
+    /// valid in the same states of the sandbox.
+    pub async fn by_callback_key(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
         if !looks_like_key(key) || !key.starts_with(CALLBACK_TOKEN_PREFIX) {
-            return self.sandbox(key).await;
+            return self.by_session_key(key).await;
         }
-        let sandboxes = &self.0.ports.sandboxes;
-        let sandbox = sandboxes.find_by_callback_token(&KeyHash::of(key)).await?;
-        Ok(sandbox.filter(|it| self.0.may_report(it)))
+        let sandbox = self
+            .sandboxes
+            .find_by_callback_token(&KeyHash::of(key))
+            .await?;
+        Ok(sandbox.filter(|it| self.may_report(it)))
     }
 
-    /// The sandbox of this session key for a webhook report, from the cache. A cached row never causes a refusal, because
-    /// the sandbox may have been resumed since.
-    pub async fn reporting_sandbox(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
+    /// The sandbox of this session key for a webhook report, from the cache. A cached row never causes a refusal,
+    /// because the sandbox may have been resumed since.
+    pub async fn by_report_key(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
         if !looks_like_key(key) {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
-        let query = || self.0.ports.sandboxes.find_by_key(&hash);
-        let answer = self.0.reconciler.reporters().find(&hash, query).await?;
-        let found = answer.found.filter(|it| self.0.may_report(it));
+        let query = || self.sandboxes.find_by_key(&hash);
+        let answer = self.cache.find(&hash, query).await?;
+        let found = answer.found.filter(|it| self.may_report(it));
         if found.is_none() && answer.is_cached {
             // Another process may have resumed the sandbox since.
-            return Ok(self.sandbox(key).await?.map(Arc::new));
+            return Ok(self.by_session_key(key).await?.map(Arc::new));
         }
         Ok(found)
     }

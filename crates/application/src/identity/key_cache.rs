@@ -23,8 +23,10 @@ const MAX_ENTRIES: usize = 1_000;
 /// Empty while its look-up runs; then the result, which may be none.
 type KeyLookUp<T> = Arc<OnceCell<Option<Arc<T>>>>;
 
-/// Look-ups by key hash, with the times when they began.
-pub(crate) struct KeyCache<T>(Mutex<HashMap<KeyHash, (Instant, KeyLookUp<T>)>>);
+/// Look-ups by key hash, with the times when they began. Cheap to clone.
+pub(crate) struct KeyCache<T>(Arc<Mutex<KeyLookUps<T>>>);
+
+type KeyLookUps<T> = HashMap<KeyHash, (Instant, KeyLookUp<T>)>;
 
 pub(crate) struct CachedResult<T> {
     /// The owner of the key; never `None` if `is_cached`.
@@ -35,7 +37,13 @@ pub(crate) struct CachedResult<T> {
 
 impl<T> Default for KeyCache<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for KeyCache<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -102,7 +110,7 @@ impl<T> KeyCache<T> {
         look_up
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, (Instant, KeyLookUp<T>)>> {
+    fn lock(&self) -> MutexGuard<'_, KeyLookUps<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,9 +25,9 @@ use domain::user::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageReposito
 use tokio::time::Instant;
 
 use self::report_rate::ReportRate;
+use crate::AppError;
 use crate::runtime::live_setting::LiveSetting;
 use crate::tasks::BackgroundTasks;
-use crate::{AppError, Inner};
 
 /// Lifetime of cached usage within all quotas, and above one.
 const USAGE_TTL: Duration = Duration::from_secs(30);
@@ -129,6 +129,11 @@ impl Quotas {
         limits.with(Quota::Secrets, Some(secrets))
     }
 
+    /// Replaces the quotas. Stored data above the new quotas stays.
+    pub(crate) fn set_limits(&self, limits: QuotaLimits) {
+        self.0.limits.set(limits);
+    }
+
     /// Refuses a request that would exceed a quota.
     pub(crate) async fn check(
         &self,
@@ -164,6 +169,20 @@ impl Quotas {
             ErrorClass::QuotaExceeded,
             refusal(quota, usage.of(quota), limit),
         ))
+    }
+
+    /// Refuses a new conversation above a quota; `request_bytes` is the size of its request.
+    pub(crate) async fn check_new_conversation(
+        &self,
+        user: &UserId,
+        request_bytes: u64,
+    ) -> Result<(), AppError> {
+        let wanted = [
+            (Quota::Conversations, 1),
+            (Quota::Events, 1),
+            (Quota::RequestBytes, request_bytes),
+        ];
+        self.check(user, &wanted).await
     }
 
     /// Adds stored data to the cached usage.
@@ -434,21 +453,5 @@ fn refusal(quota: Quota, used: u64, limit: u64) -> String {
             "{used} of your messages wait for their conversations, and {limit} is the most one user may have waiting. Wait until \
              some are delivered, or delete their conversations."
         ),
-    }
-}
-
-impl Inner {
-    /// Refuses a new conversation above a quota; `request_bytes` is the size of its request.
-    pub(crate) async fn check_new_conversation(
-        &self,
-        user: &UserId,
-        request_bytes: u64,
-    ) -> Result<(), AppError> {
-        let wanted = [
-            (Quota::Conversations, 1),
-            (Quota::Events, 1),
-            (Quota::RequestBytes, request_bytes),
-        ];
-        self.quotas.check(user, &wanted).await
     }
 }

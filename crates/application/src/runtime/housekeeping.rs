@@ -3,17 +3,25 @@
 //! One pass per interval for all processes on a store: the process that takes the lease `housekeeping` has it for that
 //! long. All steps may run twice or half, by any process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::clock::Timestamp;
+use domain::audit::AuditLog;
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::ConversationRepository;
+use domain::conversation::pending::PendingMessageRepository;
+use domain::coordination::idempotency::IdempotencyRepository;
+use domain::coordination::lease::LeaseRepository;
+use domain::encryption::vault::VaultRepository;
 use domain::error::{StoreError, chain};
-use domain::user::identity::USER_NAME_REUSE_GRACE;
+use domain::start_task::StartTaskRepository;
+use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserRepository};
 use futures::future::BoxFuture;
 
 use crate::idempotency::RESPONSE_TTL;
 use crate::ports::{Policy, Ports, Retention};
 use crate::runtime::ticker;
-use crate::{AppError, users};
+use crate::{AppError, LiveSetting, users};
 
 const MAX_BATCH_ROWS: usize = 500;
 
@@ -30,7 +38,7 @@ const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const LEASE_NAME: &str = "housekeeping";
 
 /// Deletes one batch of what is older; returns its number of rows.
-type Prune = for<'a> fn(&'a Ports, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
+type Prune = for<'a> fn(&'a Housekeeping, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
 
 /// What expires: its name in the log, the age at which it is deleted (`None`: never), and its deletion.
 fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9] {
@@ -66,26 +74,46 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9
     ]
 }
 
+#[derive(Clone)]
 pub(crate) struct Housekeeping {
-    ports: Ports,
-    policy: Policy,
+    start_tasks: Arc<dyn StartTaskRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    pending: Arc<dyn PendingMessageRepository>,
+    answers: Arc<dyn IdempotencyRepository>,
+    leases: Arc<dyn LeaseRepository>,
+    users: Arc<dyn UserRepository>,
+    vault: Arc<dyn VaultRepository>,
+    api_keys: Arc<dyn ApiKeyRepository>,
+    audit: Arc<dyn AuditLog>,
+    clock: Arc<dyn Clock>,
+    interval: Duration,
+    retention: LiveSetting<Retention>,
     holder: String,
 }
 
 impl Housekeeping {
-    pub(crate) fn new(ports: Ports, policy: Policy) -> Self {
-        let holder = ports.ids.uuid().simple().to_string();
+    pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
         Self {
-            ports,
-            policy,
-            holder,
+            start_tasks: Arc::clone(&ports.start_tasks),
+            conversations: Arc::clone(&ports.conversations),
+            pending: Arc::clone(&ports.pending),
+            answers: Arc::clone(&ports.answers),
+            leases: Arc::clone(&ports.leases),
+            users: Arc::clone(&ports.users),
+            vault: Arc::clone(&ports.vault),
+            api_keys: Arc::clone(&ports.api_keys),
+            audit: Arc::clone(&ports.audit),
+            clock: Arc::clone(&ports.clock),
+            interval: policy.housekeeping_interval,
+            retention: policy.retention.clone(),
+            holder: ports.ids.uuid().simple().to_string(),
         }
     }
 
     /// Runs until the service stops.
     pub(crate) async fn run(self) {
-        tokio::time::sleep(START_DELAY.min(self.policy.housekeeping_interval)).await;
-        let mut tick = ticker(self.policy.housekeeping_interval);
+        tokio::time::sleep(START_DELAY.min(self.interval)).await;
+        let mut tick = ticker(self.interval);
         loop {
             tick.tick().await;
             if !self.take_lease().await {
@@ -94,7 +122,7 @@ impl Housekeeping {
             if let Err(error) = self.finish_deletions().await {
                 tracing::warn!(error = %chain(&error), "cannot complete the deletion of users; trying again later");
             }
-            for (kind, age, prune) in expiring_data(self.policy.retention.get()) {
+            for (kind, age, prune) in expiring_data(self.retention.get()) {
                 if let Some(age) = age
                     && let Err(error) = self.prune_all(kind, age, prune).await
                 {
@@ -106,7 +134,7 @@ impl Housekeeping {
 
     /// Completes deletions of users that were interrupted.
     async fn finish_deletions(&self) -> Result<(), AppError> {
-        let (users, clock) = (self.ports.users.as_ref(), self.ports.clock.as_ref());
+        let (users, clock) = (self.users.as_ref(), self.clock.as_ref());
         for user in users.list_partially_deleted(MAX_BATCH_ROWS).await? {
             users::purge(users, clock, &user).await?;
         }
@@ -116,7 +144,7 @@ impl Housekeeping {
     async fn prune_all(&self, kind: &str, age: Duration, prune: Prune) -> Result<(), StoreError> {
         let mut total = 0;
         while self.take_lease().await {
-            let count = prune(&self.ports, self.ports.clock.now().minus(age)).await?;
+            let count = prune(self, self.clock.now().minus(age)).await?;
             total += count;
             if count < MAX_BATCH_ROWS as u64 {
                 break;
@@ -132,12 +160,9 @@ impl Housekeeping {
 
     /// Takes or renews the lease. The lease is not given back: no other process has work to do before it ends.
     async fn take_lease(&self) -> bool {
-        let now = self.ports.clock.now();
-        let until = now.plus(self.policy.housekeeping_interval);
-        let taken = self
-            .ports
-            .leases
-            .acquire(LEASE_NAME, &self.holder, now, until);
+        let now = self.clock.now();
+        let until = now.plus(self.interval);
+        let taken = self.leases.acquire(LEASE_NAME, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot take the housekeeping lease; trying again later");
             false

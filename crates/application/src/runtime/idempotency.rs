@@ -1,9 +1,13 @@
 //! Idempotent requests (`Idempotency-Key`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::clock::Timestamp;
-use domain::coordination::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
+use domain::clock::{Clock, Timestamp};
+use domain::coordination::idempotency::{
+    IdempotencyCheck, IdempotencyRepository, IdempotentRequest, IdempotentResponse,
+};
+use domain::encryption::vault::Fingerprints;
 use domain::id::UserId;
 
 use crate::AppError;
@@ -40,22 +44,50 @@ impl<T> IdempotentResult<T> {
     }
 }
 
+/// The stored responses of idempotent requests.
+#[derive(Clone)]
+pub(crate) struct IdempotencyService {
+    answers: Arc<dyn IdempotencyRepository>,
+    fingerprints: Arc<dyn Fingerprints>,
+    clock: Arc<dyn Clock>,
+}
+
+impl IdempotencyService {
+    pub(crate) fn new(ports: &Ports) -> Self {
+        Self {
+            answers: Arc::clone(&ports.answers),
+            fingerprints: Arc::clone(&ports.fingerprints),
+            clock: Arc::clone(&ports.clock),
+        }
+    }
+}
+
 impl<T> IdempotentCall<'_, T> {
-    fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> IdempotentRequest {
+    fn request(
+        &self,
+        service: &IdempotencyService,
+        owner: &UserId,
+        now: Timestamp,
+    ) -> IdempotentRequest {
         let purpose = format!("idempotency/{}", self.operation);
         IdempotentRequest {
             owner: owner.clone(),
             key: self.key.clone(),
-            fingerprint: ports.fingerprints.fingerprint(&purpose, self.input),
+            fingerprint: service.fingerprints.fingerprint(&purpose, self.input),
             since: now.minus(RESPONSE_TTL),
         }
     }
 
     /// The response to store in one transaction with `made`.
-    pub(crate) fn response(&self, ports: &Ports, owner: &UserId, made: &T) -> IdempotentResponse {
-        let at = ports.clock.now();
+    pub(crate) fn response(
+        &self,
+        service: &IdempotencyService,
+        owner: &UserId,
+        made: &T,
+    ) -> IdempotentResponse {
+        let at = service.clock.now();
         IdempotentResponse {
-            request: self.request(ports, owner, at),
+            request: self.request(service, owner, at),
             answer: (self.render)(made),
             at,
         }
@@ -65,23 +97,23 @@ impl<T> IdempotentCall<'_, T> {
     /// whatever happens to the object. No transaction is needed: a process that dies before has sent no response.
     pub(crate) async fn store(
         &self,
-        ports: &Ports,
+        service: &IdempotencyService,
         owner: &UserId,
         found: T,
     ) -> Result<IdempotentResult<T>, AppError> {
-        let response = self.response(ports, owner, &found);
-        let earlier = earlier_response(ports.answers.store_response(&response).await?)?;
+        let response = self.response(service, owner, &found);
+        let earlier = earlier_response(service.answers.store_response(&response).await?)?;
         Ok(earlier.map_or(IdempotentResult::New(found), IdempotentResult::Repeated))
     }
 
     /// The earlier response, if there is one. Queried first, so that quotas do not refuse a repetition.
     pub(crate) async fn find_earlier(
         &self,
-        ports: &Ports,
+        service: &IdempotencyService,
         owner: &UserId,
     ) -> Result<Option<String>, AppError> {
-        let request = self.request(ports, owner, ports.clock.now());
-        earlier_response(ports.answers.look_up(&request).await?)
+        let request = self.request(service, owner, service.clock.now());
+        earlier_response(service.answers.look_up(&request).await?)
     }
 }
 

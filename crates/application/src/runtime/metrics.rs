@@ -93,10 +93,10 @@ pub struct ApplicationMetrics {
 impl App {
     /// The metrics of this process. Cheap: it reads no port.
     pub fn metrics(&self) -> ApplicationMetrics {
-        let (inner, metrics) = (&self.inner, &self.inner.metrics);
+        let metrics = &self.recorder;
         let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());
         let [taken, refused] = &metrics.batches;
-        let seen = inner.reconciler.statuses();
+        let seen = self.loops.reconciler.statuses();
         let sandboxes = SandboxStatus::ALL.iter();
         ApplicationMetrics {
             steps: steps
@@ -118,9 +118,9 @@ impl App {
                 .collect(),
             reports: [("taken", taken.get()), ("refused", refused.get())],
             events: metrics.events.get(),
-            event_streams: inner.streams.count() as u64,
-            log_readers: inner.log_readers.count() as u64,
-            quotas: inner.quotas.counts(),
+            event_streams: self.event_streams.streams.count() as u64,
+            log_readers: self.sandbox_logs.reader_count() as u64,
+            quotas: self.quotas.counts(),
         }
     }
 }

@@ -6,16 +6,19 @@
 use std::sync::Arc;
 
 use domain::agent::AgentEndpoint;
+use domain::conversation::ConversationRepository;
+use domain::encryption::cipher::Cipher;
 use domain::error::ErrorClass;
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxBackend, SandboxRepository, SandboxStatus};
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 use secrecy::SecretString;
 
+use crate::identity::key_cache::KeyCache;
 use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sandbox_path};
 use crate::sandboxes::endpoint;
-use crate::{AppError, Inner};
+use crate::{AppError, Ports};
 
 /// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
@@ -24,7 +27,13 @@ const USER_KEY_PREFIX: &str = "aw_";
 
 /// Finds agent servers for forwarded requests.
 #[derive(Clone)]
-pub struct GatewayResolver(pub(crate) Arc<Inner>);
+pub struct GatewayResolver {
+    sandboxes: Arc<dyn SandboxRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    backend: Arc<dyn SandboxBackend>,
+    cipher: Arc<dyn Cipher>,
+    reporters: KeyCache<Sandbox>,
+}
 
 #[derive(Debug, Clone)]
 pub struct AgentRoute {
@@ -37,6 +46,16 @@ pub struct AgentRoute {
 }
 
 impl GatewayResolver {
+    pub(crate) fn new(ports: &Ports, reporters: KeyCache<Sandbox>) -> Self {
+        Self {
+            sandboxes: Arc::clone(&ports.sandboxes),
+            conversations: Arc::clone(&ports.conversations),
+            backend: Arc::clone(&ports.backend),
+            cipher: Arc::clone(&ports.cipher),
+            reporters,
+        }
+    }
+
     /// Resolves a session key; `None` if no sandbox has it. An API key is recognised by its prefix and costs no query.
     ///
     /// # Errors
@@ -46,9 +65,8 @@ impl GatewayResolver {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
-        let sandboxes = &self.0.ports.sandboxes;
-        let query = || sandboxes.find_by_key(&hash);
-        let answer = self.0.reconciler.reporters().find(&hash, query).await?;
+        let query = || self.sandboxes.find_by_key(&hash);
+        let answer = self.reporters.find(&hash, query).await?;
         let Some(found) = answer.found else {
             return Ok(None);
         };
@@ -56,7 +74,7 @@ impl GatewayResolver {
             return build_route(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
         }
         // A cached row never causes a refusal: the sandbox may run by now.
-        match sandboxes.find_by_key(&hash).await? {
+        match self.sandboxes.find_by_key(&hash).await? {
             Some(found) => build_route(&found, || Ok(SecretString::from(key))).map(Some),
             None => Ok(None),
         }
@@ -71,7 +89,7 @@ impl GatewayResolver {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<AgentRoute, AppError> {
-        let found = self.0.ports.conversations.find(scope, id).await?;
+        let found = self.conversations.find(scope, id).await?;
         let sandbox = found.and_then(|view| view.sandbox);
         self.route_to(sandbox.as_ref())
     }
@@ -81,13 +99,13 @@ impl GatewayResolver {
     /// # Errors
     /// Not found, also outside the scope; or the sandbox does not run.
     pub async fn by_sandbox(&self, scope: &Scope, id: &SandboxId) -> Result<AgentRoute, AppError> {
-        let found = self.0.ports.sandboxes.find(scope, id).await?;
+        let found = self.sandboxes.find(scope, id).await?;
         self.route_to(found.as_ref())
     }
 
     /// Whether paths in requests must be confined by [`Self::path`], because the backend does not isolate sandboxes.
     pub fn confines_paths(&self) -> bool {
-        !self.0.ports.backend.capabilities().isolated
+        !self.backend.capabilities().isolated
     }
 
     /// Confines a path in a request to an agent server without isolation. A relative path stays as it is.
@@ -97,7 +115,7 @@ impl GatewayResolver {
     pub async fn path(&self, way: &AgentRoute, asked: &str) -> Result<String, AppError> {
         let root = way.workspace.as_deref().ok_or_else(outside_workspace)?;
         let path = to_sandbox_path(asked, root.trim_end_matches('/'));
-        let resolved = self.0.ports.backend.resolve(&way.sandbox, &path);
+        let resolved = self.backend.resolve(&way.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         Ok(if path.starts_with('/') {
             resolved
@@ -110,7 +128,7 @@ impl GatewayResolver {
         let sandbox = sandbox.ok_or_else(|| AppError::not_found("Not Found"))?;
         build_route(sandbox, || {
             let url = agent_address(sandbox)?;
-            Ok(endpoint(&self.0.ports, sandbox, url)?.key)
+            Ok(endpoint(&*self.cipher, sandbox, url)?.key)
         })
     }
 }

@@ -8,12 +8,14 @@ mod limiter;
 
 use std::sync::Arc;
 
-use domain::agent::workspace::ProjectSkill;
-use domain::agent::{AgentEndpoint, AgentError};
-use domain::conversation::{Conversation, ConversationReport};
+use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
+use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
+use domain::clock::Clock;
+use domain::conversation::{Conversation, ConversationReport, ConversationRepository};
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{DesiredState, SandboxStatus, is_below};
+use domain::sandbox::{DesiredState, SandboxBackend, SandboxStatus, is_below};
 use domain::user::scope::Scope;
 use serde_json::Value;
 
@@ -24,7 +26,7 @@ use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sa
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
-use crate::{AppError, Inner};
+use crate::{AppError, Ports};
 
 /// Longest file list: as many as front ends show.
 const MAX_LISTED_FILES: usize = 2_000;
@@ -32,7 +34,12 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 
 #[derive(Clone)]
 pub struct SandboxInspector {
-    inner: Arc<Inner>,
+    conversations: Arc<dyn ConversationRepository>,
+    workspace: Arc<dyn SandboxWorkspace>,
+    agents: Arc<dyn AgentRuntime>,
+    backend: Arc<dyn SandboxBackend>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
     settings: SettingsService,
     limiter: InspectionLimiter,
 }
@@ -68,9 +75,14 @@ struct ReachableAgent {
 }
 
 impl SandboxInspector {
-    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
+    pub(crate) fn new(ports: &Ports, settings: SettingsService) -> Self {
         Self {
-            inner,
+            conversations: Arc::clone(&ports.conversations),
+            workspace: Arc::clone(&ports.workspace),
+            agents: Arc::clone(&ports.agents),
+            backend: Arc::clone(&ports.backend),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
             settings,
             limiter: InspectionLimiter::default(),
         }
@@ -91,8 +103,7 @@ impl SandboxInspector {
         let plan = || plan_path(&agent.project, agent.conversation.git_provider);
         let path = path.map_or_else(plan, str::to_owned);
         let path = self.path(&agent, &path).await?;
-        let workspace = &self.inner.ports.workspace;
-        let read = workspace.read(&agent.at, &path, MAX_FILE_BYTES).await;
+        let read = self.workspace.read(&agent.at, &path, MAX_FILE_BYTES).await;
         Ok(read
             .unwrap_or_else(|error| {
                 tracing::debug!(error = %chain(&error), "cannot read a file of a sandbox; returning an empty text");
@@ -110,8 +121,10 @@ impl SandboxInspector {
     ) -> Result<Vec<String>, AppError> {
         let agent = self.require_agent(scope, id, InspectionKind::Files).await?;
         let path = self.path(&agent, path).await?;
-        let workspace = &self.inner.ports.workspace;
-        let files = workspace.list(&agent.at, &path, MAX_LISTED_FILES).await;
+        let files = self
+            .workspace
+            .list(&agent.at, &path, MAX_LISTED_FILES)
+            .await;
         files.map_err(upstream_error)
     }
 
@@ -125,8 +138,7 @@ impl SandboxInspector {
     ) -> Result<Value, AppError> {
         let agent = self.require_agent(scope, id, InspectionKind::Git).await?;
         let path = self.path(&agent, path).await?;
-        let workspace = &self.inner.ports.workspace;
-        let changes = workspace.changes(&agent.at, &path, reference).await;
+        let changes = self.workspace.changes(&agent.at, &path, reference).await;
         changes.map_err(upstream_error)
     }
 
@@ -140,8 +152,7 @@ impl SandboxInspector {
     ) -> Result<Value, AppError> {
         let agent = self.require_agent(scope, id, InspectionKind::Git).await?;
         let path = self.path(&agent, path).await?;
-        let workspace = &self.inner.ports.workspace;
-        let diff = workspace.diff(&agent.at, &path, reference).await;
+        let diff = self.workspace.diff(&agent.at, &path, reference).await;
         diff.map_err(upstream_error)
     }
 
@@ -154,8 +165,7 @@ impl SandboxInspector {
         let Some(agent) = self.find_agent(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
-        let workspace = &self.inner.ports.workspace;
-        let skills = workspace.skills(&agent.at, &agent.project).await;
+        let skills = self.workspace.skills(&agent.at, &agent.project).await;
         Ok(skills.unwrap_or_else(|error| {
             tracing::debug!(error = %chain(&error), "cannot read the skills of a project; returning none");
             Vec::new()
@@ -171,8 +181,7 @@ impl SandboxInspector {
         let Some(agent) = self.find_agent(scope, id, InspectionKind::Project).await? else {
             return Ok(Vec::new());
         };
-        let workspace = &self.inner.ports.workspace;
-        let hooks = workspace.hooks(&agent.at, &agent.project).await;
+        let hooks = self.workspace.hooks(&agent.at, &agent.project).await;
         let hooks = hooks.map_err(upstream_error)?;
         Ok(hooks.as_ref().map(hooks::read).unwrap_or_default())
     }
@@ -193,8 +202,7 @@ impl SandboxInspector {
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
             ));
         }
-        let agents = &self.inner.ports.agents;
-        let switched = agents.switch_llm(&agent.at, id, &profile).await;
+        let switched = self.agents.switch_llm(&agent.at, id, &profile).await;
         switched.map_err(upstream_error)?;
         self.record_model(&agent, profile.llm.model).await
     }
@@ -206,21 +214,19 @@ impl SandboxInspector {
         model: &str,
     ) -> Result<(), AppError> {
         let agent = self.require_agent(scope, id, InspectionKind::Model).await?;
-        let agents = &self.inner.ports.agents;
-        let switched = agents.switch_acp_model(&agent.at, id, model).await;
+        let switched = self.agents.switch_acp_model(&agent.at, id, model).await;
         switched.map_err(acp_error)?;
         self.record_model(&agent, model.to_owned()).await
     }
 
     /// Records the new model. The agent server reports it too, which covers a crash before this line.
     async fn record_model(&self, agent: &ReachableAgent, model: String) -> Result<(), AppError> {
-        let ports = &self.inner.ports;
         let seen = ConversationReport {
             llm_model: Some(model),
             ..ConversationReport::default()
         };
-        let (id, now) = (agent.conversation.id, ports.clock.now());
-        let (conversations, sandbox) = (&ports.conversations, &agent.at.sandbox);
+        let (id, now) = (agent.conversation.id, self.clock.now());
+        let (conversations, sandbox) = (&self.conversations, &agent.at.sandbox);
         let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
         Ok(())
     }
@@ -228,7 +234,7 @@ impl SandboxInspector {
     /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
     async fn path(&self, agent: &ReachableAgent, asked: &str) -> Result<String, AppError> {
         let path = resolve_client_path(asked, &agent.root, &agent.project);
-        let resolved = self.inner.ports.backend.resolve(&agent.at.sandbox, &path);
+        let resolved = self.backend.resolve(&agent.at.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         if is_below(&resolved, &agent.root) {
             Ok(resolved)
@@ -267,8 +273,7 @@ impl SandboxInspector {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Result<ReachableAgent, UnreachableReason>, AppError> {
-        let ports = &self.inner.ports;
-        let Some(view) = ports.conversations.find(scope, id).await? else {
+        let Some(view) = self.conversations.find(scope, id).await? else {
             return Ok(Err(UnreachableReason::NoConversation));
         };
         let Some(sandbox) = view.sandbox else {
@@ -281,7 +286,7 @@ impl SandboxInspector {
             return Ok(Err(UnreachableReason::NotRunning));
         };
         Ok(Ok(ReachableAgent {
-            at: endpoint(ports, &sandbox, url)?,
+            at: endpoint(&*self.cipher, &sandbox, url)?,
             root: root.trim_end_matches('/').to_owned(),
             project: project_of(&view.conversation, root),
             conversation: view.conversation,

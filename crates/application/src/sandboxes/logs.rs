@@ -1,17 +1,19 @@
 //! Logs of sandboxes, for their owners.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
-use domain::id::{SandboxId, UserId};
-use domain::sandbox::{LogStream, LogTail, Sandbox};
+use domain::id::{HostId, SandboxId, UserId};
+use domain::sandbox::{LogStream, LogTail, Sandbox, SandboxBackend, SandboxRepository};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{SandboxService, conversation_credential};
+use super::conversation_credential;
 use crate::AppError;
 use crate::runtime::user_slots::{NoSlot, UserSlot, UserSlots};
 
@@ -22,13 +24,11 @@ const MAX_READERS: usize = 64;
 /// A followed log without output for this long is closed: a disconnected reader is only noticed at the next output.
 const SILENT_LOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-pub(crate) type LogReaders = UserSlots<()>;
-
-pub(crate) fn log_readers() -> LogReaders {
+fn reader_slots() -> UserSlots<()> {
     UserSlots::new(MAX_READERS_PER_USER, MAX_READERS)
 }
 
-fn acquire_reader(readers: &LogReaders, user: &UserId) -> Result<UserSlot<()>, AppError> {
+fn acquire_reader(readers: &UserSlots<()>, user: &UserId) -> Result<UserSlot<()>, AppError> {
     readers.acquire(user, ()).map_err(|refusal| match refusal {
         NoSlot::Overall => AppError::refused(
             ErrorClass::Unavailable,
@@ -69,30 +69,61 @@ impl SandboxLogReader {
     }
 }
 
-impl SandboxService {
+#[derive(Clone)]
+pub struct SandboxLogService {
+    sandboxes: Arc<dyn SandboxRepository>,
+    backend: Arc<dyn SandboxBackend>,
+    cipher: Arc<dyn Cipher>,
+    host: HostId,
+    readers: UserSlots<()>,
+    /// Cancelled when all readers must end.
+    shutdown: CancellationToken,
+}
+
+impl SandboxLogService {
+    pub(crate) fn new(
+        sandboxes: Arc<dyn SandboxRepository>,
+        backend: Arc<dyn SandboxBackend>,
+        cipher: Arc<dyn Cipher>,
+        host: HostId,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            sandboxes,
+            backend,
+            cipher,
+            host,
+            readers: reader_slots(),
+            shutdown,
+        }
+    }
+
+    pub(crate) fn reader_count(&self) -> usize {
+        self.readers.count()
+    }
+
     /// Opens the log of a sandbox, also of a paused or failed one. A sandbox of another user is not found; too many
     /// readers are [`ErrorClass::RateLimited`].
-    pub async fn logs(
+    pub async fn open(
         &self,
         user: &UserId,
         id: &SandboxId,
         tail: LogTail,
     ) -> Result<SandboxLogReader, AppError> {
-        let slot = acquire_reader(&self.0.log_readers, user)?;
-        let ports = &self.0.ports;
+        let slot = acquire_reader(&self.readers, user)?;
         let scope = Scope::User(user.clone());
-        let row = ports.sandboxes.find(&scope, id).await?;
+        let row = self.sandboxes.find(&scope, id).await?;
         let row = row.ok_or_else(|| AppError::not_found("Not Found"))?;
-        if !self.is_here(&row) {
+        if row.host != self.host {
             let detail =
                 "The sandbox is on another host, and only the service there can read its log";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
-        let logs = ports.backend.logs(id, &self.open_keys(&row), tail).await?;
+        let logs = self.backend.logs(id, &self.open_keys(&row), tail).await?;
         Ok(SandboxLogReader {
             logs,
             id: id.clone(),
-            shutdown: self.0.streams.shutdown().clone(),
+            shutdown: self.shutdown.clone(),
             last_output: Instant::now(),
             _slot: slot,
         })
@@ -102,9 +133,9 @@ impl SandboxService {
     fn open_keys(&self, row: &Sandbox) -> Vec<SecretString> {
         let context = Sandbox::key_context(&row.id);
         let sealed = [&row.session_key, &row.secret_key];
-        let open = |it| self.0.ports.cipher.open(&context, it).ok();
+        let open = |it| self.cipher.open(&context, it).ok();
         let keys = sealed.into_iter().filter_map(open);
-        keys.chain(conversation_credential(&self.0.ports, row).ok())
+        keys.chain(conversation_credential(&*self.cipher, row).ok())
             .collect()
     }
 }
@@ -117,7 +148,7 @@ mod tests {
 
     #[test]
     fn log_readers_are_limited_per_user_and_in_total() {
-        let readers = log_readers();
+        let readers = reader_slots();
         let acquire = |name: &str| acquire_reader(&readers, &UserId::parse(name).unwrap());
         let mut open: Vec<_> = (0..MAX_READERS_PER_USER)
             .map(|_| acquire("ada").unwrap())

@@ -5,36 +5,40 @@ pub mod gateway;
 pub mod inspection;
 mod logs;
 mod reconcile;
+mod sandbox_factory;
 mod session_key_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::coordination::change::StoreChange;
+use domain::clock::Clock;
+use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::coordination::idempotency::IdempotencyCheck;
-use domain::encryption::cipher::{CipherError, Sealed};
+use domain::encryption::cipher::{Cipher, CipherError};
 use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey,
+    DesiredState, Sandbox, SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpec,
+    SandboxSpecCatalog, SandboxStatus, SandboxView, SealedSessionKey,
 };
-use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 use futures::StreamExt;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
-pub use logs::SandboxLogReader;
-pub(crate) use logs::{LogReaders, log_readers};
+pub use logs::{SandboxLogReader, SandboxLogService};
 pub use reconcile::SandboxReconciler;
 pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known, log_failure};
-pub(crate) use session_key_cache::SessionKeyCache;
+pub(crate) use sandbox_factory::{SandboxFactory, SandboxKeys};
+use session_key_cache::SessionKeyCache;
 
-use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
+use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
+use crate::identity::key_cache::KeyCache;
 use crate::ports::{Policy, Ports};
 use crate::settings::{Settings, SettingsService};
-use crate::warm::WarmClaim;
-use crate::{AppError, Inner};
+use crate::single_user::SingleUserRule;
+use crate::warm::{WarmClaim, WarmSandboxPool};
+use crate::{AppError, BackgroundTasks, LiveSetting};
 
 /// How long a request waits for a pause or a deletion. The work continues without it.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,79 +49,15 @@ const MAX_PAGE_ROWS: usize = 500;
 /// Interval of polls for changes by other processes, without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) struct SandboxKeys {
-    pub(crate) id: SandboxId,
-    pub(crate) key_hash: KeyHash,
-    pub(crate) session_key: Sealed,
-    pub(crate) secret_key: Sealed,
-}
-
-impl SandboxKeys {
-    pub(crate) fn generate(ports: &Ports, id: SandboxId) -> Result<Self, CipherError> {
-        let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
-        Ok(Self {
-            key_hash: KeyHash::of(session_key.expose_secret()),
-            session_key: ports.cipher.seal(&context, &session_key)?,
-            secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
-            id,
-        })
-    }
-
-    /// A new row with these keys. The caller stores it.
-    pub(crate) fn into_row(
-        self,
-        ports: &Ports,
-        policy: &Policy,
-        owner: &UserId,
-        spec_id: SpecId,
-    ) -> Sandbox {
-        let (now, context) = (ports.clock.now(), Sandbox::key_context(&self.id));
-        // A secret key that does not open cannot wake the sandbox either.
-        let secret_key = ports.cipher.open(&context, &self.secret_key).ok();
-        let callback_token = secret_key.map(|key| Sandbox::callback_token(&self.id, &key));
-        Sandbox {
-            owner: owner.clone(),
-            spec_id,
-            host: policy.host.clone(),
-            desired: DesiredState::Running,
-            status: SandboxStatus::Starting,
-            status_detail: None,
-            key_hash: self.key_hash,
-            session_key: self.session_key,
-            secret_key: self.secret_key,
-            callback_token_hash: callback_token.map(|it| KeyHash::of(it.expose_secret())),
-            agent_url: None,
-            exposed_urls: Arc::default(),
-            workspace: None,
-            created_at: now,
-            updated_at: now,
-            paused_at: None,
-            id: self.id,
-        }
-    }
-}
-
-pub(crate) fn new_sandbox_row(
-    ports: &Ports,
-    policy: &Policy,
-    owner: &UserId,
-    spec_id: SpecId,
-) -> Result<Sandbox, AppError> {
-    let keys = SandboxKeys::generate(ports, ports.ids.sandbox_id())?;
-    Ok(keys.into_row(ports, policy, owner, spec_id))
-}
-
 /// Passes each sandbox of a host to `each`, page by page. After an error, the sandboxes of earlier pages were passed.
 pub(crate) async fn for_each_on_host(
-    ports: &Ports,
+    sandboxes: &dyn SandboxRepository,
     host: &HostId,
     mut each: impl FnMut(Sandbox),
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {
-        let page = ports
-            .sandboxes
-            .list_on_host(host, after.as_ref(), MAX_PAGE_ROWS);
+        let page = sandboxes.list_on_host(host, after.as_ref(), MAX_PAGE_ROWS);
         let page = page.await?;
         let Some(last) = page.last() else {
             return Ok(());
@@ -130,14 +70,10 @@ pub(crate) async fn for_each_on_host(
 /// The credential that a conversation in this sandbox keeps for look-ups of secrets and for the service's MCP server. It is
 /// the callback token, or the session key if an earlier release created the sandbox.
 pub(crate) fn conversation_credential(
-    ports: &Ports,
+    cipher: &dyn Cipher,
     sandbox: &Sandbox,
 ) -> Result<SecretString, CipherError> {
-    let open = |sealed| {
-        ports
-            .cipher
-            .open(&Sandbox::key_context(&sandbox.id), sealed)
-    };
+    let open = |sealed| cipher.open(&Sandbox::key_context(&sandbox.id), sealed);
     if sandbox.callback_token_hash.is_none() {
         return open(&sandbox.session_key);
     }
@@ -157,11 +93,11 @@ pub(crate) async fn load_settings(settings: &SettingsService, owner: &UserId) ->
 
 /// Chooses a sandbox spec: the named one; else the one in the user's settings, if it exists; else the first.
 pub(crate) async fn choose_spec(
-    ports: &Ports,
+    specs: &dyn SandboxSpecCatalog,
     settings: Option<&Settings>,
     named: Option<&str>,
 ) -> Result<SandboxSpec, AppError> {
-    let specs = ports.specs.list().await?;
+    let specs = specs.list().await?;
     let take = |id: &str| specs.iter().find(|spec| spec.id.as_str() == id).cloned();
     let missing = || AppError::not_found("Sandbox spec not found");
     if let Some(id) = named {
@@ -176,16 +112,64 @@ pub(crate) async fn choose_spec(
 
 /// Sandboxes and sandbox specs as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
-pub struct SandboxService(pub(crate) Arc<Inner>, pub(crate) SettingsService);
+pub struct SandboxService {
+    sandboxes: Arc<dyn SandboxRepository>,
+    specs: Arc<dyn SandboxSpecCatalog>,
+    backend: Arc<dyn SandboxBackend>,
+    changes: Arc<dyn ChangeFeed>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    factory: SandboxFactory,
+    idempotency: IdempotencyService,
+    host: HostId,
+    caps: LiveSetting<SandboxCaps>,
+    settings: SettingsService,
+    single_user: SingleUserRule,
+    warm: WarmSandboxPool,
+    reconciler: SandboxReconciler,
+    session_keys: SessionKeyCache,
+    reporters: KeyCache<Sandbox>,
+    tasks: BackgroundTasks,
+}
 
 impl SandboxService {
+    pub(crate) fn new(
+        ports: &Ports,
+        policy: &Policy,
+        settings: SettingsService,
+        warm: WarmSandboxPool,
+        reconciler: SandboxReconciler,
+        reporters: KeyCache<Sandbox>,
+        tasks: BackgroundTasks,
+    ) -> Self {
+        Self {
+            sandboxes: Arc::clone(&ports.sandboxes),
+            specs: Arc::clone(&ports.specs),
+            backend: Arc::clone(&ports.backend),
+            changes: Arc::clone(&ports.changes),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            factory: SandboxFactory::new(ports, policy),
+            idempotency: IdempotencyService::new(ports),
+            host: policy.host.clone(),
+            caps: policy.caps.clone(),
+            settings,
+            single_user: SingleUserRule::new(ports, policy),
+            warm,
+            reconciler,
+            session_keys: SessionKeyCache::default(),
+            reporters,
+            tasks,
+        }
+    }
+
     /// A page, newest first.
     pub async fn search(
         &self,
         scope: &Scope,
         page: &PageRequest,
     ) -> Result<Page<SandboxView>, AppError> {
-        Ok(self.0.ports.sandboxes.search(scope, page).await?)
+        Ok(self.sandboxes.search(scope, page).await?)
     }
 
     /// By id, `None` for unknown ones.
@@ -194,7 +178,7 @@ impl SandboxService {
         scope: &Scope,
         ids: &[SandboxId],
     ) -> Result<Vec<Option<Sandbox>>, AppError> {
-        Ok(self.0.ports.sandboxes.find_many(scope, ids).await?)
+        Ok(self.sandboxes.find_many(scope, ids).await?)
     }
 
     /// The session key, which the owner sees while the sandbox is RUNNING. A key that does not open is logged and
@@ -207,10 +191,9 @@ impl SandboxService {
         if of.status != SandboxStatus::Running {
             return None;
         }
-        let cipher = &self.0.ports.cipher;
+        let cipher = &self.cipher;
         let open = || cipher.open(&Sandbox::key_context(of.id), of.sealed);
-        self.0
-            .session_keys
+        self.session_keys
             .get_or_open(of, open)
             .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "session key does not open"))
             .ok()
@@ -229,21 +212,20 @@ impl SandboxService {
         spec: Option<&str>,
         repeatable: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
-        let ports = &self.0.ports;
         if let Some(repeatable) = repeatable
-            && let Some(answer) = repeatable.find_earlier(ports, owner).await?
+            && let Some(answer) = repeatable.find_earlier(&self.idempotency, owner).await?
         {
             return Ok(IdempotentResult::Repeated(answer));
         }
-        self.0.refuse_second_owner(owner).await?;
+        self.single_user.check_owner(owner).await?;
         let settings = match spec {
             Some(_) => None,
-            None => load_settings(&self.1, owner).await,
+            None => load_settings(&self.settings, owner).await,
         };
-        let spec = choose_spec(ports, settings.as_ref(), spec).await?;
+        let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
-        let (sandboxes, caps) = (&ports.sandboxes, &self.0.policy.caps.get());
-        let answer = repeatable.map(|it| it.response(ports, owner, &sandbox));
+        let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
+        let answer = repeatable.map(|it| it.response(&self.idempotency, owner, &sandbox));
         let known = if let Some(answer) = answer {
             sandboxes.insert_once(&sandbox, caps, &answer).await
         } else {
@@ -256,7 +238,7 @@ impl SandboxService {
         if let Some(answer) = earlier_response(known?)? {
             return Ok(IdempotentResult::Repeated(answer));
         }
-        self.0.reconciler.converge_soon(&sandbox.id);
+        self.reconciler.converge_soon(&sandbox.id);
         Ok(IdempotentResult::New(sandbox))
     }
 
@@ -266,11 +248,11 @@ impl SandboxService {
         owner: &UserId,
         spec: SpecId,
     ) -> Result<(Sandbox, Option<WarmClaim>), AppError> {
-        let claim = self.0.warm.claim(&spec).await;
+        let claim = self.warm.claim(&spec).await;
         let warm = claim.as_ref().and_then(|claim| claim.sandbox(owner));
         let row = match warm {
             Some(warm) => warm,
-            None => new_sandbox_row(&self.0.ports, &self.0.policy, owner, spec)?,
+            None => self.factory.new_row(owner, spec)?,
         };
         Ok((row, claim))
     }
@@ -278,7 +260,7 @@ impl SandboxService {
     /// Pauses a sandbox: commits the intent, interrupts runs and stops the processes before it returns. A client that
     /// disconnects does not stop the work.
     pub async fn pause(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        if !self.0.ports.backend.capabilities().pause {
+        if !self.backend.capabilities().pause {
             return Err(AppError::refused(
                 ErrorClass::Unsupported,
                 "This sandbox backend cannot pause.",
@@ -291,7 +273,7 @@ impl SandboxService {
             };
             return self.wait_for_other_process(id, is_down).await;
         }
-        self.0.reconciler.cancel_start(id);
+        self.reconciler.cancel_start(id);
         self.converge_and_wait(id).await
     }
 
@@ -299,11 +281,11 @@ impl SandboxService {
     /// RUNNING.
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         if let Scope::User(owner) = scope {
-            self.0.refuse_second_owner(owner).await?;
+            self.single_user.check_owner(owner).await?;
         }
         let row = self.set_intent(scope, id, DesiredState::Running).await?;
         if self.is_here(&row) {
-            self.0.reconciler.converge_soon(id);
+            self.reconciler.converge_soon(id);
         }
         Ok(())
     }
@@ -313,7 +295,7 @@ impl SandboxService {
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         let row = self.set_intent(scope, id, DesiredState::Deleted).await?;
         let done = if self.is_here(&row) {
-            self.0.reconciler.cancel_start(id);
+            self.reconciler.cancel_start(id);
             self.converge_and_wait(id).await
         } else {
             self.wait_for_other_process(id, |row| row.is_none()).await
@@ -327,7 +309,7 @@ impl SandboxService {
 
     /// All specs, the default first.
     pub async fn specs(&self) -> Result<Arc<[SandboxSpec]>, AppError> {
-        Ok(self.0.ports.specs.list().await?)
+        Ok(self.specs.list().await?)
     }
 
     async fn set_intent(
@@ -336,17 +318,16 @@ impl SandboxService {
         id: &SandboxId,
         desired: DesiredState,
     ) -> Result<Sandbox, AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let (now, caps) = (ports.clock.now(), policy.caps.get());
-        let intent = ports.sandboxes.set_desired(scope, id, desired, &caps, now);
+        let (now, caps) = (self.clock.now(), self.caps.get());
+        let intent = self.sandboxes.set_desired(scope, id, desired, &caps, now);
         let intent = intent.await;
-        self.0.reconciler.reporters().clear();
+        self.reporters.clear();
         intent?.ok_or_else(|| AppError::not_found("Not Found"))
     }
 
     /// Whether this process serves the sandbox's host. If not, the process that does is notified of the intent.
     fn is_here(&self, row: &Sandbox) -> bool {
-        row.host == self.0.policy.host
+        row.host == self.host
     }
 
     /// Waits until another process has carried out the intent.
@@ -355,10 +336,10 @@ impl SandboxService {
         id: &SandboxId,
         is_done: impl Fn(Option<&Sandbox>) -> bool,
     ) -> Result<(), AppError> {
-        let mut changes = self.0.ports.changes.changes();
+        let mut changes = self.changes.changes();
         let wait = async {
             loop {
-                let row = self.0.ports.sandboxes.find(&Scope::System, id).await?;
+                let row = self.sandboxes.find(&Scope::System, id).await?;
                 if is_done(row.as_ref()) {
                     return Ok(());
                 }
@@ -382,9 +363,9 @@ impl SandboxService {
     /// Lets the reconciler act on the row and waits for the outcome. The work continues if the waiting request is
     /// dropped.
     async fn converge_and_wait(&self, id: &SandboxId) -> Result<(), AppError> {
-        let (reconciler, id) = (self.0.reconciler.clone(), id.clone());
+        let (reconciler, id) = (self.reconciler.clone(), id.clone());
         let (done, outcome) = tokio::sync::oneshot::channel();
-        self.0.tasks.spawn(async move {
+        self.tasks.spawn(async move {
             // The receiver may be dropped: then no request waits.
             let _ = done.send(reconciler.converge(&id).await);
         });

@@ -7,6 +7,7 @@
 mod backend_contact;
 mod boot_slots;
 mod bring_up;
+mod loops;
 mod pause_and_remove;
 mod relist;
 mod retire;
@@ -19,15 +20,22 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use backend_contact::is_known;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
-use domain::agent::AgentEndpoint;
-use domain::clock::Timestamp;
+use domain::agent::{AgentEndpoint, AgentRuntime};
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::ConversationRepository;
+use domain::coordination::host::HostRepository;
+use domain::coordination::lease::LeaseRepository;
+use domain::encryption::cipher::Cipher;
 use domain::error::chain;
-use domain::id::SandboxId;
+use domain::id::{IdGenerator, SandboxId};
 use domain::metrics::Gauge;
-use domain::sandbox::{DesiredState, Sandbox, SandboxEndpoints, SandboxFacts, SandboxStatus};
+use domain::sandbox::{
+    DesiredState, Sandbox, SandboxBackend, SandboxEndpoints, SandboxFacts, SandboxRepository,
+    SandboxSpecCatalog, SandboxStatus, WarmRepository,
+};
 use domain::user::scope::Scope;
 use sandbox_lease::wait_until_lost;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
@@ -44,10 +52,22 @@ const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1)
 pub struct SandboxReconciler(Arc<ReconcilerShared>);
 
 struct ReconcilerShared {
-    ports: Ports,
+    sandboxes: Arc<dyn SandboxRepository>,
+    warm: Arc<dyn WarmRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    hosts: Arc<dyn HostRepository>,
+    leases: Arc<dyn LeaseRepository>,
+    specs: Arc<dyn SandboxSpecCatalog>,
+    backend: Arc<dyn SandboxBackend>,
+    agents: Arc<dyn AgentRuntime>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
     policy: Policy,
     syncer: ConversationSyncer,
     tasks: BackgroundTasks,
+    /// Wakes the relist.
+    relist_requested: Notify,
     started_at: Timestamp,
     /// Whether the store has served this host before.
     owns_host: AtomicBool,
@@ -59,6 +79,8 @@ struct ReconcilerShared {
     contact: backend_contact::ContactTracker,
     /// One slot per sandbox in use. Unused entries are removed when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<SandboxSlot>>>,
+    /// Sandboxes by session key. Any code that changes what a key gives access to clears it after the store call, even
+    /// if that failed: the change may have been committed.
     reporters: KeyCache<Sandbox>,
 }
 
@@ -137,25 +159,36 @@ impl ProgressFollower {
 
 impl SandboxReconciler {
     pub(crate) fn new(
-        ports: Ports,
+        ports: &Ports,
         policy: Policy,
         syncer: ConversationSyncer,
+        reporters: KeyCache<Sandbox>,
         tasks: BackgroundTasks,
     ) -> Self {
-        let started_at = ports.clock.now();
         Self(Arc::new(ReconcilerShared {
-            started_at,
+            sandboxes: Arc::clone(&ports.sandboxes),
+            warm: Arc::clone(&ports.warm),
+            conversations: Arc::clone(&ports.conversations),
+            hosts: Arc::clone(&ports.hosts),
+            leases: Arc::clone(&ports.leases),
+            specs: Arc::clone(&ports.specs),
+            backend: Arc::clone(&ports.backend),
+            agents: Arc::clone(&ports.agents),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            relist_requested: Notify::new(),
+            started_at: ports.clock.now(),
             owns_host: AtomicBool::new(false),
             boots: BootSlots::new(policy.parallel_boots),
             up: AtomicU32::new(0),
             statuses: Default::default(),
             contact: backend_contact::ContactTracker::default(),
-            ports,
             policy,
             syncer,
             tasks,
             slots: Mutex::default(),
-            reporters: KeyCache::default(),
+            reporters,
         }))
     }
 
@@ -166,12 +199,6 @@ impl SandboxReconciler {
 
     pub(crate) fn count_start(&self) {
         self.0.up.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Cache of sandboxes by session key. Any code that changes what a key gives access to clears it after the store
-    /// call, even if that failed: the change may have been committed.
-    pub(crate) fn reporters(&self) -> &KeyCache<Sandbox> {
-        &self.0.reporters
     }
 
     fn slot(&self, id: &SandboxId) -> Arc<SandboxSlot> {
@@ -223,7 +250,7 @@ impl SandboxReconciler {
     }
 
     async fn row(&self, id: &SandboxId) -> Result<Option<Sandbox>, AppError> {
-        let row = self.0.ports.sandboxes.find(&Scope::System, id).await?;
+        let row = self.0.sandboxes.find(&Scope::System, id).await?;
         // The processes of other hosts act on their own sandboxes.
         Ok(row.filter(|row| row.host == self.0.policy.host))
     }
@@ -311,10 +338,10 @@ impl SandboxReconciler {
         let mut row = self.row(id).await?.ok_or_else(start_cancelled)?;
         if row.desired == DesiredState::Running && !row.status.is_up() {
             // It failed since the start was requested, and counts towards no cap.
-            let (ports, caps) = (&self.0.ports, &self.0.policy.caps.get());
-            let now = ports.clock.now();
+            let caps = &self.0.policy.caps.get();
+            let now = self.0.clock.now();
             let again =
-                ports
+                self.0
                     .sandboxes
                     .set_desired(&Scope::System, id, DesiredState::Running, caps, now);
             row = again.await?.ok_or_else(start_cancelled)?;
@@ -332,10 +359,10 @@ impl SandboxReconciler {
         expected: DesiredState,
         facts: &SandboxFacts,
     ) -> Result<bool, AppError> {
-        let now = self.0.ports.clock.now();
-        let sandboxes = &self.0.ports.sandboxes;
+        let now = self.0.clock.now();
+        let sandboxes = &self.0.sandboxes;
         let recorded = sandboxes.record_facts(&row.id, expected, facts, now).await;
-        self.reporters().clear();
+        self.0.reporters.clear();
         Ok(recorded?)
     }
 }
@@ -352,13 +379,11 @@ fn start_cancelled() -> AppError {
 }
 
 pub(crate) fn endpoint(
-    ports: &Ports,
+    cipher: &dyn Cipher,
     sandbox: &Sandbox,
     url: &Url,
 ) -> Result<AgentEndpoint, AppError> {
-    let key = ports
-        .cipher
-        .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
+    let key = cipher.open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
     Ok(AgentEndpoint {
         sandbox: sandbox.id.clone(),
         url: url.clone(),

@@ -22,7 +22,8 @@ struct CachedKey {
     key: Arc<SecretString>,
 }
 
-pub(crate) struct SessionKeyCache(Cache<SandboxId, Arc<CachedKey>>);
+#[derive(Clone)]
+pub(super) struct SessionKeyCache(Cache<SandboxId, Arc<CachedKey>>);
 
 impl Default for SessionKeyCache {
     fn default() -> Self {

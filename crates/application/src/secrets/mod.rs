@@ -10,10 +10,17 @@ mod access_token;
 mod sandbox_access;
 mod validation;
 
+use std::sync::Arc;
+
+use domain::clock::Clock;
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
-use domain::id::{SecretId, UserId};
+use domain::id::{IdGenerator, SecretId, UserId};
 use domain::page::{Page, PageRequest};
-use domain::user::secret::{CustomSecret, SecretChange, SecretSummary, SecretValue};
+use domain::sandbox::SandboxRepository;
+use domain::user::secret::{
+    CustomSecret, SecretChange, SecretRepository, SecretSummary, SecretValue,
+};
 use domain::user::usage::Quota;
 use secrecy::SecretString;
 use url::Url;
@@ -24,6 +31,7 @@ use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
 pub use access_token::{AccessTokens, TokenUse};
+pub(crate) use sandbox_access::ProviderTokens;
 pub use sandbox_access::{SecretInfo, may_read_secrets};
 pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
 pub use validation::{check_description, check_name, check_value};
@@ -51,7 +59,11 @@ pub struct SecretUpdate {
 
 #[derive(Clone)]
 pub struct SecretsService {
-    ports: Ports,
+    secrets: Arc<dyn SecretRepository>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
     quotas: Quotas,
     settings: SettingsService,
     tokens: AccessTokens,
@@ -62,13 +74,18 @@ pub struct SecretsService {
 impl SecretsService {
     /// Uses these ports; `webhook_url` is the URL for webhook reports (`…/api/v1/webhooks`).
     pub fn new(
-        (ports, quotas): (Ports, Quotas),
+        ports: &Ports,
+        quotas: Quotas,
         settings: SettingsService,
         webhook_url: &Url,
     ) -> Self {
         let tokens = AccessTokens::new(ports.cipher.clone(), ports.clock.clone());
         Self {
-            ports,
+            secrets: Arc::clone(&ports.secrets),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
             quotas,
             settings,
             tokens,
@@ -87,13 +104,13 @@ impl SecretsService {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, AppError> {
-        let found = self.ports.secrets.search(owner, name_contains, page);
+        let found = self.secrets.search(owner, name_contains, page);
         Ok(found.await?)
     }
 
     /// Lists all secrets, oldest first.
     pub async fn list(&self, owner: &UserId) -> Result<Vec<SecretSummary>, AppError> {
-        Ok(self.ports.secrets.all(owner).await?)
+        Ok(self.secrets.all(owner).await?)
     }
 
     /// Stores a secret. An existing one of this name gets the value, and the description if there is one. Returns
@@ -106,11 +123,11 @@ impl SecretsService {
             value: Some(secret.value.clone()),
         };
         if let Err(refusal) = self.check_quota(owner).await
-            && self.ports.secrets.find(owner, &input.name).await?.is_none()
+            && self.secrets.find(owner, &input.name).await?.is_none()
         {
             return Err(refusal);
         }
-        let is_new = self.ports.secrets.put(&secret, &change).await?;
+        let is_new = self.secrets.put(&secret, &change).await?;
         if is_new {
             self.quotas.add(owner, &ONE_SECRET);
         }
@@ -121,7 +138,7 @@ impl SecretsService {
     pub async fn create(&self, owner: &UserId, input: &NewSecret) -> Result<(), AppError> {
         let secret = self.sealed(owner, input)?;
         self.check_quota(owner).await?;
-        let stored = self.ports.secrets.insert(&secret).await;
+        let stored = self.secrets.insert(&secret).await;
         stored.map_err(|error| taken(error, &input.name))?;
         self.quotas.add(owner, &ONE_SECRET);
         Ok(())
@@ -147,8 +164,8 @@ impl SecretsService {
             description: Some(input.description.clone()),
             value,
         };
-        let now = self.ports.clock.now();
-        let changed = self.ports.secrets.change(owner, name, &change, now).await;
+        let now = self.clock.now();
+        let changed = self.secrets.change(owner, name, &change, now).await;
         if changed.map_err(|error| taken(error, &input.name))? {
             Ok(())
         } else {
@@ -158,7 +175,7 @@ impl SecretsService {
 
     /// Deletes a secret; `NotFound` if it does not exist.
     pub async fn delete(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
-        if self.ports.secrets.delete(owner, name).await? {
+        if self.secrets.delete(owner, name).await? {
             Ok(())
         } else {
             Err(missing(name))
@@ -170,7 +187,7 @@ impl SecretsService {
         check(check_description(
             input.description.as_deref().unwrap_or(""),
         ))?;
-        let now = self.ports.clock.now();
+        let now = self.clock.now();
         Ok(CustomSecret {
             owner: owner.clone(),
             name: input.name.clone(),
@@ -183,11 +200,11 @@ impl SecretsService {
 
     fn seal(&self, owner: &UserId, value: &SecretString) -> Result<SecretValue, AppError> {
         check(check_value(value))?;
-        let id = SecretId::new(self.ports.ids.uuid());
+        let id = SecretId::new(self.ids.uuid());
         let context = SecretValue::context(owner, id);
         Ok(SecretValue {
             id,
-            sealed: self.ports.cipher.seal(&context, value)?,
+            sealed: self.cipher.seal(&context, value)?,
         })
     }
 
@@ -195,14 +212,14 @@ impl SecretsService {
     /// (damaged, or under a missing key) is treated like others until it is requested.
     fn is_empty(&self, owner: &UserId, secret: &SecretSummary) -> Result<bool, AppError> {
         let context = SecretValue::context(owner, SecretId::new(uuid::Uuid::nil()));
-        let empty = self.ports.cipher.seal(&context, &SecretString::default())?;
+        let empty = self.cipher.seal(&context, &SecretString::default())?;
         Ok(secret.sealed_length <= empty.as_text().len())
     }
 
     fn open(&self, secret: &CustomSecret) -> Result<SecretString, AppError> {
         let value = &secret.value;
         let context = SecretValue::context(&secret.owner, value.id);
-        Ok(self.ports.cipher.open(&context, &value.sealed)?)
+        Ok(self.cipher.open(&context, &value.sealed)?)
     }
 }
 

@@ -20,6 +20,8 @@ use crate::AppError;
 use crate::sandboxes::conversation_credential;
 use crate::settings::{ProviderToken, token_name};
 
+pub(crate) type ProviderTokens = BTreeMap<GitProvider, ProviderToken>;
+
 /// Header with the session key.
 const KEY_HEADER: &str = "X-Session-API-Key";
 
@@ -57,16 +59,29 @@ impl SecretsService {
 
     /// The value of a secret of the sandbox's owner.
     pub async fn reveal(&self, to: &Sandbox, name: &str) -> Result<SecretString, AppError> {
+        self.reveal_with(to, name, None).await
+    }
+
+    /// The same; `tokens` are the owner's provider tokens, if they are loaded already.
+    pub(crate) async fn reveal_with(
+        &self,
+        to: &Sandbox,
+        name: &str,
+        tokens: Option<&ProviderTokens>,
+    ) -> Result<SecretString, AppError> {
         let not_found = || AppError::not_found("Secret not found");
         if !is_valid_name(name) {
             return Err(not_found());
         }
-        let value = if let Some(secret) = self.ports.secrets.find(&to.owner, name).await? {
+        let value = if let Some(secret) = self.secrets.find(&to.owner, name).await? {
             self.open(&secret)?
         } else {
             let provider = provider_of(name).ok_or_else(not_found)?;
-            let mut tokens = self.tokens_of(to).await?;
-            tokens.remove(&provider).ok_or_else(not_found)?.token
+            let token = match tokens {
+                Some(tokens) => tokens.get(&provider).cloned(),
+                None => self.tokens_of(to).await?.remove(&provider),
+            };
+            token.ok_or_else(not_found)?.token
         };
         if value.expose_secret().is_empty() {
             return Err(AppError::not_found("Secret has no value"));
@@ -80,7 +95,7 @@ impl SecretsService {
         let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
         let grant = self.tokens.read(token).ok_or_else(refused)?;
         let scope = Scope::User(grant.owner);
-        let sandbox = self.ports.sandboxes.find(&scope, &grant.sandbox).await?;
+        let sandbox = self.sandboxes.find(&scope, &grant.sandbox).await?;
         let sandbox = sandbox.filter(may_read_secrets).ok_or_else(refused)?;
         let mut tokens = self.tokens_of(&sandbox).await?;
         let stored = tokens.remove(&grant.provider);
@@ -93,26 +108,23 @@ impl SecretsService {
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
     /// changed value reaches a running sandbox. Secrets without a value are left out.
-    pub async fn launch_secrets(
+    pub(crate) async fn launch_secrets(
         &self,
         sandbox: &Sandbox,
+        tokens: &ProviderTokens,
     ) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
-        let key = conversation_credential(&self.ports, sandbox)?;
+        let key = conversation_credential(&*self.cipher, sandbox)?;
         let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
             url: self.lookup_url(sandbox, name),
             headers: BTreeMap::from([(KEY_HEADER.to_owned(), key.clone())]),
             description,
         };
-        let mut found: BTreeMap<_, _> = self
-            .tokens_of(sandbox)
-            .await?
-            .into_keys()
-            .map(|provider| {
-                let name = token_name(provider);
-                let secret = look_up(&name, Some(description_of(provider)));
-                (name, secret)
-            })
-            .collect();
+        let of_provider = |provider: &GitProvider| {
+            let name = token_name(*provider);
+            let secret = look_up(&name, Some(description_of(*provider)));
+            (name, secret)
+        };
+        let mut found: BTreeMap<_, _> = tokens.keys().map(of_provider).collect();
         for secret in self.list(&sandbox.owner).await? {
             if self.is_empty(&sandbox.owner, &secret)? {
                 continue;
@@ -138,10 +150,7 @@ impl SecretsService {
         url
     }
 
-    async fn tokens_of(
-        &self,
-        sandbox: &Sandbox,
-    ) -> Result<BTreeMap<GitProvider, ProviderToken>, AppError> {
+    async fn tokens_of(&self, sandbox: &Sandbox) -> Result<ProviderTokens, AppError> {
         let settings = self.settings.load(&sandbox.owner).await?;
         Ok(settings.unwrap_or_default().provider_tokens)
     }

@@ -10,7 +10,7 @@ use domain::user::scope::Scope;
 
 use super::StartService;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, is_known, load_settings, new_sandbox_row};
+use crate::sandboxes::{choose_spec, is_known, load_settings};
 
 /// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
 /// servers.
@@ -37,7 +37,6 @@ impl StartService {
         request: &mut StartRequest,
         parent: Option<&ConversationView>,
     ) -> Result<SandboxChoice, AppError> {
-        let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let settings = load_settings(&self.settings, owner).await;
         let grouping = settings.as_ref().and_then(|it| it.sandbox_grouping);
         request.directory = match parent {
@@ -51,7 +50,7 @@ impl StartService {
         };
         if let Some(named) = &request.sandbox_id {
             let unknown = || AppError::not_found(format!("Sandbox not found: {named}"));
-            let row = ports.sandboxes.find(scope, named).await?;
+            let row = self.sandboxes.find(scope, named).await?;
             let row = row.ok_or_else(unknown)?;
             if row.status == SandboxStatus::Missing {
                 return Err(AppError::conflict(format!(
@@ -60,17 +59,17 @@ impl StartService {
             }
             return Ok(SandboxChoice::Named(row));
         }
-        let spec = choose_spec(ports, settings.as_ref(), None).await?.id;
+        let spec = choose_spec(&*self.specs, settings.as_ref(), None).await?.id;
         let shared = match grouping {
             Some(grouping) => {
-                let mut running = ports.sandboxes.list_running(owner, &spec).await?;
+                let mut running = self.sandboxes.list_running(owner, &spec).await?;
                 // Other hosts may not be served by any process, and a backend may be unreachable.
-                running.retain(|it| it.sandbox.host == policy.host && is_known(&it.sandbox));
+                running.retain(|it| it.sandbox.host == self.host && is_known(&it.sandbox));
                 grouping.rank(running)
             }
             None => Vec::new(),
         };
-        let new = new_sandbox_row(ports, policy, owner, spec)?;
+        let new = self.factory.new_row(owner, spec)?;
         Ok(SandboxChoice::New { shared, new })
     }
 }

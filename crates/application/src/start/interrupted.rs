@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint};
+use domain::agent::{AgentConversation, AgentEndpoint, AgentRuntime};
 use domain::conversation::ExecutionStatus;
 use domain::start_task::StartTask;
 use tokio::time::Instant;
 
 use super::launch_request::first_message;
-use crate::ports::Ports;
 
 /// Longest time that an agent server works on a request after its sender died. Creating a conversation takes seconds,
 /// unless it starts slow MCP servers.
@@ -24,14 +23,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// create the conversation twice (1.34 has no lock there). So nothing is sent until the earlier request shows its
 /// result or must be over.
 pub(super) async fn find_earlier_conversation(
-    ports: &Ports,
+    agents: &dyn AgentRuntime,
     at: &AgentEndpoint,
     task: &StartTask,
 ) -> Option<AgentConversation> {
     let give_up = Instant::now() + IN_FLIGHT_TIMEOUT;
     loop {
-        let (agents, ids) = (&ports.agents, [task.conversation_id]);
-        let seen = agents.snapshot_many(at, &ids).await;
+        let seen = agents.snapshot_many(at, &[task.conversation_id]).await;
         if let Some(info) = seen.ok().and_then(|mut infos| infos.pop()).flatten() {
             // A first message always begins a run.
             let begun = !matches!(info.execution_status, None | Some(ExecutionStatus::Idle));

@@ -1,22 +1,24 @@
 //! Builds the launch request for the agent server from the task and its owner's settings.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
 use domain::conversation::MessageInput;
+use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
+use url::Url;
 
 use super::prepare::PreparedWorkspace;
 use super::request_checks::wants_auto_title;
 use super::working_dir::plan_path;
-use crate::ports::Ports;
-use crate::secrets::SecretsService;
+use crate::secrets::{ProviderTokens, SecretsService};
 use crate::settings::LaunchProfile;
-use crate::{AppError, Inner, pull_requests};
+use crate::{AppError, Policy, pull_requests};
 
 /// Notes about secrets that cannot be opened.
 const MAX_SECRET_NOTES: usize = 10;
@@ -31,58 +33,134 @@ const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
     the Build button below its preview, or by switching to the coding agent and asking it to carry out the plan.\n\
     </IMPORTANT_PLANNING_BOUNDARIES>";
 
-/// Builds the request, and notes about missing parts.
-pub(super) async fn build(
-    inner: &Inner,
-    secrets: &SecretsService,
-    task: &StartTask,
-    profile: LaunchProfile,
-    sandbox: &Sandbox,
-    prepared: PreparedWorkspace,
-) -> Result<(LaunchRequest, Vec<String>), AppError> {
-    let requested = &task.request;
-    let is_planning = requested.agent_type == AgentType::Plan && profile.acp.is_none();
-    // A planning agent opens no pull requests.
-    let mcp_server = if is_planning {
-        None
-    } else {
-        pull_requests::mcp_server(inner, &profile, sandbox, task.conversation_id)?
-    };
-    let (acp, ports) = (profile.acp, &inner.ports);
-    let (secrets, notes) = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
-    let tags = acp
-        .iter()
-        .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
-    let request = LaunchRequest {
-        conversation_id: task.conversation_id,
-        plan_path: is_planning.then(|| plan_path(&prepared.working_dir, requested.git_provider)),
-        working_dir: prepared.working_dir,
-        llm: profile.llm,
-        condenser: profile.condenser,
-        max_iterations: profile.max_iterations,
-        confirmation_mode: profile.confirmation_mode,
-        security_analyzer: profile.security_analyzer,
-        mcp: profile.mcp.into_iter().chain(mcp_server).collect(),
-        search_api_key: profile.search_api_key,
-        system_message_suffix: joined([
-            is_planning.then(|| PLANNING.to_owned()),
-            profile.system_message_suffix,
-            requested.system_message_suffix.clone(),
-        ]),
-        initial_message: first_message(requested),
-        secrets,
-        auto_title: wants_auto_title(requested),
-        agent_type: requested.agent_type,
-        tools: profile.tools,
-        sub_agents: profile.sub_agents,
-        tags: tags.collect(),
-        acp,
-        plugins: plugins(requested),
-        hooks: prepared.hooks,
-        disabled_skills: profile.disabled_skills,
-        max_budget: profile.max_budget_per_task,
-    };
-    Ok((request, notes))
+/// Builds launch requests.
+pub(super) struct LaunchBuilder {
+    secrets: SecretsService,
+    cipher: Arc<dyn Cipher>,
+    webhook_url: Url,
+    mcp_in_conversations: bool,
+}
+
+impl LaunchBuilder {
+    pub(super) fn new(secrets: SecretsService, cipher: Arc<dyn Cipher>, policy: &Policy) -> Self {
+        Self {
+            secrets,
+            cipher,
+            webhook_url: policy.webhook_url.clone(),
+            mcp_in_conversations: policy.mcp_in_conversations,
+        }
+    }
+
+    /// Builds the request, and notes about missing parts.
+    pub(super) async fn build(
+        &self,
+        task: &StartTask,
+        profile: LaunchProfile,
+        tokens: &ProviderTokens,
+        sandbox: &Sandbox,
+        prepared: PreparedWorkspace,
+    ) -> Result<(LaunchRequest, Vec<String>), AppError> {
+        let requested = &task.request;
+        let is_planning = requested.agent_type == AgentType::Plan && profile.acp.is_none();
+        // A planning agent opens no pull requests.
+        let mcp_server = if is_planning || !self.mcp_in_conversations {
+            None
+        } else {
+            let (url, id) = (&self.webhook_url, task.conversation_id);
+            pull_requests::mcp_server(&*self.cipher, url, &profile, sandbox, id)?
+        };
+        let acp = profile.acp;
+        let (secrets, notes) = self
+            .all_secrets(task, sandbox, tokens, acp.is_some())
+            .await?;
+        let tags = acp
+            .iter()
+            .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
+        let request = LaunchRequest {
+            conversation_id: task.conversation_id,
+            plan_path: is_planning
+                .then(|| plan_path(&prepared.working_dir, requested.git_provider)),
+            working_dir: prepared.working_dir,
+            llm: profile.llm,
+            condenser: profile.condenser,
+            max_iterations: profile.max_iterations,
+            confirmation_mode: profile.confirmation_mode,
+            security_analyzer: profile.security_analyzer,
+            mcp: profile.mcp.into_iter().chain(mcp_server).collect(),
+            search_api_key: profile.search_api_key,
+            system_message_suffix: joined([
+                is_planning.then(|| PLANNING.to_owned()),
+                profile.system_message_suffix,
+                requested.system_message_suffix.clone(),
+            ]),
+            initial_message: first_message(requested),
+            secrets,
+            auto_title: wants_auto_title(requested),
+            agent_type: requested.agent_type,
+            tools: profile.tools,
+            sub_agents: profile.sub_agents,
+            tags: tags.collect(),
+            acp,
+            plugins: plugins(requested),
+            hooks: prepared.hooks,
+            disabled_skills: profile.disabled_skills,
+            max_budget: profile.max_budget_per_task,
+        };
+        Ok((request, notes))
+    }
+
+    /// The user's secrets, overridden by those of the request. The agent server looks up the user's secrets when needed,
+    /// so that a change reaches a running sandbox. An ACP agent gets values: it receives all of them at its start, and the
+    /// agent server would silently leave out failed look-ups, so that an agent may lack the key of its model.
+    async fn all_secrets(
+        &self,
+        task: &StartTask,
+        sandbox: &Sandbox,
+        tokens: &ProviderTokens,
+        by_value: bool,
+    ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
+        let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
+        for (name, look_up) in self.secrets.launch_secrets(sandbox, tokens).await? {
+            if !by_value {
+                secrets.insert(name, look_up);
+                continue;
+            }
+            match self.secrets.reveal_with(sandbox, &name, Some(tokens)).await {
+                Ok(value) => {
+                    secrets.insert(name, LaunchSecret::Value(value));
+                }
+                // The secret was deleted in between.
+                Err(error) if error.class() == ErrorClass::NotFound => {}
+                Err(AppError::Cipher(error)) => {
+                    tracing::warn!(error = %chain(&error), "cannot open a secret; the agent starts without it");
+                    if notes.len() < MAX_SECRET_NOTES {
+                        notes.push(format!(
+                            "The secret {name} cannot be opened and was left out. Store it again."
+                        ));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let own = self.open_secrets(task)?.into_iter();
+        secrets.extend(own.map(|(name, value)| (name, LaunchSecret::Value(value))));
+        Ok((secrets, notes))
+    }
+
+    fn open_secrets(&self, task: &StartTask) -> Result<BTreeMap<String, SecretString>, AppError> {
+        let Some(sealed) = &task.sealed_secrets else {
+            return Ok(BTreeMap::new());
+        };
+        let plain = self
+            .cipher
+            .open(&StartTask::secrets_context(task.id), sealed)?;
+        let map: BTreeMap<String, String> = serde_json::from_str(plain.expose_secret())
+            .map_err(|_| domain::encryption::cipher::CipherError::Damaged)?;
+        Ok(map
+            .into_iter()
+            .map(|(name, value)| (name, SecretString::from(value)))
+            .collect())
+    }
 }
 
 /// What the conversation's row shows of its agent (`docs/reference/wire/conversations.md`).
@@ -156,62 +234,6 @@ fn plugin_name(plugin: &Plugin) -> &str {
     let path = plugin.repo_path.as_deref().unwrap_or(&plugin.source);
     let path = path.trim_end_matches('/');
     path.rsplit(['/', ':', '@']).next().unwrap_or(path)
-}
-
-/// The user's secrets, overridden by those of the request. The agent server looks up the user's secrets when needed,
-/// so that a change reaches a running sandbox. An ACP agent gets values: it receives all of them at its start, and the
-/// agent server would silently leave out failed look-ups, so that an agent may lack the key of its model.
-async fn all_secrets(
-    ports: &Ports,
-    service: &SecretsService,
-    task: &StartTask,
-    sandbox: &Sandbox,
-    by_value: bool,
-) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
-    let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
-    for (name, look_up) in service.launch_secrets(sandbox).await? {
-        if !by_value {
-            secrets.insert(name, look_up);
-            continue;
-        }
-        match service.reveal(sandbox, &name).await {
-            Ok(value) => {
-                secrets.insert(name, LaunchSecret::Value(value));
-            }
-            // The secret was deleted in between.
-            Err(error) if error.class() == ErrorClass::NotFound => {}
-            Err(AppError::Cipher(error)) => {
-                tracing::warn!(error = %chain(&error), "cannot open a secret; the agent starts without it");
-                if notes.len() < MAX_SECRET_NOTES {
-                    notes.push(format!(
-                        "The secret {name} cannot be opened and was left out. Store it again."
-                    ));
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let own = open_secrets(ports, task)?.into_iter();
-    secrets.extend(own.map(|(name, value)| (name, LaunchSecret::Value(value))));
-    Ok((secrets, notes))
-}
-
-fn open_secrets(
-    ports: &Ports,
-    task: &StartTask,
-) -> Result<BTreeMap<String, SecretString>, AppError> {
-    let Some(sealed) = &task.sealed_secrets else {
-        return Ok(BTreeMap::new());
-    };
-    let plain = ports
-        .cipher
-        .open(&StartTask::secrets_context(task.id), sealed)?;
-    let map: BTreeMap<String, String> = serde_json::from_str(plain.expose_secret())
-        .map_err(|_| domain::encryption::cipher::CipherError::Damaged)?;
-    Ok(map
-        .into_iter()
-        .map(|(name, value)| (name, SecretString::from(value)))
-        .collect())
 }
 
 #[cfg(test)]

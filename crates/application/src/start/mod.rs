@@ -15,15 +15,19 @@ mod working_dir;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::conversation::ConversationView;
+use domain::clock::Clock;
+use domain::conversation::{ConversationRepository, ConversationView};
+use domain::encryption::cipher::Cipher;
 use domain::error::{StoreError, chain};
-use domain::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
+use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, StartTaskId, UserId};
 use domain::json::serialized_bytes;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
+use domain::sandbox::{
+    MAX_SHARED_CONVERSATIONS, Sandbox, SandboxCaps, SandboxRepository, SandboxSpecCatalog,
+};
 use domain::start_task::{
     NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus,
-    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
+    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository,
 };
 use domain::user::scope::Scope;
 use domain::user::usage::Quota;
@@ -31,24 +35,44 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 
 pub use request_checks::check_secrets;
+pub(crate) use start_run::StartRunner;
 pub use updates::StartUpdates;
+pub(crate) use worker::StartWorker;
 pub(crate) use working_dir::{plan_path, project_of};
 
 use self::grouping::SandboxChoice;
 
-use crate::idempotency::{IdempotentCall, IdempotentResult, earlier_response};
-use crate::secrets::SecretsService;
+use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
+use crate::quotas::Quotas;
+use crate::sandboxes::SandboxFactory;
 use crate::settings::SettingsService;
-use crate::{AppError, Inner, trace};
+use crate::single_user::SingleUserRule;
+use crate::trace::TracePropagation;
+use crate::warm::WarmSandboxPool;
+use crate::{AppError, LiveSetting, Policy, Ports, trace};
 
 /// Entity of a `NotFound` error about the sandbox of a start.
 const SANDBOX_ENTITY: &str = "sandbox";
 
 #[derive(Clone)]
 pub struct StartService {
-    inner: Arc<Inner>,
+    tasks: Arc<dyn StartTaskRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    specs: Arc<dyn SandboxSpecCatalog>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+    factory: SandboxFactory,
+    idempotency: IdempotencyService,
+    host: HostId,
+    caps: LiveSetting<SandboxCaps>,
+    traces: Option<TracePropagation>,
     settings: SettingsService,
-    secrets: SecretsService,
+    quotas: Quotas,
+    single_user: SingleUserRule,
+    warm: WarmSandboxPool,
+    updates: StartUpdates,
     /// Wakes the worker after a commit in this process.
     wake: Arc<Notify>,
 }
@@ -68,14 +92,30 @@ struct PlannedStart {
 
 impl StartService {
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        ports: &Ports,
+        policy: &Policy,
         settings: SettingsService,
-        secrets: SecretsService,
+        quotas: Quotas,
+        warm: WarmSandboxPool,
     ) -> Self {
         Self {
-            inner,
+            tasks: Arc::clone(&ports.start_tasks),
+            conversations: Arc::clone(&ports.conversations),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            specs: Arc::clone(&ports.specs),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            factory: SandboxFactory::new(ports, policy),
+            idempotency: IdempotencyService::new(ports),
+            host: policy.host.clone(),
+            caps: policy.caps.clone(),
+            traces: policy.traces,
             settings,
-            secrets,
+            quotas,
+            single_user: SingleUserRule::new(ports, policy),
+            warm,
+            updates: StartUpdates::default(),
             wake: Arc::new(Notify::new()),
         }
     }
@@ -97,17 +137,16 @@ impl StartService {
             let planned = self.plan(owner, input).await?;
             return self.commit(planned).await;
         };
-        let ports = &self.inner.ports;
-        if let Some(answer) = repeatable.find_earlier(ports, owner).await? {
+        if let Some(answer) = repeatable.find_earlier(&self.idempotency, owner).await? {
             return Ok(IdempotentResult::Repeated(answer));
         }
         let mut planned = self.plan(owner, input).await?;
         let start = &mut planned.start;
-        start.answer = Some(repeatable.response(ports, owner, &start.task));
+        start.answer = Some(repeatable.response(&self.idempotency, owner, &start.task));
         let id = start.task.id;
         match self.commit(planned).await? {
             IdempotentResult::New(earlier) if earlier.id != id => {
-                repeatable.store(ports, owner, earlier).await
+                repeatable.store(&self.idempotency, owner, earlier).await
             }
             answer => Ok(answer),
         }
@@ -127,13 +166,13 @@ impl StartService {
             return Ok(None);
         };
         // Subscribe before the second read, so that no state is missed.
-        let updates = self.inner.updates.subscribe(&before);
+        let updates = self.updates.subscribe(&before);
         let Some(now) = find().await? else {
-            self.inner.updates.end(id);
+            self.updates.end(id);
             return Ok(None);
         };
         if now.status.is_terminal() {
-            self.inner.updates.end(id);
+            self.updates.end(id);
         }
         Ok(Some((now, updates)))
     }
@@ -148,15 +187,15 @@ impl StartService {
         let planned = self.plan(owner, input).await?;
         let id = planned.start.task.id;
         // Subscribe before the commit, so that no state is missed.
-        let updates = self.inner.updates.subscribe(&planned.start.task);
+        let updates = self.updates.subscribe(&planned.start.task);
         let committed = self.commit(planned).await;
         let task = committed.and_then(IdempotentResult::into_new);
-        let task = task.inspect_err(|_| self.inner.updates.end(id))?;
+        let task = task.inspect_err(|_| self.updates.end(id))?;
         if task.id == id {
             return Ok((task, updates));
         }
         // An earlier request for the same conversation has a task: follow that.
-        self.inner.updates.end(id);
+        self.updates.end(id);
         let followed = self.follow(&Scope::User(owner.clone()), task.id).await?;
         Ok(followed.unwrap_or((task, updates)))
     }
@@ -168,13 +207,12 @@ impl StartService {
         order: StartTaskOrder,
         page: &PageRequest,
     ) -> Result<Page<StartTask>, AppError> {
-        let tasks = &self.inner.ports.start_tasks;
-        Ok(tasks.search(scope, filter, order, page).await?)
+        Ok(self.tasks.search(scope, filter, order, page).await?)
     }
 
     /// How many `search` would find in all.
     pub async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, AppError> {
-        Ok(self.inner.ports.start_tasks.count(scope, filter).await?)
+        Ok(self.tasks.count(scope, filter).await?)
     }
 
     /// By id, `None` for unknown ones.
@@ -183,7 +221,7 @@ impl StartService {
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, AppError> {
-        Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
+        Ok(self.tasks.find_many(scope, ids).await?)
     }
 
     /// Commits the start where there is room. Only the transaction knows whether a sandbox has room: one that has
@@ -192,7 +230,7 @@ impl StartService {
         &self,
         mut planned: PlannedStart,
     ) -> Result<IdempotentResult<StartTask>, AppError> {
-        planned.start.task.request.trace = trace::current_context(self.inner.policy.traces);
+        planned.start.task.request.trace = trace::current_context(self.traces);
         for sandbox in planned.shared {
             let mut start = planned.start.clone();
             start.task.host = sandbox.host;
@@ -221,8 +259,7 @@ impl StartService {
     }
 
     async fn insert(&self, start: &NewStartTask) -> Result<StartTaskInsertOutcome, StoreError> {
-        let tasks = &self.inner.ports.start_tasks;
-        tasks.insert(start, &self.inner.policy.caps.get()).await
+        self.tasks.insert(start, &self.caps.get()).await
     }
 
     fn map_commit(
@@ -236,7 +273,7 @@ impl StartService {
                     (Quota::Conversations, 1),
                     (Quota::RequestBytes, serialized_bytes(&task.request)),
                 ];
-                self.inner.quotas.add(&task.owner, &stored);
+                self.quotas.add(&task.owner, &stored);
                 self.wake.notify_one();
                 Ok(IdempotentResult::New(task))
             }
@@ -263,13 +300,13 @@ impl StartService {
         }
         request_checks::check_request(&mut input.request).map_err(AppError::invalid)?;
         let scope = Scope::User(owner.clone());
-        let conversations = &self.inner.ports.conversations;
+        let conversations = &self.conversations;
         if let Some(id) = input.request.conversation_id
             && let Some(existing) = conversations.find(&scope, id).await?
         {
             return self.plan_repetition(existing);
         }
-        self.inner.refuse_second_owner(owner).await?;
+        self.single_user.check_owner(owner).await?;
         let mut parent = None;
         if let Some(id) = input.request.parent_conversation_id {
             let found = conversations.find(&scope, id).await?;
@@ -279,8 +316,8 @@ impl StartService {
             parent = Some(found);
         }
         let bytes = serialized_bytes(&input.request);
-        self.inner.check_new_conversation(owner, bytes).await?;
-        let new_id = || ConversationId::new(self.inner.ports.ids.uuid());
+        self.quotas.check_new_conversation(owner, bytes).await?;
+        let new_id = || ConversationId::new(self.ids.uuid());
         let id = input.request.conversation_id.unwrap_or_else(new_id);
         let request = &mut input.request;
         let chosen = self.choose_sandbox(&scope, owner, id, request, parent.as_ref());
@@ -305,9 +342,14 @@ impl StartService {
         Ok(PlannedStart { start, shared })
     }
 
+    /// Whether a client follows this task, which another process runs.
+    pub(crate) fn follows_elsewhere(&self, id: StartTaskId) -> bool {
+        self.updates.list_remote().contains(&id)
+    }
+
     /// Publishes the stored states of followed tasks that other processes run.
     pub(crate) async fn poll_other_processes(&self) {
-        let ids = self.inner.updates.list_remote();
+        let ids = self.updates.list_remote();
         if ids.is_empty() {
             return;
         }
@@ -319,8 +361,8 @@ impl StartService {
         };
         for (id, task) in ids.into_iter().zip(found) {
             match task {
-                Some(task) => self.inner.updates.publish(&task),
-                None => self.inner.updates.end(id),
+                Some(task) => self.updates.publish(&task),
+                None => self.updates.end(id),
             }
         }
     }
@@ -332,7 +374,7 @@ impl StartService {
     /// A start of a conversation that exists: the store returns its task, or a conflict. It reserves nothing.
     fn plan_repetition(&self, view: ConversationView) -> Result<PlannedStart, AppError> {
         let known = view.conversation;
-        let sandbox = (self.inner.policy.host.clone(), known.sandbox_id);
+        let sandbox = (self.host.clone(), known.sandbox_id);
         let task = self.new_task(&known.owner, StartInput::default(), known.id, sandbox)?;
         let start = NewStartTask {
             task,
@@ -353,9 +395,7 @@ impl StartService {
         conversation_id: ConversationId,
         (host, sandbox_id): (HostId, SandboxId),
     ) -> Result<StartTask, AppError> {
-        let ports = &self.inner.ports;
-        let id = StartTaskId::new(ports.ids.uuid());
-        let now = ports.clock.now();
+        let (id, now) = (StartTaskId::new(self.ids.uuid()), self.clock.now());
         let secrets = input.secrets.as_ref();
         input.request.secret_names = secrets.map(|it| it.keys().cloned().collect());
         let sealed_secrets = match secrets {
@@ -364,7 +404,7 @@ impl StartService {
                 let plain: BTreeMap<_, _> = plain.collect();
                 // A map of strings always serializes.
                 let text = SecretString::from(serde_json::to_string(&plain).unwrap_or_default());
-                Some(ports.cipher.seal(&StartTask::secrets_context(id), &text)?)
+                Some(self.cipher.seal(&StartTask::secrets_context(id), &text)?)
             }
             _ => None,
         };

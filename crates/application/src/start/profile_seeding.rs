@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use domain::agent::AgentEndpoint;
+use domain::agent::{AgentEndpoint, AgentRuntime};
 use domain::error::chain;
 
-use crate::ports::Ports;
 use crate::settings::Settings;
 
 /// Ten profiles take far less than a second, and a start does not depend on them.
@@ -13,12 +12,16 @@ const SEED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Replaces the agent server's list of profiles with the user's, if the user has any
 /// (`docs/reference/wire/start-tasks.md`). Returns a note on failure.
-pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings) -> Option<String> {
+pub(super) async fn seed(
+    agents: &dyn AgentRuntime,
+    at: &AgentEndpoint,
+    settings: &Settings,
+) -> Option<String> {
     let profiles = settings.llm_profiles();
     if profiles.is_empty() {
         return None;
     }
-    let seeding = ports.agents.seed_profiles(at, &profiles);
+    let seeding = agents.seed_profiles(at, &profiles);
     let (why, cause) = match tokio::time::timeout(SEED_TIMEOUT, seeding).await {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => (error.to_string(), chain(&error)),

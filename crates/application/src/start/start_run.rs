@@ -6,28 +6,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
-use domain::conversation::{Conversation, GitProvider};
+use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime, LaunchRequest};
+use domain::clock::Clock;
+use domain::conversation::{Conversation, ConversationRepository, GitProvider};
+use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, StoreError, chain};
-use domain::id::SandboxId;
-use domain::sandbox::{Sandbox, SandboxEndpoints};
+use domain::git::GitHosting;
+use domain::id::{SandboxId, StartTaskId};
+use domain::sandbox::{Sandbox, SandboxBackend, SandboxEndpoints};
 use domain::start_task::{
-    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate,
+    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskRepository,
+    StartTaskUpdate,
 };
 use tokio::time::Instant;
+use url::Url;
 
 use super::grouping::directory_tag;
-use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation};
+use super::launch_request::{AgentSummary, LaunchBuilder, agent_summary};
+use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation, WorkspacePreparer};
 use super::request_checks::wants_auto_title;
-use super::updates::publish_if_ended;
-use super::{interrupted, launch_request, profile_seeding};
+use super::{StartService, StartUpdates, interrupted, profile_seeding};
 use crate::conversations::{new_conversation_row, provisional_title};
-use crate::runtime::metrics::StartOutcome;
-use crate::sandboxes::endpoint;
+use crate::runtime::metrics::{MetricsRecorder, StartOutcome};
+use crate::sandboxes::{SandboxReconciler, endpoint};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
+use crate::sync::ConversationSyncer;
 use crate::trace::StepSpan;
-use crate::{AppError, Inner};
+use crate::{AppError, Policy, Ports};
 
 /// A task fails after this many claims without an end. Each is a crash, a lost lease or an unavailable store.
 const MAX_ATTEMPTS: u32 = 50;
@@ -37,10 +43,62 @@ const FULL_SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for advice, which must not delay a start.
 const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
-pub(super) struct StartRun {
-    inner: Arc<Inner>,
+/// Runs start tasks.
+pub(crate) struct StartRunner {
+    pub(super) tasks: Arc<dyn StartTaskRepository>,
+    conversations: Arc<dyn ConversationRepository>,
+    backend: Arc<dyn SandboxBackend>,
+    agents: Arc<dyn AgentRuntime>,
+    git: Arc<dyn GitHosting>,
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    webhook_url: Url,
     settings: SettingsService,
-    secrets: SecretsService,
+    preparer: WorkspacePreparer,
+    launches: LaunchBuilder,
+    reconciler: SandboxReconciler,
+    syncer: ConversationSyncer,
+    pub(super) updates: StartUpdates,
+    pub(super) metrics: Arc<MetricsRecorder>,
+}
+
+impl StartRunner {
+    pub(crate) fn new(
+        ports: &Ports,
+        policy: &Policy,
+        starts: &StartService,
+        secrets: SecretsService,
+        reconciler: SandboxReconciler,
+        syncer: ConversationSyncer,
+        metrics: Arc<MetricsRecorder>,
+    ) -> Self {
+        Self {
+            tasks: Arc::clone(&ports.start_tasks),
+            conversations: Arc::clone(&ports.conversations),
+            backend: Arc::clone(&ports.backend),
+            agents: Arc::clone(&ports.agents),
+            git: Arc::clone(&ports.git),
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            webhook_url: policy.webhook_url.clone(),
+            settings: starts.settings.clone(),
+            preparer: WorkspacePreparer::new(ports, policy, secrets.access_tokens().clone()),
+            launches: LaunchBuilder::new(secrets, Arc::clone(&ports.cipher), policy),
+            reconciler,
+            syncer,
+            updates: starts.updates.clone(),
+            metrics,
+        }
+    }
+
+    /// Publishes the end of a task that was ended elsewhere.
+    pub(super) async fn publish_if_ended(&self, id: StartTaskId) {
+        self.updates.publish_if_ended(&*self.tasks, id).await;
+    }
+}
+
+pub(super) struct StartRun {
+    runner: Arc<StartRunner>,
     task: StartTask,
     fence: i64,
     entered: Instant,
@@ -83,16 +141,9 @@ impl From<StoreError> for RunStop {
 }
 
 impl StartRun {
-    pub(super) fn new(
-        inner: Arc<Inner>,
-        settings: SettingsService,
-        secrets: SecretsService,
-        claim: LeasedStartTask,
-    ) -> Self {
+    pub(super) fn new(runner: Arc<StartRunner>, claim: LeasedStartTask) -> Self {
         Self {
-            inner,
-            settings,
-            secrets,
+            runner,
             span: StepSpan::enter(claim.task.status),
             task: claim.task,
             fence: claim.fence,
@@ -103,8 +154,8 @@ impl StartRun {
 
     /// Runs all steps to READY or ERROR, or leaves the task to the next worker.
     pub(super) async fn run(mut self) {
-        let inner = Arc::clone(&self.inner);
-        let _running = inner.metrics.track_start();
+        let runner = Arc::clone(&self.runner);
+        let _running = runner.metrics.track_start();
         let outcome = if self.task.attempts > MAX_ATTEMPTS {
             Err(RunStop::failed(format!(
                 "the start was interrupted {MAX_ATTEMPTS} times"
@@ -114,16 +165,16 @@ impl StartRun {
         };
         match outcome {
             Ok(()) => {
-                inner.metrics.count_ended(StartOutcome::Ready);
+                runner.metrics.count_ended(StartOutcome::Ready);
                 tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
             Err(RunStop::Abandoned) => {
-                inner.metrics.count_ended(StartOutcome::Abandoned);
+                runner.metrics.count_ended(StartOutcome::Abandoned);
                 tracing::info!("start abandoned; the next worker continues it");
-                publish_if_ended(&self.inner, self.task.id).await;
+                runner.publish_if_ended(self.task.id).await;
             }
             Err(RunStop::Failed(detail, cause)) => {
-                inner.metrics.count_ended(StartOutcome::Failed);
+                runner.metrics.count_ended(StartOutcome::Failed);
                 self.log(&detail, cause.as_ref());
                 self.fail(detail).await;
             }
@@ -143,26 +194,26 @@ impl StartRun {
         }
         // Settings first, so that a start which cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
-        let settings = self.settings.load(&self.task.owner).await?;
+        let settings = self.runner.settings.load(&self.task.owner).await?;
         let settings = settings.unwrap_or_default();
         let profile = settings.launch_profile(model)?;
         self.add_notes(profile.notes.clone());
-        let plan = PreparationPlan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
+        let plan = PreparationPlan::of(&*self.runner.git, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = endpoint(&self.inner.ports, &sandbox, &endpoints.agent_url)?;
+        let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
-        let seeded = profile_seeding::seed(&self.inner.ports, &at, &settings).await;
+        let seeded = profile_seeding::seed(&*self.runner.agents, &at, &settings).await;
         self.add_notes(seeded.into_iter().collect());
         let prepared = self.prepare(&plan, &at, &endpoints.workspace).await?;
         let mut task = self.task.clone();
         // Also without a named provider: sub-conversations and the plan path depend on it, whatever the settings
         // become.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
-        let (inner, task) = (&self.inner, &task);
-        let (request, notes) =
-            launch_request::build(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
-        let mut agent = launch_request::agent_summary(&request);
+        let (launches, tokens) = (&self.runner.launches, &settings.provider_tokens);
+        let request = launches.build(&task, profile, tokens, &sandbox, prepared);
+        let (request, notes) = request.await?;
+        let mut agent = agent_summary(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
         self.add_notes(notes);
@@ -176,15 +227,11 @@ impl StartRun {
         self.complete(&sandbox.id, &info?, advice).await
     }
 
-    /// Removes what only the preparation needed from the sandbox, above all access tokens.
     async fn clean_up(&self) {
-        let Some(at) = &self.at else { return };
-        if self.task.request.selected_repository.is_none() {
-            return;
-        }
-        let command = WorkspacePreparation::cleanup_command(&self.task);
-        if let Err(error) = self.inner.ports.workspace.run(at, &command).await {
-            tracing::debug!(error = %chain(&error), "cannot clean up after the preparation");
+        if let Some(at) = &self.at
+            && self.task.request.selected_repository.is_some()
+        {
+            self.runner.preparer.clean_up(at, &self.task).await;
         }
     }
 
@@ -195,10 +242,10 @@ impl StartRun {
             return Ok(None);
         }
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
-        let at = endpoint(&self.inner.ports, &sandbox, &endpoints.agent_url)?;
+        let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found =
-            interrupted::find_earlier_conversation(&self.inner.ports, &at, &self.task).await;
+            interrupted::find_earlier_conversation(&*self.runner.agents, &at, &self.task).await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
@@ -210,18 +257,18 @@ impl StartRun {
     ) -> Result<(), RunStop> {
         let notes = info.notes.iter().cloned().chain(advice);
         self.task.notes.extend(notes);
-        let now = self.inner.ports.clock.now();
+        let now = self.runner.clock.now();
         let seen = info.report(now);
-        let (conversations, id) = (&self.inner.ports.conversations, self.task.conversation_id);
+        let (conversations, id) = (&self.runner.conversations, self.task.conversation_id);
         let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
         self.enter(StartStatus::Ready).await?;
-        self.inner.syncer.request(sandbox);
+        self.runner.syncer.request(sandbox);
         Ok(())
     }
 
     /// Returns the running sandbox. Meanwhile the task shows the progress.
     async fn ensure_sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), RunStop> {
-        let (reconciler, id) = (self.inner.reconciler.clone(), self.task.sandbox_id.clone());
+        let (reconciler, id) = (self.runner.reconciler.clone(), self.task.sandbox_id.clone());
         let mut progress = reconciler.progress(&id);
         let mut work = std::pin::pin!(reconciler.ensure_running(&id));
         loop {
@@ -242,9 +289,8 @@ impl StartRun {
         at: &AgentEndpoint,
         root: &str,
     ) -> Result<PreparedWorkspace, RunStop> {
-        let (inner, task) = (Arc::clone(&self.inner), self.task.clone());
-        let mut work =
-            WorkspacePreparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
+        let (runner, task) = (Arc::clone(&self.runner), self.task.clone());
+        let mut work = WorkspacePreparation::new(&runner.preparer, at, plan, &task, root);
         self.enter_with(StartStatus::PreparingRepository, work.progress_detail())
             .await?;
         work.repository(&task).await?;
@@ -274,8 +320,8 @@ impl StartRun {
 
     /// Advice for the owner about a running sandbox. Fetched while the conversation is created.
     async fn fetch_advice(&self, sandbox: &SandboxId) -> Vec<String> {
-        let (ports, policy) = (&self.inner.ports, &self.inner.policy);
-        let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
+        let runner = &self.runner;
+        let advice = runner.backend.list_warnings(sandbox, &runner.webhook_url);
         let advice = tokio::time::timeout(ADVICE_TIMEOUT, advice).await;
         advice.unwrap_or_default()
     }
@@ -290,7 +336,7 @@ impl StartRun {
         let give_up = Instant::now() + FULL_SANDBOX_TIMEOUT;
         let mut pause = Duration::from_millis(250);
         loop {
-            match self.inner.ports.agents.start(at, request).await {
+            match self.runner.agents.start(at, request).await {
                 Err(AgentError::Rejected { status: 429, .. })
                     if Instant::now() + pause < give_up =>
                 {
@@ -324,7 +370,7 @@ impl StartRun {
         detail: Option<String>,
     ) -> Result<(), RunStop> {
         let (step, now) = (self.next_update(status, detail), self.now());
-        let tasks = &self.inner.ports.start_tasks;
+        let tasks = &self.runner.tasks;
         let stored = tasks.advance(self.task.id, self.fence, &step, now);
         let stored = stored.await?;
         self.apply_stored(stored);
@@ -335,14 +381,14 @@ impl StartRun {
     async fn store_conversation(
         &mut self,
         endpoints: &SandboxEndpoints,
-        agent: launch_request::AgentSummary,
+        agent: AgentSummary,
         provider: Option<GitProvider>,
     ) -> Result<(), RunStop> {
         let mut step = self.next_update(StartStatus::StartingConversation, None);
         let url = endpoints.agent_url.as_str().trim_end_matches('/');
         step.agent_server_url = Some(url.to_owned());
         let conversation = self.conversation_row(agent, provider);
-        let tasks = &self.inner.ports.start_tasks;
+        let tasks = &self.runner.tasks;
         let (id, fence, now) = (self.task.id, self.fence, self.now());
         let stored = tasks.begin_conversation(id, fence, &conversation, &step, now);
         let stored = stored.await.map_err(|error| match error {
@@ -361,7 +407,7 @@ impl StartRun {
 
     fn conversation_row(
         &self,
-        agent: launch_request::AgentSummary,
+        agent: AgentSummary,
         git_provider: Option<GitProvider>,
     ) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
@@ -386,7 +432,7 @@ impl StartRun {
     async fn fail(mut self, detail: String) {
         self.forget_conversation().await;
         let step = self.next_update(StartStatus::Error, Some(detail));
-        let tasks = &self.inner.ports.start_tasks;
+        let tasks = &self.runner.tasks;
         let failed = tasks.fail(self.task.id, self.fence, &step, self.now());
         match failed.await {
             Ok(task) => self.apply_stored(task),
@@ -395,7 +441,7 @@ impl StartRun {
             }
         }
         if self.task.owns_sandbox
-            && let Err(error) = self.inner.reconciler.converge(&self.task.sandbox_id).await
+            && let Err(error) = self.runner.reconciler.converge(&self.task.sandbox_id).await
         {
             tracing::warn!(error = %chain(&error), "cannot remove the sandbox of a failed start yet; the reconciler tries again");
         }
@@ -408,7 +454,7 @@ impl StartRun {
             return;
         }
         let Some(at) = &self.at else { return };
-        let (agents, id) = (&self.inner.ports.agents, self.task.conversation_id);
+        let (agents, id) = (&self.runner.agents, self.task.conversation_id);
         if let Err(error) = agents.delete_conversation(at, id).await {
             tracing::debug!(error = %chain(&error), "cannot delete the conversation of a failed start from its agent server");
         }
@@ -416,7 +462,7 @@ impl StartRun {
 
     fn next_update(&mut self, status: StartStatus, detail: Option<String>) -> StartTaskUpdate {
         let took = self.entered.elapsed();
-        self.inner.metrics.record_step(self.task.status, took);
+        self.runner.metrics.record_step(self.task.status, took);
         let spent = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let timing = self.task.timings.entry(self.task.status.to_string());
         *timing.or_default() += spent;
@@ -434,12 +480,12 @@ impl StartRun {
     }
 
     fn apply_stored(&mut self, stored: StartTask) {
-        self.inner.updates.publish(&stored);
+        self.runner.updates.publish(&stored);
         self.span.continue_with(stored.status);
         self.task = stored;
     }
 
     fn now(&self) -> domain::clock::Timestamp {
-        self.inner.ports.clock.now()
+        self.runner.clock.now()
     }
 }

@@ -4,11 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::StartTaskId;
-use domain::start_task::StartTask;
+use domain::start_task::{StartTask, StartTaskRepository};
 use domain::user::scope::Scope;
 use tokio::sync::mpsc;
-
-use crate::Inner;
 
 /// Longest queue: more than the states of a task, even if it is started twice.
 const MAX_BUFFERED_STATES: usize = 64;
@@ -98,15 +96,15 @@ impl StartUpdates {
     pub fn end(&self, id: StartTaskId) {
         self.lock().followed.remove(&id);
     }
-}
 
-/// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was faster.
-pub(super) async fn publish_if_ended(inner: &Inner, id: StartTaskId) {
-    let tasks = &inner.ports.start_tasks;
-    let found = tasks.find_many(&Scope::System, &[id]).await;
-    match found.map(|mut found| found.pop().flatten()) {
-        Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
-        Ok(Some(_)) | Err(_) => {}
-        Ok(None) => inner.updates.end(id),
+    /// Publishes the end of a task that was ended elsewhere: its conversation was deleted, or another worker was
+    /// faster.
+    pub(super) async fn publish_if_ended(&self, tasks: &dyn StartTaskRepository, id: StartTaskId) {
+        let found = tasks.find_many(&Scope::System, &[id]).await;
+        match found.map(|mut found| found.pop().flatten()) {
+            Ok(Some(task)) if task.status.is_terminal() => self.publish(&task),
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => self.end(id),
+        }
     }
 }

@@ -18,7 +18,7 @@ impl StartService {
             return None;
         };
         let began = Instant::now();
-        let claim = self.inner.warm.claim(&new.spec_id).await?;
+        let claim = self.warm.claim(&new.spec_id).await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let name = match claim.sandbox(&new.owner) {
             None => NO_WARM_SANDBOX_TIMING,

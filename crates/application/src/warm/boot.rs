@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::WarmSandboxPool;
 use super::demand::boot_backoff;
 use crate::AppError;
-use crate::sandboxes::{SandboxKeys, SpareBootSlot};
+use crate::sandboxes::SpareBootSlot;
 
 /// Delay of a boot, several times the length of a warm start: a boot uses a whole core, which that start needs.
 const BOOT_DELAY: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ impl WarmSandboxPool {
         }
         let stored = async {
             let row = self.new_row(booting.id.clone(), spec, recipe)?;
-            let is_new = self.0.ports.warm.insert(&row, self.target()).await?;
+            let is_new = self.0.warm.insert(&row, self.target()).await?;
             Ok::<_, AppError>(is_new.then_some(row))
         };
         match stored.await {
@@ -91,8 +91,8 @@ impl WarmSandboxPool {
         spec: SpecId,
         recipe: String,
     ) -> Result<WarmSandbox, AppError> {
-        let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
-        let keys = SandboxKeys::generate(ports, id)?;
+        let now = self.0.clock.now();
+        let keys = self.0.factory.generate_keys(id)?;
         Ok(WarmSandbox {
             spec_id: spec,
             host: self.0.policy.host.clone(),
@@ -135,7 +135,7 @@ impl WarmSandboxPool {
 
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<BootOutcome, AppError> {
         let endpoints = self.0.reconciler.boot_spare(row).await?;
-        let agents = &self.0.ports.agents;
+        let agents = &self.0.agents;
         let is_dormant = agents.is_dormant(&row.id, &endpoints.agent_url).await?;
         if !is_dormant {
             return Ok(BootOutcome::Awake);
@@ -146,7 +146,7 @@ impl WarmSandboxPool {
     }
 
     async fn record_ready(&self, row: &WarmSandbox, endpoints: &SandboxEndpoints, began: Instant) {
-        let (warm, now) = (&self.0.ports.warm, self.0.ports.clock.now());
+        let (warm, now) = (&self.0.warm, self.0.clock.now());
         match warm.mark_ready(&row.id, endpoints, now).await {
             Ok(is_ready) => {
                 let mut state = self.state();
@@ -195,13 +195,12 @@ impl WarmSandboxPool {
     /// Removes a warm sandbox unless a start has claimed it. After a crash in between the relist removes it as an
     /// orphan.
     pub(super) async fn remove(&self, row: &WarmSandbox, why: &str) {
-        let ports = &self.0.ports;
         let ended = async {
-            if ports.warm.dismiss(&row.id).await? {
+            if self.0.warm.dismiss(&row.id).await? {
                 self.state().ready.remove(&row.id);
                 self.state().counts.ended += 1;
                 tracing::info!(sandbox.id = %row.id, why, "removing a warm sandbox");
-                ports.backend.remove(&row.id).await?;
+                self.0.backend.remove(&row.id).await?;
             }
             Ok::<_, AppError>(())
         };

@@ -36,9 +36,9 @@ impl WarmSandboxPool {
         }
         let current = self.state().current.clone();
         let (_, recipe) = current.filter(|(kept, _)| kept == spec)?;
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let now = ports.clock.now();
-        let found = ports.warm.claim(&policy.host, spec, &recipe, now).await;
+        let policy = &self.0.policy;
+        let now = self.0.clock.now();
+        let found = self.0.warm.claim(&policy.host, spec, &recipe, now).await;
         let found = found.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot claim a warm sandbox; starting a cold one");
             None
@@ -58,7 +58,7 @@ impl WarmSandboxPool {
     async fn confirm_dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
         self.state().ready.remove(&it.id);
         let at = it.endpoints.as_ref()?;
-        let asked = self.0.ports.agents.is_dormant(&it.id, &at.agent_url);
+        let asked = self.0.agents.is_dormant(&it.id, &at.agent_url);
         let is_awake = match tokio::time::timeout(DORMANT_CHECK_TIMEOUT, asked).await {
             Ok(Ok(true)) => return Some(it),
             Ok(Ok(false)) => true,
@@ -71,7 +71,7 @@ impl WarmSandboxPool {
                 warm.abandon_claim(&it.id).await
             } else {
                 // The machine may be busy; the pool finds out.
-                warm.0.ports.warm.release(&it.id, warm.0.ports.clock.now()).await.map(drop).map_err(Into::into)
+                warm.0.warm.release(&it.id, warm.0.clock.now()).await.map(drop).map_err(Into::into)
             };
             if let Err(error) = done {
                 tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "cannot abandon a claim; the pool will");
@@ -83,12 +83,11 @@ impl WarmSandboxPool {
 
     /// Removes a claimed sandbox that no start has stored.
     pub(super) async fn abandon_claim(&self, id: &SandboxId) -> Result<(), AppError> {
-        let ports = &self.0.ports;
-        let row = ports.sandboxes.find(&Scope::System, id).await?;
+        let row = self.0.sandboxes.find(&Scope::System, id).await?;
         if row.is_none() {
-            ports.backend.remove(id).await?;
+            self.0.backend.remove(id).await?;
         }
-        ports.warm.remove(id).await?;
+        self.0.warm.remove(id).await?;
         Ok(())
     }
 }
@@ -96,14 +95,14 @@ impl WarmSandboxPool {
 impl WarmClaim {
     /// The sandbox row that the start stores.
     pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
-        let (shared, it) = (&self.warm.0, self.it.clone()?);
+        let it = self.it.clone()?;
         let keys = SandboxKeys {
             id: it.id,
             key_hash: it.key_hash,
             session_key: it.session_key,
             secret_key: it.secret_key,
         };
-        Some(keys.into_row(&shared.ports, &shared.policy, owner, it.spec_id))
+        Some(self.warm.0.factory.row(keys, owner, it.spec_id))
     }
 
     /// Settles the claim after the start's transaction: the sandbox (warm or cold) was stored, or not. An unclear
@@ -124,11 +123,10 @@ impl WarmClaim {
         let tasks = warm.0.tasks.clone();
         // In the background, so that the start does not wait.
         tasks.spawn(async move {
-            let ports = &warm.0.ports;
             let settled = if is_stored {
-                ports.warm.remove(&id).await
+                warm.0.warm.remove(&id).await
             } else {
-                ports.warm.release(&id, ports.clock.now()).await
+                warm.0.warm.release(&id, warm.0.clock.now()).await
             };
             if let Err(error) = settled {
                 tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot settle a claim; the pool will");

@@ -18,14 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use claim::WarmClaim;
+use domain::agent::AgentRuntime;
+use domain::clock::Clock;
 use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::demand::WarmDemand;
 use crate::BackgroundTasks;
 use crate::ports::{Policy, Ports};
-use crate::sandboxes::SandboxReconciler;
+use crate::sandboxes::{SandboxFactory, SandboxReconciler};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {
@@ -53,7 +56,13 @@ pub struct WarmCounts {
 pub(crate) struct WarmSandboxPool(Arc<WarmShared>);
 
 struct WarmShared {
-    ports: Ports,
+    warm: Arc<dyn WarmRepository>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    specs: Arc<dyn SandboxSpecCatalog>,
+    backend: Arc<dyn SandboxBackend>,
+    agents: Arc<dyn AgentRuntime>,
+    clock: Arc<dyn Clock>,
+    factory: SandboxFactory,
     policy: Policy,
     reconciler: SandboxReconciler,
     tasks: BackgroundTasks,
@@ -80,13 +89,19 @@ struct PoolState {
 
 impl WarmSandboxPool {
     pub(crate) fn new(
-        ports: Ports,
+        ports: &Ports,
         policy: Policy,
         reconciler: SandboxReconciler,
         tasks: BackgroundTasks,
     ) -> Self {
         Self(Arc::new(WarmShared {
-            ports,
+            warm: Arc::clone(&ports.warm),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            specs: Arc::clone(&ports.specs),
+            backend: Arc::clone(&ports.backend),
+            agents: Arc::clone(&ports.agents),
+            clock: Arc::clone(&ports.clock),
+            factory: SandboxFactory::new(ports, &policy),
             policy,
             reconciler,
             tasks,

@@ -39,7 +39,7 @@ enum EvictionReason {
 impl WarmSandboxPool {
     /// Runs until the service stops; where the pool is off, until earlier warm sandboxes are removed.
     pub(crate) async fn run(self) {
-        let mut facts = self.0.ports.backend.watch().fuse();
+        let mut facts = self.0.backend.watch().fuse();
         let mut tick = ticker(self.0.policy.warm.interval);
         loop {
             tokio::select! {
@@ -65,7 +65,7 @@ impl WarmSandboxPool {
     /// Runs one pass: removes unusable sandboxes, boots missing ones. Returns the number of rows.
     async fn run_pass(&self) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
-        let rows = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
+        let rows = self.0.warm.list_on_host(&self.0.policy.host).await?;
         let count = rows.len();
         let looked_up = if self.is_on() {
             self.load_recipe().await
@@ -83,13 +83,13 @@ impl WarmSandboxPool {
 
     /// Loads the recipe of a cold start of the default spec.
     pub(super) async fn load_recipe(&self) -> Result<(), AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        let policy = &self.0.policy;
         let current = async {
-            let specs = ports.specs.list().await?;
+            let specs = self.0.specs.list().await?;
             let Some(spec) = specs.first() else {
                 return Ok(None);
             };
-            let made_of = ports.backend.recipe(&spec.id).await?;
+            let made_of = self.0.backend.recipe(&spec.id).await?;
             // Includes the webhook URL and the CORS origins: backends may use the URL for more than a variable, and an
             // agent server reads the origins when it boots.
             let (webhooks, origins) = (&policy.webhook_url, &policy.cors_origins);
@@ -117,13 +117,13 @@ impl WarmSandboxPool {
             return Ok(found);
         }
         // After the rows: a sandbox exists before its row says READY.
-        let facts = self.0.ports.backend.list().await?.into_iter();
+        let facts = self.0.backend.list().await?.into_iter();
         let states: HashMap<_, _> = facts.map(|fact| (fact.id, fact.state)).collect();
         for row in rows {
             match row.state {
                 WarmState::Claimed => {
                     found.claimed += 1;
-                    let claimed_for = self.0.ports.clock.now().since(row.updated_at);
+                    let claimed_for = self.0.clock.now().since(row.updated_at);
                     // Its start has used the sandbox or failed.
                     if claimed_for > self.0.policy.warm.claim_grace
                         && let Err(error) = self.abandon_claim(&row.id).await
@@ -159,7 +159,7 @@ impl WarmSandboxPool {
 
     /// Whether another process of this host may still be booting the sandbox.
     fn boots_elsewhere(&self, row: &WarmSandbox) -> bool {
-        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        let (now, policy) = (self.0.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
     }
 
@@ -174,13 +174,13 @@ impl WarmSandboxPool {
 
     /// Whether other processes of this host may need the sandbox, even if this process would not boot it.
     fn is_reserved_for_replicas(&self, row: &WarmSandbox) -> bool {
-        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        let (now, policy) = (self.0.clock.now(), &self.0.policy);
         policy.is_host_shared && now.since(row.updated_at) <= REPLICA_GRACE
     }
 
     /// Why the sandbox must be removed; `None` if it need not be.
     fn eviction_reason(&self, row: &WarmSandbox, runs: bool) -> Option<EvictionReason> {
-        let age = self.0.ports.clock.now().since(row.created_at);
+        let age = self.0.clock.now().since(row.created_at);
         let state = self.state();
         let current = state.current.as_ref();
         let fits =
@@ -228,7 +228,7 @@ impl WarmSandboxPool {
         let Some(endpoints) = &row.endpoints else {
             return false;
         };
-        let agents = &self.0.ports.agents;
+        let agents = &self.0.agents;
         let asked = agents.is_dormant(&row.id, &endpoints.agent_url).await;
         let mut state = self.state();
         if let Ok(is_dormant) = asked {
@@ -287,7 +287,7 @@ impl WarmSandboxPool {
     }
 
     fn boot_soon(&self, spec: SpecId, recipe: String) {
-        let booting = BootGuard::new(self, self.0.ports.ids.sandbox_id());
+        let booting = BootGuard::new(self, self.0.factory.new_id());
         let boot = self.clone().boot_new(booting, spec, recipe);
         self.0.tasks.spawn(boot);
     }

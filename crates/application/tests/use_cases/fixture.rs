@@ -249,7 +249,7 @@ fn build(
         ids: Arc::clone(ids) as _,
     };
     let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
-    (App::new(ports, policy_of(change), tasks.clone()), tasks)
+    (App::new(&ports, policy_of(change), tasks.clone()), tasks)
 }
 
 fn policy_of(change: fn(&mut Policy)) -> Policy {

@@ -79,7 +79,10 @@ async fn deleting_a_user_removes_all_their_data() {
     assert_eq!(authenticate.user(Some(key)).await.expect("asked"), None);
     let sandbox_key = sandbox_key.expose_secret();
     assert_eq!(
-        authenticate.sandbox(sandbox_key).await.expect("asked"),
+        (fixture.app.sandbox_keys)
+            .by_session_key(sandbox_key)
+            .await
+            .expect("asked"),
         None
     );
     assert!(fixture.view(task.conversation_id).await.is_none());

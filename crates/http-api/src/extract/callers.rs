@@ -58,18 +58,21 @@ impl Authenticator for App {
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
-        Ok(self.authenticate.sandbox(key.expose_secret()).await?)
+        Ok(self
+            .sandbox_keys
+            .by_session_key(key.expose_secret())
+            .await?)
     }
 
     async fn callback(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
-        Ok(self.authenticate.callback(key.expose_secret()).await?)
+        Ok(self
+            .sandbox_keys
+            .by_callback_key(key.expose_secret())
+            .await?)
     }
 
     async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        Ok(self
-            .authenticate
-            .reporting_sandbox(key.expose_secret())
-            .await?)
+        Ok(self.sandbox_keys.by_report_key(key.expose_secret()).await?)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         AuthMode::ApiKey,
     );
     App::new(
-        ports,
+        &ports,
         policy,
         BackgroundTasks::new(tokio::runtime::Handle::current()),
     )

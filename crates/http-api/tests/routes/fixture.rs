@@ -275,7 +275,7 @@ impl World {
         );
         add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
-        let app = App::new(ports, policy(), tasks);
+        let app = App::new(&ports, policy(), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
             readiness: Arc::new(AlwaysReady),

@@ -57,24 +57,24 @@ impl ContactTracker {
 impl SandboxReconciler {
     /// Annotates every row of this host when the backend becomes unreachable or reachable. The status stays the last
     /// known one.
-    pub(crate) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
+    pub(super) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
         let lost = match contact {
             BackendReachability::Reachable => None,
             BackendReachability::Unreachable { detail } => Some(detail.clone()),
         };
-        self.0.contact.set(lost, self.0.ports.clock.now());
+        self.0.contact.set(lost, self.0.clock.now());
         self.annotate_rows().await
     }
 
     /// Retries the annotation of [`SandboxReconciler::note_contact`]. Cheap when there is nothing to write.
-    pub(crate) async fn annotate_rows(&self) -> Result<(), AppError> {
+    pub(super) async fn annotate_rows(&self) -> Result<(), AppError> {
         let state = self.0.contact.state();
         if !state.needs_annotation {
             return Ok(());
         }
         let lost = state.lost.as_ref();
         let detail = lost.map(|cause| format!("{cause}{LAST_KNOWN}"));
-        let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
+        let (host, sandboxes) = (&self.0.policy.host, &self.0.sandboxes);
         let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
         tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");
         self.0.contact.settle(state.lost.as_ref());
@@ -87,7 +87,7 @@ impl SandboxReconciler {
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {
         if !rows.values().all(is_known) && !self.is_out_of_contact() {
-            let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
+            let (host, sandboxes) = (&self.0.policy.host, &self.0.sandboxes);
             sandboxes.annotate(host, None).await?;
         }
         Ok(())

@@ -141,29 +141,28 @@ impl SandboxReconciler {
     /// Replaces the session key before a stopped sandbox starts, so that the former key opens nothing. A later crash, or a
     /// failed start, leaves an unused key in the row; the next start replaces it again.
     async fn replace_session_key(&self, row: Sandbox) -> Result<Sandbox, AppError> {
-        let ports = &self.0.ports;
         // Without a callback token, conversations hold the session key, which must remain valid.
         let is_held = row.callback_token_hash.is_none();
-        if is_held || !ports.backend.capabilities().replaces_session_key {
+        if is_held || !self.0.backend.capabilities().replaces_session_key {
             return Ok(row);
         }
-        let key = ports.ids.secret();
+        let key = self.0.ids.secret();
         let new = NewSessionKey {
             hash: KeyHash::of(key.expose_secret()),
-            sealed: ports.cipher.seal(&Sandbox::key_context(&row.id), &key)?,
+            sealed: self.0.cipher.seal(&Sandbox::key_context(&row.id), &key)?,
         };
-        let (sandboxes, now) = (&ports.sandboxes, ports.clock.now());
+        let (sandboxes, now) = (&self.0.sandboxes, self.0.clock.now());
         let replaced = sandboxes
             .replace_session_key(&row.id, &row.key_hash, &new, now)
             .await;
-        self.reporters().clear();
+        self.0.reporters.clear();
         replaced?.ok_or_else(start_cancelled)
     }
 
     /// Ends a failed start.
     async fn record_failure(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
         // Nothing may run behind a row in ERROR: its capacity counts as free.
-        if let Err(stop) = self.0.ports.backend.stop(&row.id).await
+        if let Err(stop) = self.0.backend.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
         {
             tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "cannot stop a failed sandbox");
@@ -195,7 +194,7 @@ impl SandboxReconciler {
 
     /// Finds a sandbox that runs and answers, also after a restart of the service.
     pub(super) async fn find_answering(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
-        let endpoints = match self.0.ports.backend.inspect(&row.id).await? {
+        let endpoints = match self.0.backend.inspect(&row.id).await? {
             Some(BackendState::Running(endpoints)) => endpoints,
             Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
             Some(BackendState::Stopped | BackendState::Exited { .. } | BackendState::Remains) => {
@@ -203,7 +202,7 @@ impl SandboxReconciler {
             }
         };
         let is_woken = self.try_wake_immediately(row, &endpoints.agent_url).await;
-        let agents = &self.0.ports.agents;
+        let agents = &self.0.agents;
         if !is_woken && !agents.is_alive(&row.id, &endpoints.agent_url).await {
             return Ok(ExistingSandbox::Unresponsive);
         }
@@ -228,7 +227,7 @@ impl SandboxReconciler {
         spec: &SpecId,
         progress: &PrepareProgress,
     ) -> Result<(), AppError> {
-        let work = self.0.ports.backend.prepare(spec, progress);
+        let work = self.0.backend.prepare(spec, progress);
         let prepared = tokio::time::timeout(self.0.policy.prepare_deadline, work).await;
         let what = "preparing the sandbox backend";
         Ok(prepared.unwrap_or(Err(SandboxError::TimedOut { what }))?)
@@ -267,7 +266,7 @@ impl SandboxReconciler {
         slot: &Arc<SandboxSlot>,
         may_be_dormant: bool,
     ) -> Result<SandboxEndpoints, AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        let policy = &self.0.policy;
         self.prepare(row, slot).await?;
         // A slot, because more boots than cores only slow all of them down.
         let mut boot = self.0.boots.acquire().await;
@@ -275,8 +274,8 @@ impl SandboxReconciler {
         let launch = self.launch(&row.id, row.owner.clone(), &row.spec_id, keys)?;
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
-            let mut exits = ports.backend.watch();
-            let endpoints = match ports.backend.start(&launch).await {
+            let mut exits = self.0.backend.watch();
+            let endpoints = match self.0.backend.start(&launch).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
@@ -345,7 +344,7 @@ impl SandboxReconciler {
         (session_key, secret_key): (&Sealed, &Sealed),
     ) -> Result<SandboxLaunch, AppError> {
         let context = Sandbox::key_context(id);
-        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
+        let (cipher, policy) = (&self.0.cipher, &self.0.policy);
         Ok(SandboxLaunch {
             id: id.clone(),
             owner,
@@ -367,7 +366,7 @@ impl SandboxReconciler {
     ) -> Result<(), BootFailure> {
         let healthy = async {
             let began = Instant::now();
-            while !self.0.ports.agents.is_alive(id, url).await {
+            while !self.0.agents.is_alive(id, url).await {
                 let is_late = began.elapsed() > BOOT_TIMEOUT;
                 tokio::time::sleep(if is_late {
                     SLOW_HEALTH_CHECK_INTERVAL

@@ -18,8 +18,8 @@ const MAX_INTERRUPTED_CONVERSATIONS: usize = 100;
 impl SandboxReconciler {
     /// Pauses a sandbox: interrupts runs (so that the agent server records it), stops the sandbox, settles the rows.
     pub(super) async fn pause_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
-        let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
-        if let Some(BackendState::Running(endpoints)) = ports.backend.inspect(&row.id).await? {
+        let now = self.0.clock.now();
+        if let Some(BackendState::Running(endpoints)) = self.0.backend.inspect(&row.id).await? {
             let interrupt = self.interrupt_runs(row, &endpoints.agent_url);
             if tokio::time::timeout(INTERRUPT_TIMEOUT, interrupt)
                 .await
@@ -28,7 +28,7 @@ impl SandboxReconciler {
                 tracing::info!(sandbox.id = %row.id, "cannot interrupt runs in time before the pause; stopping the sandbox anyway");
             }
         }
-        let facts = match ports.backend.stop(&row.id).await {
+        let facts = match self.0.backend.stop(&row.id).await {
             Ok(()) => SandboxFacts::Paused,
             // It was never created, so nothing is missing: a resume creates it.
             Err(SandboxError::NotFound) if row.workspace.is_none() => SandboxFacts::Paused,
@@ -38,16 +38,16 @@ impl SandboxReconciler {
             Err(error) => return Err(error.into()),
         };
         self.record(row, DesiredState::Paused, &facts).await?;
-        let (conversations, settled) = (&ports.conversations, ExecutionStatus::Paused);
+        let (conversations, settled) = (&self.0.conversations, ExecutionStatus::Paused);
         conversations.settle_running(&row.id, settled, now).await?;
         Ok(())
     }
 
     async fn interrupt_runs(&self, row: &Sandbox, url: &Url) {
-        let Ok(at) = endpoint(&self.0.ports, row, url) else {
+        let Ok(at) = endpoint(&*self.0.cipher, row, url) else {
             return;
         };
-        let (agents, conversations) = (&self.0.ports.agents, &self.0.ports.conversations);
+        let (agents, conversations) = (&self.0.agents, &self.0.conversations);
         let known = conversations.list_in_sandbox(&row.id, MAX_INTERRUPTED_CONVERSATIONS);
         for conversation in known.await.unwrap_or_default() {
             if conversation.execution_status == Some(ExecutionStatus::Running)
@@ -59,13 +59,12 @@ impl SandboxReconciler {
     }
 
     pub(super) async fn remove_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
-        let ports = &self.0.ports;
-        ports.backend.remove(&row.id).await?;
-        let (conversations, now) = (&ports.conversations, ports.clock.now());
+        self.0.backend.remove(&row.id).await?;
+        let (conversations, now) = (&self.0.conversations, self.0.clock.now());
         let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
         settled.await?;
-        let removed = ports.sandboxes.remove(&row.id).await;
-        self.reporters().clear();
+        let removed = self.0.sandboxes.remove(&row.id).await;
+        self.0.reporters.clear();
         removed?;
         tracing::info!(sandbox.id = %row.id, "sandbox removed");
         Ok(())

@@ -18,7 +18,7 @@ use crate::sandboxes::for_each_on_host;
 
 impl SandboxReconciler {
     /// Handles a fact without a request: inspects the sandbox and stores its current state.
-    pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
+    pub(super) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
         let guard = self.acquire(&fact.id).await;
         guard.unless_lease_lost(self.inspect_ended(fact)).await
     }
@@ -31,7 +31,7 @@ impl SandboxReconciler {
         if !is_running(&row) {
             return Ok(());
         }
-        let facts = match self.0.ports.backend.inspect(&fact.id).await? {
+        let facts = match self.0.backend.inspect(&fact.id).await? {
             Some(BackendState::Running(_)) => return Ok(()),
             Some(BackendState::Exited { detail }) => SandboxFacts::Error { detail },
             Some(BackendState::Stopped) => SandboxFacts::Error {
@@ -50,7 +50,7 @@ impl SandboxReconciler {
         };
         tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended without a request");
         self.record(&row, DesiredState::Running, &facts).await?;
-        let (conversations, now) = (&self.0.ports.conversations, self.0.ports.clock.now());
+        let (conversations, now) = (&self.0.conversations, self.0.clock.now());
         let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
         settled.await?;
         Ok(())
@@ -59,13 +59,16 @@ impl SandboxReconciler {
     /// Compares everything of this host: removes orphans, and acts on rows that differ from the backend. The backend
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own, so a slow sandbox delays no other.
-    pub(crate) async fn relist(&self) -> Result<(), AppError> {
-        let facts = self.0.ports.backend.list().await?;
+    pub(super) async fn relist(&self) -> Result<(), AppError> {
+        let facts = self.0.backend.list().await?;
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.
-        let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
+        let warm = self.0.warm.list_on_host(&self.0.policy.host).await?;
         let mut rows = Vec::new();
-        for_each_on_host(&self.0.ports, &self.0.policy.host, |row| rows.push(row)).await?;
+        for_each_on_host(&*self.0.sandboxes, &self.0.policy.host, |row| {
+            rows.push(row);
+        })
+        .await?;
         let rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
         self.count_statuses(&rows);
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
@@ -124,7 +127,7 @@ impl SandboxReconciler {
         if self.0.owns_host.load(Ordering::Relaxed) {
             return Ok(true);
         }
-        let (hosts, host) = (&self.0.ports.hosts, &self.0.policy.host);
+        let (hosts, host) = (&self.0.hosts, &self.0.policy.host);
         let is_known = hosts.is_known(host).await?;
         if !is_known && orphans > 0 {
             tracing::error!(
@@ -136,7 +139,7 @@ impl SandboxReconciler {
             return Ok(false);
         }
         if !is_known {
-            hosts.register(host, self.0.ports.clock.now()).await?;
+            hosts.register(host, self.0.clock.now()).await?;
         }
         self.0.owns_host.store(true, Ordering::Relaxed);
         Ok(true)
@@ -145,7 +148,7 @@ impl SandboxReconciler {
     async fn remove_orphan(&self, id: &SandboxId) {
         let guard = self.acquire(id).await;
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
-        let removal = async { Ok(self.0.ports.backend.remove(id).await?) };
+        let removal = async { Ok(self.0.backend.remove(id).await?) };
         if let Err(error) = guard.unless_lease_lost(removal).await {
             tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove an orphan yet; the next relist tries again");
         }
@@ -167,7 +170,7 @@ impl SandboxReconciler {
     /// Whether this process is starting the sandbox: the process that stores STARTING also acts on it. The relist only
     /// acts on rows of earlier processes, and on starts that take longer than allowed.
     fn is_under_way(&self, row: &Sandbox) -> bool {
-        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        let (now, policy) = (self.0.clock.now(), &self.0.policy);
         // On a shared host the process that acts on the sandbox holds a lease, for which this action waits.
         let max_age = if policy.is_host_shared {
             policy.lease / 2
@@ -200,7 +203,7 @@ impl SandboxReconciler {
             failed && row.desired == DesiredState::Running
         };
         if self.row(id).await?.is_some_and(must_stop) {
-            let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
+            let stop = async { Ok(self.0.backend.stop(id).await?) };
             guard.unless_lease_lost(stop).await?;
         }
         Ok(())

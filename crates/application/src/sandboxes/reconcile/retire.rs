@@ -30,8 +30,8 @@ const RULES: [RetirementRule; 2] = [
 
 impl SandboxReconciler {
     /// Runs one pass. The actions run as tasks, so a slow sandbox delays no other.
-    pub(crate) async fn retire(&self) -> Result<(), AppError> {
-        let specs = self.0.ports.specs.list().await?;
+    pub(super) async fn retire(&self) -> Result<(), AppError> {
+        let specs = self.0.specs.list().await?;
         for (limit, reason) in RULES {
             let Some(shortest) = specs.iter().filter_map(limit).min() else {
                 continue;
@@ -58,7 +58,7 @@ impl SandboxReconciler {
     }
 
     fn time_before(&self, age: Duration) -> Timestamp {
-        self.0.ports.clock.now().minus(age)
+        self.0.clock.now().minus(age)
     }
 
     async fn list_due(
@@ -66,7 +66,7 @@ impl SandboxReconciler {
         why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
-        let (sandboxes, host) = (&self.0.ports.sandboxes, &self.0.policy.host);
+        let (sandboxes, host) = (&self.0.sandboxes, &self.0.policy.host);
         let why = why(self.time_before(age));
         let due = sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES);
         Ok(due.await?)
@@ -77,10 +77,10 @@ impl SandboxReconciler {
         let Some(url) = &row.agent_url else {
             return false;
         };
-        let Ok(at) = endpoint(&self.0.ports, row, url) else {
+        let Ok(at) = endpoint(&*self.0.cipher, row, url) else {
             return false;
         };
-        let agents = &self.0.ports.agents;
+        let agents = &self.0.agents;
         match tokio::time::timeout(INSPECT_TIMEOUT, agents.idle_time(&at)).await {
             Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
             Ok(Err(_)) | Err(_) => agents.is_alive(&row.id, url).await,
@@ -95,9 +95,9 @@ impl SandboxReconciler {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot sync a sandbox before its retirement");
             }
         }
-        let (sandboxes, now) = (&self.0.ports.sandboxes, self.0.ports.clock.now());
+        let (sandboxes, now) = (&self.0.sandboxes, self.0.clock.now());
         let retired = sandboxes.retire(&row.id, why, now).await;
-        self.reporters().clear();
+        self.0.reporters.clear();
         match retired {
             Ok(Some(_)) => {}
             Ok(None) => return,

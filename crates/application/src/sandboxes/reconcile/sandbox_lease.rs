@@ -44,7 +44,7 @@ impl SandboxReconciler {
         let mut lease = SandboxLease {
             reconciler: self.clone(),
             name: format!("sandbox/{id}"),
-            holder: self.0.ports.ids.uuid().simple().to_string(),
+            holder: self.0.ids.uuid().simple().to_string(),
             over: self.0.tasks.stopping().child_token(),
             renewed: None,
             lost: CancellationToken::new(),
@@ -67,7 +67,7 @@ impl SandboxReconciler {
     }
 
     async fn take(&self, name: &str, holder: &str) -> Result<bool, StoreError> {
-        let (leases, now) = (&self.0.ports.leases, self.0.ports.clock.now());
+        let (leases, now) = (&self.0.leases, self.0.clock.now());
         let until = now.plus(self.0.policy.lease);
         leases.acquire(name, holder, now, until).await
     }
@@ -102,7 +102,7 @@ impl Drop for SandboxLease {
             if let Some(renewed) = renewed {
                 renewed.cancelled().await;
             }
-            let given_back = reconciler.0.ports.leases.release(&name, &holder).await;
+            let given_back = reconciler.0.leases.release(&name, &holder).await;
             if let Err(error) = given_back {
                 tracing::debug!(lease = name, error = %chain(&error), "cannot release a lease; it expires");
             }

@@ -35,7 +35,7 @@ impl SandboxReconciler {
         let Ok(init_request) = self.init_request(row) else {
             return false;
         };
-        let waking = self.0.ports.agents.wake(&row.id, url, &init_request);
+        let waking = self.0.agents.wake(&row.id, url, &init_request);
         matches!(
             tokio::time::timeout(IMMEDIATE_WAKE_TIMEOUT, waking).await,
             Ok(Ok(()))
@@ -45,7 +45,7 @@ impl SandboxReconciler {
     /// Sends the sandbox's keys to its agent server if that is dormant. Called before any row shows that the sandbox
     /// runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
-        let (agents, until) = (&self.0.ports.agents, Instant::now() + WAKE_TIMEOUT);
+        let (agents, until) = (&self.0.agents, Instant::now() + WAKE_TIMEOUT);
         let is_dormant = match retry_until(until, || agents.is_dormant(&row.id, url)).await {
             Err(error) if !self.may_be_dormant(&error) => {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot tell whether an agent server is dormant; assuming that it is not");
@@ -79,14 +79,14 @@ impl SandboxReconciler {
             return Err(error);
         }
         tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot wake a warm sandbox; starting a cold one in its place");
-        self.0.ports.backend.remove(&row.id).await?;
+        self.0.backend.remove(&row.id).await?;
         Ok(ExistingSandbox::Absent)
     }
 
     /// The values that a cold start gets from its environment.
     fn init_request(&self, row: &Sandbox) -> Result<InitRequest, AppError> {
         let context = Sandbox::key_context(&row.id);
-        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
+        let (cipher, policy) = (&self.0.cipher, &self.0.policy);
         Ok(InitRequest {
             session_key: cipher.open(&context, &row.session_key)?,
             secret_key: cipher.open(&context, &row.secret_key)?,
@@ -107,7 +107,7 @@ impl SandboxReconciler {
             dormant: true,
             ..self.launch(&row.id, owner, &row.spec_id, keys)?
         };
-        let backend = &self.0.ports.backend;
+        let backend = &self.0.backend;
         let mut exits = backend.watch();
         let endpoints = backend.start(&launch).await?;
         let booted = self.wait_until_alive(&row.id, &endpoints.agent_url, &mut exits);

@@ -8,13 +8,15 @@ mod output;
 mod plan;
 mod scripts;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::workspace::{ShellCommand, ShellOutcome};
-use domain::agent::{AgentEndpoint, AgentError};
+use domain::agent::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome};
+use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
+use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::SandboxId;
-use domain::sandbox::Sandbox;
+use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::start_task::StartTask;
 use domain::user::scope::Scope;
 use futures::future::OptionFuture;
@@ -27,10 +29,9 @@ pub(super) use plan::{PreparationPlan, directory_of_repository};
 use self::output::{CheckoutState, GitAvailability, Redactor, WorkspaceFacts};
 use self::plan::PlannedRepository;
 use super::working_dir::working_dir;
-use crate::ports::Ports;
 use crate::sandboxes::conversation_credential;
 use crate::secrets::{AccessTokens, TokenUse};
-use crate::{AppError, Policy};
+use crate::{AppError, Policy, Ports};
 
 /// Timeout of commands that only inspect, or write a few files.
 const QUICK_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,10 +52,48 @@ pub(super) struct PreparedWorkspace {
     pub(super) notes: Vec<String>,
 }
 
+/// Prepares workspaces through the agent servers of their sandboxes.
+pub(super) struct WorkspacePreparer {
+    workspace: Arc<dyn SandboxWorkspace>,
+    agents: Arc<dyn AgentRuntime>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    cipher: Arc<dyn Cipher>,
+    tokens: AccessTokens,
+    webhook_url: Url,
+    clone_deadline: Duration,
+    setup_deadline: Duration,
+}
+
+impl WorkspacePreparer {
+    pub(super) fn new(ports: &Ports, policy: &Policy, tokens: AccessTokens) -> Self {
+        Self {
+            workspace: Arc::clone(&ports.workspace),
+            agents: Arc::clone(&ports.agents),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            cipher: Arc::clone(&ports.cipher),
+            tokens,
+            webhook_url: policy.webhook_url.clone(),
+            clone_deadline: policy.clone_deadline,
+            setup_deadline: policy.setup_deadline,
+        }
+    }
+
+    /// Removes what only the preparation needed from the sandbox, above all access tokens.
+    pub(super) async fn clean_up(&self, at: &AgentEndpoint, task: &StartTask) {
+        let command = ShellCommand {
+            script: scripts::remove_leftovers(&task.id.to_string()),
+            directory: None,
+            deadline: QUICK_COMMAND_TIMEOUT,
+        };
+        if let Err(error) = self.workspace.run(at, &command).await {
+            tracing::debug!(error = %chain(&error), "cannot clean up after the preparation");
+        }
+    }
+}
+
 /// A running preparation: [`WorkspacePreparation::repository`] first, then the other steps in their order.
 pub(super) struct WorkspacePreparation<'a> {
-    ports: &'a Ports,
-    policy: &'a Policy,
+    with: &'a WorkspacePreparer,
     at: &'a AgentEndpoint,
     plan: &'a PreparationPlan,
     /// Id of the task, which names the files of this start in all its attempts.
@@ -70,8 +109,7 @@ pub(super) struct WorkspacePreparation<'a> {
 impl<'a> WorkspacePreparation<'a> {
     /// Prepares in the sandbox's workspace `root`, or in the conversation's own directory in it.
     pub(super) fn new(
-        ports: &'a Ports,
-        policy: &'a Policy,
+        with: &'a WorkspacePreparer,
         at: &'a AgentEndpoint,
         plan: &'a PreparationPlan,
         task: &StartTask,
@@ -81,8 +119,7 @@ impl<'a> WorkspacePreparation<'a> {
         let repository = plan.repository.as_ref().map(|it| it.directory.as_str());
         let (workspace, working_dir) = working_dir(root, directory, repository);
         Self {
-            ports,
-            policy,
+            with,
             at,
             plan,
             task: task.id.to_string(),
@@ -171,12 +208,12 @@ impl<'a> WorkspacePreparation<'a> {
         if let Some((name, usage)) = &helper {
             let text = self.credential_helper(task, repository, usage)?;
             let path = format!("{}/{name}", self.private);
-            let write = || self.ports.workspace.write(self.at, &path, &text);
+            let write = || self.with.workspace.write(self.at, &path, &text);
             self.retry_unreachable(write).await?;
         }
         let helper = helper.as_ref().map(|(name, _)| name.as_str());
         let (workspace, private, task) = (&self.workspace, &self.private, &self.task);
-        let (identity, deadline) = (&self.plan.identity, self.policy.clone_deadline);
+        let (identity, deadline) = (&self.plan.identity, self.with.clone_deadline);
         let script = scripts::clone(workspace, private, task, identity, repository, helper);
         let cloned = self.run(script, deadline).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
@@ -203,16 +240,15 @@ impl<'a> WorkspacePreparation<'a> {
         repository: &PlannedRepository,
         usage: &TokenUse,
     ) -> Result<SecretString, AppError> {
-        let tokens = AccessTokens::new(self.ports.cipher.clone(), self.ports.clock.clone());
-        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.policy.clone_deadline);
-        let access = tokens.mint(
+        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.with.clone_deadline);
+        let access = self.with.tokens.mint(
             &task.owner,
             &task.sandbox_id,
             repository.provider,
             usage,
             ttl,
         )?;
-        let url = secrets_url(&self.policy.webhook_url);
+        let url = secrets_url(&self.with.webhook_url);
         let text = scripts::credential_helper(repository, url.as_str(), access.expose_secret());
         Ok(SecretString::from(text))
     }
@@ -225,7 +261,7 @@ impl<'a> WorkspacePreparation<'a> {
         if !self.found.has("setup.sh") {
             return Ok(());
         }
-        let deadline = self.policy.setup_deadline;
+        let deadline = self.with.setup_deadline;
         let script = scripts::setup(&self.private, &self.prepared.working_dir);
         let mut outcome = self.run(script, deadline).await?;
         if outcome.is_success() {
@@ -275,7 +311,7 @@ impl<'a> WorkspacePreparation<'a> {
     /// Reads the project's agent hooks for the launch, and checks that its skills can be read. (The agent server loads
     /// them itself.)
     pub(super) async fn skills(&mut self) {
-        let (workspace, project) = (&self.ports.workspace, &self.prepared.working_dir);
+        let (workspace, project) = (&self.with.workspace, &self.prepared.working_dir);
         let hooks = self.found.has("hooks.json");
         let hooks = OptionFuture::from(hooks.then(|| workspace.hooks(self.at, project)));
         let skills = self.found.has("skills");
@@ -304,14 +340,6 @@ impl<'a> WorkspacePreparation<'a> {
         }
     }
 
-    pub(super) fn cleanup_command(task: &StartTask) -> ShellCommand {
-        ShellCommand {
-            script: scripts::remove_leftovers(&task.id.to_string()),
-            directory: None,
-            deadline: QUICK_COMMAND_TIMEOUT,
-        }
-    }
-
     pub(super) fn finish(self) -> PreparedWorkspace {
         self.prepared
     }
@@ -322,7 +350,7 @@ impl<'a> WorkspacePreparation<'a> {
             directory: None,
             deadline,
         };
-        let run = || self.ports.workspace.run(self.at, &command);
+        let run = || self.with.workspace.run(self.at, &command);
         Ok(self.retry_unreachable(run).await?)
     }
 
@@ -346,7 +374,7 @@ impl<'a> WorkspacePreparation<'a> {
 
     /// Waits until the agent server answers, at most [`RESTART_TIMEOUT`].
     async fn wait_until_alive(&self) {
-        let (agents, at) = (&self.ports.agents, self.at);
+        let (agents, at) = (&self.with.agents, self.at);
         let answers = async {
             tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
             while !agents.is_alive(&at.sandbox, &at.url).await {
@@ -364,12 +392,12 @@ impl<'a> WorkspacePreparation<'a> {
     async fn redactor(&self) -> Redactor {
         let mut secrets = self.plan.secrets.clone();
         secrets.push(self.at.key.clone());
-        let found = self.ports.sandboxes.find(&Scope::System, &self.sandbox);
+        let found = self.with.sandboxes.find(&Scope::System, &self.sandbox);
         if let Ok(Some(sandbox)) = found.await {
             let context = Sandbox::key_context(&sandbox.id);
-            let opened = self.ports.cipher.open(&context, &sandbox.secret_key);
+            let opened = self.with.cipher.open(&context, &sandbox.secret_key);
             secrets.extend(opened.ok());
-            secrets.extend(conversation_credential(self.ports, &sandbox).ok());
+            secrets.extend(conversation_credential(&*self.with.cipher, &sandbox).ok());
         }
         Redactor::new(secrets, &[&self.workspace, &self.root, &self.private])
     }

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use domain::conversation::GitProvider;
 use domain::error::{ErrorClass, chain};
-use domain::git::{CloneSource, GitError};
+use domain::git::{CloneSource, GitError, GitHosting};
 use domain::id::ConversationId;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::AppError;
-use crate::ports::Ports;
 use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, ProviderToken, Settings};
 use crate::start::working_dir::REPOSITORY_TAG;
@@ -63,7 +62,7 @@ impl PreparationPlan {
     /// Makes the plan. Refuses what the user can correct: a host that may not be called, a provider that does not
     /// answer.
     pub(in crate::start) async fn of(
-        ports: &Ports,
+        git: &dyn GitHosting,
         task: &StartTask,
         profile: &LaunchProfile,
         settings: &Settings,
@@ -82,7 +81,7 @@ impl PreparationPlan {
                 .git_provider
                 .unwrap_or_else(|| default_provider(settings));
             let stored = settings.provider_tokens.get(&provider);
-            let source = resolve_source(ports, stored, provider, name)
+            let source = resolve_source(git, stored, provider, name)
                 .await
                 .map_err(|error| source_error(name, provider, &error))?;
             plan.repository = Some(PlannedRepository {
@@ -132,7 +131,7 @@ fn default_provider(settings: &Settings) -> GitProvider {
 
 /// Finds the clone URL. A short failure of a name server or a provider does not end the start.
 async fn resolve_source(
-    ports: &Ports,
+    git: &dyn GitHosting,
     stored: Option<&ProviderToken>,
     provider: GitProvider,
     repository: &str,
@@ -141,8 +140,8 @@ async fn resolve_source(
     let mut pauses = SOURCE_BACKOFF_SECONDS.into_iter();
     loop {
         let source = match &access {
-            Some(access) => ports.git.clone_source(access, repository),
-            None => ports.git.public_source(provider, repository),
+            Some(access) => git.clone_source(access, repository),
+            None => git.public_source(provider, repository),
         };
         match (source.await, pauses.next()) {
             (Err(error @ GitError::Unavailable { .. }), Some(pause)) => {

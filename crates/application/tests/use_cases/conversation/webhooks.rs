@@ -227,8 +227,8 @@ async fn a_reporting_sandbox_is_cached_until_it_changes() {
     let who = || async {
         let found = fixture
             .app
-            .authenticate
-            .reporting_sandbox(key.expose_secret())
+            .sandbox_keys
+            .by_report_key(key.expose_secret())
             .await;
         found.expect("asked").map(|it| it.id.clone())
     };
@@ -269,8 +269,8 @@ async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
     let who = || async {
         let found = fixture
             .app
-            .authenticate
-            .reporting_sandbox(key.expose_secret())
+            .sandbox_keys
+            .by_report_key(key.expose_secret())
             .await;
         found.expect("asked").map(|it| it.id.clone())
     };
@@ -290,7 +290,11 @@ async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
         clock().now(),
     );
     assert!(deleted.await.expect("stored").is_some());
-    let exact = fixture.app.authenticate.sandbox(key.expose_secret()).await;
+    let exact = fixture
+        .app
+        .sandbox_keys
+        .by_session_key(key.expose_secret())
+        .await;
     assert_eq!(
         exact.expect("asked").map(|it| it.id),
         None,

@@ -19,7 +19,7 @@ async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
         lines: 10,
         follow: true,
     };
-    let reading = fixture.app.sandboxes.logs(&alice(), &id, tail).await;
+    let reading = fixture.app.sandbox_logs.open(&alice(), &id, tail).await;
     let mut reading = reading.expect("readable");
     let mut said = Instant::now();
     let mut lines = 0;

@@ -294,8 +294,8 @@ async fn the_key_of_a_failed_sandbox_gives_no_access() {
     assert!(
         fixture
             .app
-            .authenticate
-            .sandbox(key)
+            .sandbox_keys
+            .by_session_key(key)
             .await
             .expect("looked up")
             .is_some()
@@ -305,8 +305,8 @@ async fn the_key_of_a_failed_sandbox_gives_no_access() {
     assert!(
         fixture
             .app
-            .authenticate
-            .sandbox(key)
+            .sandbox_keys
+            .by_session_key(key)
             .await
             .expect("looked up")
             .is_none()

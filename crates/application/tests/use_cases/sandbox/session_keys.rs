@@ -35,13 +35,10 @@ async fn resume(fixture: &Fixture, id: &SandboxId) -> Sandbox {
 
 /// The sandbox that the session key opens, for all its uses.
 async fn sandbox_by_key(fixture: &Fixture, key: &str) -> Option<SandboxId> {
-    let (authenticate, gateway) = (&fixture.app.authenticate, &fixture.app.gateway);
-    let exact = authenticate.sandbox(key).await.expect("looked up");
+    let (sandbox_keys, gateway) = (&fixture.app.sandbox_keys, &fixture.app.gateway);
+    let exact = sandbox_keys.by_session_key(key).await.expect("looked up");
     let exact = exact.map(|it| it.id);
-    let reporter = authenticate
-        .reporting_sandbox(key)
-        .await
-        .expect("looked up");
+    let reporter = sandbox_keys.by_report_key(key).await.expect("looked up");
     assert_eq!(reporter.map(|it| it.id.clone()), exact);
     let route = gateway.by_key(key).await.expect("looked up");
     assert_eq!(route.map(|it| it.sandbox), exact);
@@ -50,7 +47,7 @@ async fn sandbox_by_key(fixture: &Fixture, key: &str) -> Option<SandboxId> {
 
 /// The sandbox whose look-ups of secrets and MCP calls accept this credential.
 async fn sandbox_by_callback(fixture: &Fixture, credential: &str) -> Option<SandboxId> {
-    let found = fixture.app.authenticate.callback(credential).await;
+    let found = fixture.app.sandbox_keys.by_callback_key(credential).await;
     found.expect("looked up").map(|it| it.id)
 }
 

@@ -31,7 +31,10 @@ pub(crate) async fn read(
         (PathParam<SandboxId>, Query<LogsQuery>, AccessRecheck),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
+    let reading = app
+        .sandbox_logs
+        .open(&actor.user, &id, query.into())
+        .await?;
     let (body_writer, body) = BodyWriter::new(BodyEnd::Writer, STREAM_WRITE_TIMEOUT);
     app.spawn(async move {
         let written = write(reading, &body_writer);

@@ -1,0 +1,86 @@
+//! New sandboxes: their ids, keys and rows.
+
+use std::sync::Arc;
+
+use domain::clock::Clock;
+use domain::encryption::cipher::{Cipher, CipherError, Sealed};
+use domain::id::{HostId, IdGenerator, SandboxId, SpecId, UserId};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
+use domain::user::identity::KeyHash;
+use secrecy::ExposeSecret;
+
+use crate::ports::{Policy, Ports};
+
+pub(crate) struct SandboxKeys {
+    pub(crate) id: SandboxId,
+    pub(crate) key_hash: KeyHash,
+    pub(crate) session_key: Sealed,
+    pub(crate) secret_key: Sealed,
+}
+
+/// Creates sandboxes of this host. Callers store the rows.
+#[derive(Clone)]
+pub(crate) struct SandboxFactory {
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+    host: HostId,
+}
+
+impl SandboxFactory {
+    pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
+        Self {
+            cipher: Arc::clone(&ports.cipher),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            host: policy.host.clone(),
+        }
+    }
+
+    pub(crate) fn new_id(&self) -> SandboxId {
+        self.ids.sandbox_id()
+    }
+
+    pub(crate) fn generate_keys(&self, id: SandboxId) -> Result<SandboxKeys, CipherError> {
+        let (session_key, context) = (self.ids.secret(), Sandbox::key_context(&id));
+        Ok(SandboxKeys {
+            key_hash: KeyHash::of(session_key.expose_secret()),
+            session_key: self.cipher.seal(&context, &session_key)?,
+            secret_key: self.cipher.seal(&context, &self.ids.secret())?,
+            id,
+        })
+    }
+
+    /// A row with a new id and new keys.
+    pub(crate) fn new_row(&self, owner: &UserId, spec_id: SpecId) -> Result<Sandbox, CipherError> {
+        let keys = self.generate_keys(self.new_id())?;
+        Ok(self.row(keys, owner, spec_id))
+    }
+
+    /// A new row with these keys.
+    pub(crate) fn row(&self, keys: SandboxKeys, owner: &UserId, spec_id: SpecId) -> Sandbox {
+        let (now, context) = (self.clock.now(), Sandbox::key_context(&keys.id));
+        // A secret key that does not open cannot wake the sandbox either.
+        let secret_key = self.cipher.open(&context, &keys.secret_key).ok();
+        let callback_token = secret_key.map(|key| Sandbox::callback_token(&keys.id, &key));
+        Sandbox {
+            owner: owner.clone(),
+            spec_id,
+            host: self.host.clone(),
+            desired: DesiredState::Running,
+            status: SandboxStatus::Starting,
+            status_detail: None,
+            key_hash: keys.key_hash,
+            session_key: keys.session_key,
+            secret_key: keys.secret_key,
+            callback_token_hash: callback_token.map(|it| KeyHash::of(it.expose_secret())),
+            agent_url: None,
+            exposed_urls: Arc::default(),
+            workspace: None,
+            created_at: now,
+            updated_at: now,
+            paused_at: None,
+            id: keys.id,
+        }
+    }
+}

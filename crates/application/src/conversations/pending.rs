@@ -21,7 +21,7 @@ use domain::conversation::pending::{
 use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::json::serialized_bytes;
+use domain::json::text_bytes;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::user::scope::Scope;
 use domain::user::usage::Quota;
@@ -86,7 +86,7 @@ impl PendingMessageService {
         let (ports, id) = (&self.0.ports, self.0.ports.ids.uuid());
         let cost = [
             (Quota::PendingMessages, 1),
-            (Quota::RequestBytes, serialized_bytes(&message)),
+            (Quota::RequestBytes, text_bytes(&message) as u64),
         ];
         if let Err(refusal) = self.0.quotas.check(owner, &cost).await {
             let earlier = match repeatable {

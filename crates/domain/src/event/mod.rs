@@ -55,7 +55,6 @@ pub struct EventFilter {
 /// The result of storing a batch from a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// The batch was committed.
     Stored {
         /// Number of events that were not stored before.
         new: usize,

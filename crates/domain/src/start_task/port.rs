@@ -25,7 +25,6 @@ pub const PARENT_CONVERSATION_ENTITY: &str = "parent conversation";
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum SandboxAssignment {
-    /// A new sandbox: this row (STARTING).
     New(Sandbox),
     /// The sandbox that the task names, chosen by its owner. It is resumed if it is not up.
     Named,
@@ -51,7 +50,6 @@ pub struct NewStartTask {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum StartTaskInsertOutcome {
-    /// Committed.
     New,
     /// The owner has a task for this conversation id that did not fail. Nothing was written.
     Existing(StartTask),
@@ -70,7 +68,6 @@ pub struct LeasedStartTask {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTaskUpdate {
-    /// The new status, or the same again.
     pub status: StartStatus,
     /// Why it failed, its progress, or the joined notes; `None` clears the stored detail.
     pub detail: Option<String>,

@@ -9,26 +9,15 @@ const MAX_RETRIES: u32 = 50;
 const MAX_RETRIES_OF_UNKNOWN_ERRORS: u32 = 2;
 
 /// Error of a job, before [`TransactionError::into_store`] translates it for the ports.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TransactionError {
-    /// Already translated.
-    Store(StoreError),
-    /// An error of the driver.
-    Driver(DriverError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// A driver's error whose message is not in English. It is temporary as far as its fields tell.
+    #[error(transparent)]
     Untranslated(DriverError),
-}
-
-impl From<StoreError> for TransactionError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<DriverError> for TransactionError {
-    fn from(error: DriverError) -> Self {
-        Self::Driver(error)
-    }
 }
 
 impl TransactionError {
@@ -55,7 +44,6 @@ impl TransactionError {
         }
     }
 
-    /// Maximum number of retries.
     pub(crate) const fn max_retries(&self) -> u32 {
         match self {
             Self::Untranslated(_) => MAX_RETRIES_OF_UNKNOWN_ERRORS,
@@ -106,7 +94,6 @@ impl TransactionError {
         }
     }
 
-    /// Converts to the error of the ports.
     pub(crate) fn into_store(self) -> StoreError {
         match self {
             Self::Store(error) => error,

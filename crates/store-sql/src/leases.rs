@@ -8,16 +8,9 @@ use domain::error::StoreError;
 
 use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
-use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
 use crate::store::SqlStore;
-
-const ENDED_LEASES: OutdatedRows = OutdatedRows {
-    table: "leases",
-    key: "name",
-    time: "ends_at",
-};
 
 #[async_trait]
 impl LeaseRepository for SqlStore {
@@ -68,9 +61,7 @@ impl LeaseRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            ENDED_LEASES.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("leases", "name", "ends_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -11,7 +11,6 @@ use crate::sandboxes::rows::SandboxRow;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{conversations, sandboxes, start_tasks};
 
-/// Maximum number of sandboxes in one result.
 const MAX_SANDBOXES: i64 = 500;
 
 /// Entity name in the error for a full sandbox.
@@ -27,7 +26,6 @@ type OccupancyRow = (
     Option<TimestampCol>,
 );
 
-/// See `SandboxRepository::list_running`.
 pub(crate) fn list_running(
     conn: &mut AnyConnection,
     owner: &UserId,

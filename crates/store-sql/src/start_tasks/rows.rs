@@ -11,12 +11,11 @@ use domain::start_task::{StartRequest, StartStatus, StartTask, StartTaskUpdate};
 
 use crate::database::connection::AnyConnection;
 use crate::queries::static_sql::StaticSql;
-use crate::schema::codec::{replace_nul, to_json};
+use crate::schema::codec::{replace_nul, row_limit, to_json};
 use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::start_tasks;
 
-/// Entity name in errors.
 pub(crate) const ENTITY: &str = "start task";
 
 /// A row as read and written.
@@ -56,7 +55,7 @@ same_fields! {
         begun: false,
         fence: 0,
         lease_until: None,
-        request_bytes: to_json(&task.request).map_or(0, |text| i64::try_from(text.0.len()).unwrap_or(i64::MAX)),
+        request_bytes: to_json(&task.request).map_or(0, |text| row_limit(text.0.len())),
     }
 }
 

@@ -15,20 +15,6 @@ use crate::users::{self, api_keys, audit_log, purge};
 const USER: &str = "user";
 const KEY: &str = "API key";
 
-/// Checks the actor's key and role. The transaction is serializable, so a concurrent revocation takes effect entirely before or
-/// after it.
-fn authorize(
-    conn: &mut AnyConnection,
-    change: &AdminChange,
-    entry: &AuditEntry,
-) -> Result<(), TransactionError> {
-    if let Some(id) = AdminChange::caller_key(entry) {
-        let key = api_keys::find_with_role(conn, id)?;
-        change.authorize(entry, key.as_ref())?;
-    }
-    Ok(())
-}
-
 fn change(
     conn: &mut AnyConnection,
     change: &AdminChange,
@@ -78,7 +64,10 @@ impl AdministrationRepository for SqlStore {
     ) -> Result<PurgeCounts, StoreError> {
         let (change, entry) = (change.clone(), entry.clone());
         self.run(Workload::Requests, JobMode::Write, move |conn| {
-            authorize(conn, &change, &entry)?;
+            // The transaction is serializable, so a concurrent revocation takes effect entirely before or after it.
+            if let Some(id) = AdminChange::caller_key(&entry) {
+                change.authorize(&entry, api_keys::find_with_role(conn, id)?.as_ref())?;
+            }
             let purged = self::change(conn, &change, entry.at)?;
             audit_log::insert(conn, std::slice::from_ref(&entry))?;
             Ok(purged)

@@ -20,6 +20,8 @@ use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, not_found};
+use crate::queries::filter_by;
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
 use crate::schema::users;
@@ -148,15 +150,12 @@ fn deleted<'a>() -> users::BoxedQuery<'a, AnyBackend> {
 impl UserRepository for SqlStore {
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
         let after = after.map(ToString::to_string);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.run(Workload::Requests, JobMode::Read, move |conn| {
             let mut query = users::table.into_boxed::<AnyBackend>();
-            if let Some(after) = after.clone() {
-                query = query.filter(users::id.gt(after));
-            }
+            filter_by! { query, after.clone() => |after| users::id.gt(after); }
             let rows = query
                 .order(users::id.asc())
-                .limit(limit)
+                .limit(row_limit(limit))
                 .select(UserRow::as_select())
                 .load(conn)
                 .reading("user")?;

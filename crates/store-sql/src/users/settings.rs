@@ -12,6 +12,7 @@ use crate::database::connection::on_backend;
 use crate::database::pool::JobMode;
 use crate::error::{TransactionError, stale};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::rows::same_fields;
 use crate::schema::settings;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
@@ -24,15 +25,7 @@ struct SettingsRow {
     updated_at: TimestampCol,
 }
 
-impl From<SettingsRow> for StoredSettings {
-    fn from(row: SettingsRow) -> Self {
-        Self {
-            document: Sealed::from_text(row.document),
-            revision: Revision(row.revision),
-            updated_at: row.updated_at.0,
-        }
-    }
-}
+same_fields!(read SettingsRow, StoredSettings, [document, revision, updated_at]);
 
 #[async_trait]
 impl SettingsRepository for SqlStore {

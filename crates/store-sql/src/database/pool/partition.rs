@@ -1,7 +1,7 @@
 //! A partition of the connections, its queue, and its metrics.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
@@ -20,30 +20,10 @@ use crate::error::unavailable;
 pub(super) struct PoolPartition {
     pub(super) context: JobContext,
     queue: Arc<JobQueue>,
-    pub(super) waits: Arc<WaitStats>,
-}
-
-/// Metrics of the jobs that wait at one partition.
-#[derive(Default)]
-pub(super) struct WaitStats {
-    times: DurationHistogram,
+    /// From a job's arrival to its slot.
+    pub(super) waits: Arc<DurationHistogram>,
     waiting: Gauge,
     refused: Counter,
-}
-
-/// Measures the time from a job's arrival to its slot.
-pub(super) struct WaitTimer(Arc<WaitStats>, Instant);
-
-impl WaitStats {
-    pub(super) fn begin(self: &Arc<Self>) -> WaitTimer {
-        WaitTimer(Arc::clone(self), Instant::now())
-    }
-}
-
-impl WaitTimer {
-    pub(super) fn end(&self) {
-        self.0.times.record(self.1.elapsed());
-    }
 }
 
 impl PoolPartition {
@@ -71,7 +51,7 @@ impl PoolPartition {
             Target::Postgres(_) => builder.test_on_check_out(true),
         };
         let context = JobContext {
-            pool: builder.build_unchecked(ConnectionManager::new(target.clone())),
+            pool: builder.build_unchecked(ConnectionManager(target.clone())),
             circuit: Arc::clone(circuit),
             wait,
         };
@@ -89,6 +69,8 @@ impl PoolPartition {
             context,
             queue: Arc::new(JobQueue::new(slots, runtime.clone())),
             waits: Arc::default(),
+            waiting: Gauge::default(),
+            refused: Counter::default(),
         }
     }
 
@@ -103,7 +85,7 @@ impl PoolPartition {
         let Some(queued) = self.queue.enqueue(tenant, job) else {
             return Ok(None);
         };
-        let _waiting = self.waits.waiting.enter();
+        let _waiting = self.waiting.enter();
         let refusal = tokio::select! {
             biased;
             Ok(outcome) = receiver => return Ok(Some(outcome)),
@@ -111,7 +93,7 @@ impl PoolPartition {
         };
         match queued.withdraw() {
             Some(_never_run) => {
-                self.waits.refused.add(1);
+                self.refused.add(1);
                 Err(refusal)
             }
             // The job has started in the meantime.
@@ -152,9 +134,9 @@ impl PoolPartition {
             open: pool.connections.saturating_sub(shared),
             idle: pool.idle_connections,
             in_use: u64::from(self.in_use()),
-            waiting: self.waits.waiting.get(),
-            waits: self.waits.times.snapshot(),
-            timeouts: self.waits.refused.get(),
+            waiting: self.waiting.get(),
+            waits: self.waits.snapshot(),
+            timeouts: self.refused.get(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::error::TransactionError;
 use crate::sandboxes::mark_deleted;
 use crate::schema::column_types::{TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, start_tasks};
-use crate::start_tasks::rows::FailureColumns;
+use crate::start_tasks::rows::StepColumns;
 
 /// Maximum rows of one statement, below the parameter limits of both databases.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
@@ -117,7 +117,7 @@ fn end_start_tasks(
         .filter(start_tasks::owner.eq(owner));
     diesel::update(unfinished)
         .set((
-            FailureColumns::new(DELETED_DURING_START, at),
+            StepColumns::failure(DELETED_DURING_START, at),
             // The worker that holds the lease can no longer write.
             start_tasks::fence.eq(start_tasks::fence + 1),
         ))

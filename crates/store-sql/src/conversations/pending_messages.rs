@@ -21,7 +21,7 @@ use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
 use crate::schema::codec::{replace_nul, row_limit, to_json};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
@@ -115,7 +115,7 @@ fn enqueue(
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("pending message"))?;
+        .map_err(if_duplicate(conflict("pending message")))?;
     if let Some(answer) = message.answers.get(count) {
         idempotency::store_response(conn, answer)?;
     }

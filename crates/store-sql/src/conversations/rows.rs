@@ -17,7 +17,7 @@ use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::queries::static_sql::StaticSql;
 use crate::sandboxes::rows::SandboxRow;
 use crate::schema::codec::{replace_nul, row_limit, to_json};
@@ -189,7 +189,7 @@ pub(crate) fn insert(
             conversations::title_folded.eq(folded_title(conversation)),
         ))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("conversation"))?;
+        .map_err(if_duplicate(conflict("conversation")))?;
     Ok(())
 }
 

@@ -58,25 +58,6 @@ struct EventRow {
 
 same_fields!(read EventRow, Event, [id, kind, timestamp, body]);
 
-/// The ids of this batch that are stored already.
-fn stored_ids(
-    conn: &mut AnyConnection,
-    conversation: UuidCol,
-    batch: &[Event],
-) -> Result<HashSet<String>, TransactionError> {
-    let mut stored = HashSet::new();
-    for part in batch.chunks(IDS_PER_QUERY) {
-        let ids = part.iter().map(|event| event.id.as_str());
-        let rows: Vec<String> = events::table
-            .filter(events::conversation_id.eq(conversation))
-            .filter(events::event_id.eq_any(ids))
-            .select(events::event_id)
-            .load(conn)?;
-        stored.extend(rows);
-    }
-    Ok(stored)
-}
-
 /// Stores the new events of a batch in its order. The locked row of the conversation excludes other writers.
 fn store_new(
     conn: &mut AnyConnection,
@@ -87,7 +68,15 @@ fn store_new(
         return Ok(AddedEvents::default());
     }
     let conversation = UuidCol::from(conversation);
-    let mut seen = stored_ids(conn, conversation, batch)?;
+    let mut seen = HashSet::new();
+    for part in batch.chunks(IDS_PER_QUERY) {
+        let stored: Vec<String> = events::table
+            .filter(events::conversation_id.eq(conversation))
+            .filter(events::event_id.eq_any(part.iter().map(|event| event.id.as_str())))
+            .select(events::event_id)
+            .load(conn)?;
+        seen.extend(stored);
+    }
     let last: Option<i64> = events::table
         .filter(events::conversation_id.eq(conversation))
         .order(events::seq.desc())

@@ -31,20 +31,6 @@ use crate::schema::{
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
 
-/// The conversation of a start, its status, and its detail.
-type StartStatusRow = (UuidCol, String, Option<String>);
-
-/// The conversation of a start, or why it cannot take pending messages.
-fn conversation_of(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
-    match start {
-        None => Err(EnqueueOutcome::Unknown),
-        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
-            Err(EnqueueOutcome::Failed(cause))
-        }
-        Some((id, ..)) => Ok(id.into()),
-    }
-}
-
 /// The target conversation, or why it cannot take pending messages.
 fn resolve_target(
     conn: &mut AnyConnection,
@@ -74,7 +60,14 @@ fn resolve_target(
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
         }
     };
-    Ok(conversation_of(start.first(conn).optional()?))
+    let start: Option<(UuidCol, String, Option<String>)> = start.first(conn).optional()?;
+    Ok(match start {
+        None => Err(EnqueueOutcome::Unknown),
+        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
+            Err(EnqueueOutcome::Failed(cause))
+        }
+        Some((id, ..)) => Ok(id.into()),
+    })
 }
 
 fn enqueue(
@@ -138,21 +131,6 @@ fn notify_host(
         .reading("sandbox")?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
-    }
-    Ok(())
-}
-
-/// Deletes this owner's messages for these conversations, in the caller's transaction.
-pub(crate) fn delete_of_conversations(
-    conn: &mut AnyConnection,
-    owner: &str,
-    conversations: &[UuidCol],
-) -> Result<(), TransactionError> {
-    for batch in conversations.chunks(DELETION_BATCH_ROWS) {
-        let messages = pending::table
-            .filter(pending::conversation_id.eq_any(batch))
-            .filter(pending::owner.eq(owner));
-        diesel::delete(messages).execute(conn)?;
     }
     Ok(())
 }

@@ -63,22 +63,17 @@ pub(crate) fn list_running(
                 .single_value(),
         ))
         .load(conn)?;
-    rows.into_iter()
-        .map(|(row, inside, starting, changed_at, started_at)| {
-            let sandbox = Sandbox::from(row);
-            let used_at = changed_at
-                .into_iter()
-                .chain(started_at)
-                .map(|at| at.0)
-                .max();
-            let count = inside.unwrap_or_default() + starting.unwrap_or_default();
-            Ok(SandboxOccupancy {
-                conversations: u32::try_from(count).unwrap_or(u32::MAX),
-                used_at: used_at.unwrap_or(sandbox.created_at),
-                sandbox,
-            })
-        })
-        .collect()
+    let occupancy = |(row, inside, starting, changed_at, started_at): OccupancyRow| {
+        let sandbox = Sandbox::from(row);
+        let used_at = changed_at.into_iter().chain(started_at);
+        let count = inside.unwrap_or_default() + starting.unwrap_or_default();
+        SandboxOccupancy {
+            conversations: u32::try_from(count).unwrap_or(u32::MAX),
+            used_at: used_at.map(|at| at.0).max().unwrap_or(sandbox.created_at),
+            sandbox,
+        }
+    };
+    Ok(rows.into_iter().map(occupancy).collect())
 }
 
 /// Returns an error if a sandbox has `max_conversations` already. Runs in the caller's transaction.

@@ -73,18 +73,6 @@ pub(crate) fn find_with_role(
     Ok(find_with_role!(conn, api_keys::id.eq(UuidCol::from(id))))
 }
 
-/// Revokes a user's key. Returns whether it existed.
-pub(crate) fn revoke(
-    conn: &mut AnyConnection,
-    id: ApiKeyId,
-    user: &UserId,
-) -> Result<bool, TransactionError> {
-    let key = api_keys::table
-        .find(UuidCol::from(id))
-        .filter(api_keys::user_id.eq(user.as_str()));
-    Ok(diesel::delete(key).execute(conn)? > 0)
-}
-
 /// Makes a user's key expire at `until` at the latest. `false` if the user has no such key, or it has expired at `now`.
 pub(crate) fn expire(
     conn: &mut AnyConnection,

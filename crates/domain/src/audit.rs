@@ -25,9 +25,7 @@ pub enum AuditActor {
     Sandbox(SandboxId),
     /// The command line on a machine of the service.
     Cli,
-    /// The service itself.
     Service,
-    /// A caller without valid credentials.
     Unknown,
 }
 
@@ -65,7 +63,6 @@ impl FromStr for AuditActor {
 }
 
 wire_enum! {
-    /// The outcome of an action.
     AuditOutcome {
         Ok = "ok",
         /// Not allowed, not found or invalid: nothing was done.
@@ -93,7 +90,6 @@ pub struct AuditEntry {
     /// Time at which the action ended.
     pub at: Timestamp,
     pub actor: AuditActor,
-    /// The API key that the actor used.
     pub key: Option<ApiKeyId>,
     /// The action: method and route (`DELETE /api/v1/sandboxes/{sandbox_id}`), a command (`cli users delete`), or a
     /// name that the service defines.
@@ -102,10 +98,8 @@ pub struct AuditEntry {
     pub object: Option<String>,
     /// Further ids, or a role. No values of secrets.
     pub detail: Option<String>,
-    /// Address of the client.
     pub source: Option<String>,
     pub outcome: AuditOutcome,
-    /// Status of the response.
     pub status: Option<u16>,
     /// Id of the request, as in the service's log.
     pub request_id: Option<String>,
@@ -123,9 +117,7 @@ pub fn sanitize_text(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditFilter {
     pub actor: Option<AuditActor>,
-    /// Entries with exactly this action.
     pub action: Option<String>,
-    /// Entries with exactly this object.
     pub object: Option<String>,
     pub outcome: Option<AuditOutcome>,
     /// Entries at or after.

@@ -20,7 +20,6 @@ impl Timestamp {
         Self::from_micros(instant.timestamp_micros())
     }
 
-    /// The instant as a `chrono` type.
     pub fn to_utc(self) -> DateTime<Utc> {
         DateTime::from_timestamp_micros(self.0).unwrap_or_default()
     }

@@ -63,33 +63,14 @@ pub trait Classify: std::error::Error {
 /// A boxed source error, for the operator's log.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReachedCap {
-    /// Running sandboxes of one user.
+    #[error("You already have {0} running sandboxes, the most one user may have")]
     PerUser(u32),
-    /// Running sandboxes of the whole installation.
+    #[error("This service already runs {0} sandboxes, the most it may run")]
     Overall(u32),
-    /// Unfinished start tasks of one user.
+    #[error("You already have {0} conversations starting, the most one user may have")]
     Starts(u32),
-}
-
-impl std::fmt::Display for ReachedCap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::PerUser(n) => write!(
-                f,
-                "You already have {n} running sandboxes, the most one user may have"
-            ),
-            Self::Overall(n) => write!(
-                f,
-                "This service already runs {n} sandboxes, the most it may run"
-            ),
-            Self::Starts(n) => write!(
-                f,
-                "You already have {n} conversations starting, the most one user may have"
-            ),
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -27,7 +27,6 @@ pub struct GitAccess {
 pub struct CloneSource {
     /// `https://host/owner/repo.git`, never with a user name or password.
     pub url: Url,
-    /// User name for the token.
     pub username: String,
     /// Token; `None` for a public repository if the user has no token for the provider.
     pub token: Option<SecretString>,
@@ -40,7 +39,6 @@ pub struct GitRepository {
     /// `owner/name` (deeper for GitLab groups and Azure DevOps).
     pub full_name: String,
     pub git_provider: GitProvider,
-    /// Whether it is readable without a token.
     pub is_public: bool,
     /// Stars, if the provider counts them.
     pub stargazers_count: Option<u64>,
@@ -87,7 +85,6 @@ pub struct SuggestedTask {
     pub task_type: SuggestedTaskType,
     /// `owner/name`.
     pub repo: String,
-    /// Number of the issue or pull request.
     pub issue_number: i64,
     pub title: String,
 }
@@ -149,9 +146,7 @@ pub struct GitPage<T> {
 pub struct NewPullRequest {
     /// `owner/name` as in [`GitRepository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
-    /// Branch with the changes.
     pub source_branch: String,
-    /// Branch that receives the changes.
     pub target_branch: String,
     pub title: String,
     pub body: Option<String>,
@@ -172,16 +167,13 @@ pub struct OpenedPullRequest {
 /// Failure of a request to a git provider. No text contains a token.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// The provider does not accept the token.
     #[error("{provider} does not accept the token")]
     Denied { provider: GitProvider },
-    /// The token lacks a scope for this request.
     #[error("the token stored for {provider} lacks the scope for this request")]
     NotAllowed { provider: GitProvider },
     /// The object does not exist, or is not visible with this token.
     #[error("not found at {provider}, or not visible with the stored token")]
     NotFound { provider: GitProvider },
-    /// The provider does not support the request.
     #[error("{provider} does not support {what}")]
     Unsupported {
         provider: GitProvider,
@@ -211,7 +203,6 @@ pub enum GitError {
     /// The page token was not issued by this service.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
-    /// The provider limits the rate of requests.
     #[error("{provider} limits requests")]
     Limited {
         provider: GitProvider,
@@ -268,7 +259,6 @@ pub struct HostNotAllowed(pub String);
 pub trait GitHosting: Send + Sync + 'static {
     /// The owner of the token. It also verifies a token.
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError>;
-    /// The repositories that match a query.
     async fn repositories(
         &self,
         access: &GitAccess,

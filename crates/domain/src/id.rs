@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use uuid::{Builder, Uuid};
@@ -18,6 +17,26 @@ pub struct InvalidId {
     pub kind: &'static str,
     pub expected: &'static str,
 }
+
+/// Serializes as this text, and deserializes by `FromStr`.
+macro_rules! serde_as_text {
+    ($name:ident, |$this:ident| $text:expr) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                let $this = self;
+                s.serialize_str($text)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(d)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use serde_as_text;
 
 macro_rules! uuid_id {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -48,16 +67,7 @@ macro_rules! uuid_id {
                     .map_err(|_| InvalidId { kind: stringify!($name), expected: "a UUID" })
             }
         }
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.serialize_str(self.hex(&mut [0; 32]))
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
+        serde_as_text!($name, |id| id.hex(&mut [0; 32]));
     )*};
 }
 
@@ -87,14 +97,7 @@ macro_rules! text_id {
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str { &self.0 }
         }
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.serialize_str(&self.0) }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                Self::parse(String::deserialize(d)?).map_err(serde::de::Error::custom)
-            }
-        }
+        serde_as_text!($name, |id| id.as_str());
     )*};
 }
 
@@ -107,7 +110,6 @@ uuid_id! {
     ApiKeyId;
     /// A custom secret (the record, not its name).
     SecretId;
-    /// An organization of users.
     OrganizationId;
 }
 
@@ -120,21 +122,21 @@ fn is_sandbox_id(text: &str) -> bool {
         && text.as_bytes()[0].is_ascii_alphanumeric()
 }
 
+fn is_visible(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+}
+
 fn is_spec_id(text: &str) -> bool {
-    (1..=255).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+    text.len() <= 255 && is_visible(text)
 }
 
 fn is_user_id(text: &str) -> bool {
-    (1..=128).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+    text.len() <= 128 && is_visible(text)
 }
 
 /// Agent servers choose event ids; the service only stores them. Postgres texts cannot hold NUL.
 fn is_event_id(text: &str) -> bool {
     (1..=512).contains(&text.len()) && !text.contains('\0')
-}
-
-fn is_host_id(text: &str) -> bool {
-    is_sandbox_id(text)
 }
 
 text_id! {
@@ -147,7 +149,7 @@ text_id! {
     /// An event of a conversation: free text of the agent server. Data, never a path.
     EventId, is_event_id, "1 to 512 bytes without NUL";
     /// A host: the machine (or data directory) that runs sandboxes with one backend.
-    HostId, is_host_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
+    HostId, is_sandbox_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
 }
 
 impl OrganizationId {

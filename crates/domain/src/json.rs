@@ -3,8 +3,6 @@
 //! A parsed document may need many times the memory of its text (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
 //! Callers estimate it before they parse a text from outside.
 
-use serde_json::Value;
-
 /// Memory of one list item or object member, in bytes. `serde_json` with ordered maps takes 72 and 104.
 const BYTES_PER_VALUE: usize = 96;
 /// Memory of one non-empty list or object, in bytes: its first allocation has room for several values.
@@ -29,23 +27,14 @@ pub fn estimate_memory_bytes(text: &[u8]) -> usize {
     text.len() + values * BYTES_PER_VALUE + containers * BYTES_PER_CONTAINER
 }
 
-/// Length of the document's text as stored, in bytes: without white space, and with escapes only where JSON requires
+/// Length of the value's JSON text as stored, in bytes: without white space, and with escapes only where JSON requires
 /// them.
 #[must_use]
-pub fn text_bytes(document: &Value) -> usize {
+pub fn text_bytes(value: &impl serde::Serialize) -> usize {
     let mut counter = JsonByteCounter(0);
-    // Neither the counter nor the document can fail.
-    let _ = serde_json::to_writer(&mut counter, document);
-    counter.0
-}
-
-/// Length of a value's JSON text, in bytes.
-#[must_use]
-pub fn serialized_bytes(value: &impl serde::Serialize) -> u64 {
-    let mut counter = JsonByteCounter(0);
-    // A value that cannot be serialized cannot be stored, either.
+    // The counter cannot fail, and a value that cannot be serialized cannot be stored, either.
     let _ = serde_json::to_writer(&mut counter, value);
-    counter.0 as u64
+    counter.0
 }
 
 /// A writer that counts bytes.
@@ -64,6 +53,8 @@ impl std::io::Write for JsonByteCounter {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]

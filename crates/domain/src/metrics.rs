@@ -67,7 +67,6 @@ pub struct DurationHistogram {
 pub struct HistogramSnapshot {
     /// Number of durations up to the bound at the same index of [`BUCKET_BOUNDS_MS`]; the last is the total number.
     pub cumulative_counts: [u64; BUCKET_BOUNDS_MS.len() + 1],
-    /// Sum of all durations.
     pub sum: Duration,
 }
 

@@ -13,32 +13,31 @@ pub struct Network {
 impl Network {
     /// The addresses whose first `prefix` bits are those of `address`. `None` if the prefix is longer than an address.
     pub fn new(address: IpAddr, prefix: u32) -> Option<Self> {
-        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= max_prefix).then(|| Self {
-            address: bits(address),
+        let is_v4 = address.is_ipv4();
+        let address = bits(address);
+        (prefix <= width(is_v4)).then_some(Self {
+            address,
             prefix,
-            is_v4: address.is_ipv4(),
+            is_v4,
         })
-    }
-
-    /// A network of one address.
-    pub fn single(address: IpAddr) -> Self {
-        Self {
-            address: bits(address),
-            prefix: if address.is_ipv4() { 32 } else { 128 },
-            is_v4: address.is_ipv4(),
-        }
     }
 
     /// Whether the network contains the address. An IPv6 network contains no IPv4 addresses: convert mapped addresses
     /// first.
     pub fn contains(self, address: IpAddr) -> bool {
-        let width = if self.is_v4 { 32 } else { 128 };
         let differing = bits(address) ^ self.address;
         // A shift by the whole width overflows; /0 contains every address of the family.
         self.is_v4 == address.is_ipv4()
-            && differing.checked_shr(width - self.prefix).unwrap_or(0) == 0
+            && differing
+                .checked_shr(width(self.is_v4) - self.prefix)
+                .unwrap_or(0)
+                == 0
     }
+}
+
+/// Bits of an address.
+const fn width(is_v4: bool) -> u32 {
+    if is_v4 { 32 } else { 128 }
 }
 
 fn bits(address: IpAddr) -> u128 {
@@ -53,20 +52,17 @@ impl std::str::FromStr for Network {
 
     /// Parses `10.0.0.0/8`, `fd00::/8`, or one address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
         let expected = "is not a network such as 10.0.0.0/8";
-        let address: IpAddr = address.parse().map_err(|_| expected)?;
-        match prefix {
-            None => Ok(Self::single(address.to_canonical())),
-            Some(prefix) => prefix
-                .parse()
-                .ok()
-                .and_then(|prefix| Self::new(address, prefix))
-                .ok_or("has an invalid prefix length"),
-        }
+        let Some((address, prefix)) = text.split_once('/') else {
+            let address: IpAddr = text.parse().map_err(|_| expected)?;
+            let address = address.to_canonical();
+            return Self::new(address, width(address.is_ipv4())).ok_or(expected);
+        };
+        let address = address.parse().map_err(|_| expected)?;
+        let prefix = prefix.parse().ok();
+        prefix
+            .and_then(|prefix| Self::new(address, prefix))
+            .ok_or("has an invalid prefix length")
     }
 }
 

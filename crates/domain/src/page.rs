@@ -55,7 +55,6 @@ pub struct PageRequest {
 /// One page of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items, in the requested order.
     pub items: Vec<T>,
     /// Token of the next page; `None` on the last page.
     pub next: Option<PageToken>,

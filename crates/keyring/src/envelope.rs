@@ -206,20 +206,29 @@ impl fmt::Debug for Keyring {
 impl Cipher for Keyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
         let current = Arc::clone(&self.keys().current);
-        let mut key = Zeroizing::new([0; KEY_BYTES]);
-        let mut nonces = [0; 2 * NONCE_BYTES];
-        random(key.as_mut_slice())?;
-        random(&mut nonces)?;
-        let (key_nonce, secret_nonce) = nonces.split_at(NONCE_BYTES);
+        let key = random::<KEY_BYTES>()?;
+        let (key_nonce, secret_nonce) = (random::<NONCE_BYTES>()?, random::<NONCE_BYTES>()?);
         let secret = secret.expose_secret().as_bytes();
 
         let mut bytes = Vec::with_capacity(HEADER_BYTES + secret.len() + TAG_BYTES);
-        bytes.extend_from_slice(key_nonce);
+        bytes.extend_from_slice(key_nonce.as_slice());
         let aad = associated_data("key", &current.id, context);
-        encrypt(&current.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
-        bytes.extend_from_slice(secret_nonce);
+        encrypt(
+            &current.cipher,
+            key_nonce.as_slice(),
+            &aad,
+            key.as_slice(),
+            &mut bytes,
+        )?;
+        bytes.extend_from_slice(secret_nonce.as_slice());
         let aad = associated_data("secret", &current.id, context);
-        encrypt(&aes(&key), secret_nonce, &aad, secret, &mut bytes)?;
+        encrypt(
+            &aes(&key),
+            secret_nonce.as_slice(),
+            &aad,
+            secret,
+            &mut bytes,
+        )?;
         let text = URL_SAFE_NO_PAD.encode(&bytes);
         Ok(Sealed::from_text(format!(
             "{VERSION}.{}.{text}",
@@ -294,10 +303,13 @@ fn aes(key: &[u8; KEY_BYTES]) -> Aes256Gcm {
     Aes256Gcm::new(<&Key<Aes256Gcm>>::from(key))
 }
 
-fn random(bytes: &mut [u8]) -> Result<(), CipherError> {
+/// Random bytes of the operating system, wiped from memory when dropped.
+pub(crate) fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, CipherError> {
+    let mut bytes = Zeroizing::new([0; N]);
     rand::rngs::OsRng
-        .try_fill_bytes(bytes)
-        .map_err(|error| CipherError::Other(error.into()))
+        .try_fill_bytes(bytes.as_mut_slice())
+        .map_err(|error| CipherError::Other(error.into()))?;
+    Ok(bytes)
 }
 
 /// Appends ciphertext and tag to `out`. Its capacity must suffice, because a reallocation would leave a copy of the plain text.

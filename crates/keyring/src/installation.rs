@@ -7,12 +7,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::encryption::cipher::{Cipher, CipherError, Sealed};
 use domain::encryption::vault::{Fingerprints, INSTALLATION_SECRET_CONTEXT};
 use hmac::{Hmac, Mac as _};
-use rand::TryRngCore as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use crate::api_key::hex;
+use crate::envelope::random;
 
 /// Begins every fingerprint, so that none equals a plain SHA-256, which earlier releases stored.
 const PREFIX: &str = "hmac:";
@@ -23,11 +23,7 @@ pub struct InstallationKey(Zeroizing<[u8; 32]>);
 impl InstallationKey {
     /// Generates a random key.
     pub fn generate() -> Result<Self, CipherError> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        rand::rngs::OsRng
-            .try_fill_bytes(bytes.as_mut_slice())
-            .map_err(|error| CipherError::Other(error.into()))?;
-        Ok(Self(bytes))
+        Ok(Self(random()?))
     }
 
     /// Seals the key for the store.

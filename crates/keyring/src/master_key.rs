@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use rand::TryRngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::api_key::hex;
+use crate::envelope::random;
 use crate::private_file;
 
 const OPTIONAL_PADDING: GeneralPurposeConfig =
@@ -58,10 +58,7 @@ pub enum MasterKeyError {
 impl MasterKey {
     /// Generates a random key.
     pub fn generate() -> Result<Self, MasterKeyError> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        rand::rngs::OsRng
-            .try_fill_bytes(bytes.as_mut_slice())
-            .map_err(|_| MasterKeyError::Randomness)?;
+        let bytes = random().map_err(|_| MasterKeyError::Randomness)?;
         Ok(Self::new(bytes))
     }
 

@@ -9,39 +9,18 @@ const MAX_RETRIES: u32 = 50;
 const MAX_RETRIES_OF_UNKNOWN_ERRORS: u32 = 2;
 
 /// Error of a job, before [`TransactionError::into_store`] translates it for the ports.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TransactionError {
-    /// Already translated.
-    Store(StoreError),
-    /// An error of the driver.
-    Driver(DriverError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// A driver's error whose message is not in English. It is temporary as far as its fields tell.
+    #[error(transparent)]
     Untranslated(DriverError),
 }
 
-impl From<StoreError> for TransactionError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<DriverError> for TransactionError {
-    fn from(error: DriverError) -> Self {
-        Self::Driver(error)
-    }
-}
-
 impl TransactionError {
-    /// Maps a violated unique constraint to a conflict of this entity. Leaves other errors as they are.
-    pub(crate) fn conflict_if_duplicate(entity: &'static str) -> impl Fn(DriverError) -> Self {
-        move |error| match error {
-            DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => {
-                Self::Store(StoreError::Conflict { entity })
-            }
-            other => Self::Driver(other),
-        }
-    }
-
     /// Whether a retry of the transaction may succeed (Postgres: serialization failure or deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {
@@ -55,7 +34,6 @@ impl TransactionError {
         }
     }
 
-    /// Maximum number of retries.
     pub(crate) const fn max_retries(&self) -> u32 {
         match self {
             Self::Untranslated(_) => MAX_RETRIES_OF_UNKNOWN_ERRORS,
@@ -106,13 +84,22 @@ impl TransactionError {
         }
     }
 
-    /// Converts to the error of the ports.
     pub(crate) fn into_store(self) -> StoreError {
         match self {
             Self::Store(error) => error,
             Self::Driver(error) => translate(error),
             Self::Untranslated(error) => unavailable("database", error),
         }
+    }
+}
+
+/// Replaces the error of a violated unique constraint. Leaves other errors as they are.
+pub(crate) fn if_duplicate(
+    instead: TransactionError,
+) -> impl FnOnce(DriverError) -> TransactionError {
+    move |error| match error {
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => instead,
+        other => other.into(),
     }
 }
 

@@ -10,19 +10,13 @@ use domain::coordination::idempotency::{
 use domain::error::StoreError;
 
 use crate::database::connection::AnyConnection;
-use crate::database::pool::{JobMode, Workload};
+use crate::database::pool::JobMode;
 use crate::error::TransactionError;
-use crate::queries::delete_rows::OutdatedRows;
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
-
-const OLD_RESPONSES: OutdatedRows = OutdatedRows {
-    table: "idempotency_keys",
-    key: "owner, key",
-    time: "given_at",
-};
 
 /// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.
@@ -46,7 +40,7 @@ pub(crate) fn check(
 }
 
 /// Maximum rows of one statement.
-const MAX_ROWS_PER_STATEMENT: usize = 500;
+const MAX_ROWS_PER_STATEMENT: i64 = 500;
 
 /// Stores a response, replaces an expired one, and deletes the oldest responses beyond `MAX_RESPONSES_PER_USER`.
 pub(crate) fn store_response(
@@ -68,8 +62,8 @@ pub(crate) fn store_response(
     let surplus: Vec<String> = table
         .filter(keys::owner.eq(id.0))
         .order((keys::given_at.desc(), keys::key.desc()))
-        .offset(i64::try_from(MAX_RESPONSES_PER_USER).unwrap_or(i64::MAX))
-        .limit(i64::try_from(MAX_ROWS_PER_STATEMENT).unwrap_or(i64::MAX))
+        .offset(row_limit(MAX_RESPONSES_PER_USER))
+        .limit(MAX_ROWS_PER_STATEMENT)
         .select(keys::key)
         .load(conn)?;
     if !surplus.is_empty() {
@@ -108,9 +102,7 @@ impl IdempotencyRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            OLD_RESPONSES.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("idempotency_keys", "owner, key", "given_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -7,17 +7,10 @@ use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
 
 use crate::database::pool::{JobMode, Workload};
-use crate::error::TransactionError;
-use crate::queries::delete_rows::OutdatedRows;
+use crate::error::{conflict, if_duplicate};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
 use crate::store::SqlStore;
-
-const ENDED_LEASES: OutdatedRows = OutdatedRows {
-    table: "leases",
-    key: "name",
-    time: "ends_at",
-};
 
 #[async_trait]
 impl LeaseRepository for SqlStore {
@@ -45,7 +38,7 @@ impl LeaseRepository for SqlStore {
                     diesel::insert_into(leases::table)
                         .values((leases::name.eq(&name), values))
                         .execute(conn)
-                        .map_err(TransactionError::conflict_if_duplicate("lease"))?;
+                        .map_err(if_duplicate(conflict("lease")))?;
                 }
                 Ok(())
             })
@@ -68,9 +61,7 @@ impl LeaseRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            ENDED_LEASES.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("leases", "name", "ends_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

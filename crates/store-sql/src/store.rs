@@ -20,7 +20,6 @@ use crate::database::pool::Db;
 use crate::database::pool::{JobMode, Workload};
 use crate::error::unavailable;
 
-/// Timeout of [`SqlStore::ping`].
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The database and its limits.
@@ -80,7 +79,6 @@ pub enum OpenError {
 pub struct SqlStore {
     pub(crate) db: Db,
     pub(crate) changes: SqlChangeFeed,
-    /// Path of `SQLite`'s write-ahead log.
     pub(crate) wal_path: Option<PathBuf>,
 }
 
@@ -155,7 +153,7 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => {}
     }
-    let mut conn = ConnectionManager::new(target.clone())
+    let mut conn = ConnectionManager(target.clone())
         .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
     let ran = migrate::run(&mut conn)?;
@@ -169,7 +167,6 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
     }))
 }
 
-/// Path of `SQLite`'s write-ahead log.
 fn wal_path_of(target: &Target) -> Option<PathBuf> {
     match target {
         Target::Sqlite(path) => {

@@ -23,7 +23,7 @@ use domain::conversation::{ConversationRepository, ExecutionStatus, MessageInput
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, UserId};
-use domain::json::serialized_bytes;
+use domain::json::text_bytes;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::user::scope::Scope;
 use domain::user::usage::Quota;
@@ -108,7 +108,7 @@ impl PendingMessageService {
         let id = self.ids.uuid();
         let cost = [
             (Quota::PendingMessages, 1),
-            (Quota::RequestBytes, serialized_bytes(&message)),
+            (Quota::RequestBytes, text_bytes(&message) as u64),
         ];
         if let Err(refusal) = self.quotas.check(owner, &cost).await {
             let earlier = match repeatable {

@@ -338,7 +338,7 @@ impl Quotas {
                 let now = limits.event_storage(&usage);
                 let before = known.map_or(EventStorage::Complete, |it| limits.event_storage(&it));
                 if now > before {
-                    tracing::warn!(user = %user, events = usage.events, event_bytes = usage.event_bytes, storage = now.name(), "quota of events is used up: events of {user} are {} from now on", now.name());
+                    tracing::warn!(user = %user, events = usage.events, event_bytes = usage.event_bytes, storage = now.as_str(), "quota of events is used up: events of {user} are {} from now on", now.as_str());
                 }
                 Some(usage)
             }

@@ -74,8 +74,8 @@ pub struct MasterKeyRotation<'a> {
 impl MasterKeyRotation<'_> {
     pub async fn count(&self) -> Result<Vec<SealedRecordCount>, StoreError> {
         let mut counts = Vec::new();
-        for kind in SealedKind::ALL {
-            counts.push(self.pass(kind, false, &mut |_| {}).await?);
+        for (_, kind) in SealedKind::ALL {
+            counts.push(self.pass(*kind, false, &mut |_| {}).await?);
         }
         Ok(counts)
     }
@@ -96,8 +96,8 @@ impl MasterKeyRotation<'_> {
         let mut counts: Vec<SealedRecordCount> = Vec::new();
         for _ in 0..MAX_PASSES {
             let mut seen = Vec::new();
-            for kind in SealedKind::ALL {
-                seen.push(self.pass(kind, true, on_progress).await?);
+            for (_, kind) in SealedKind::ALL {
+                seen.push(self.pass(*kind, true, on_progress).await?);
             }
             let left: u64 = seen.iter().map(|it| it.outdated - it.broken).sum();
             if counts.is_empty() {

@@ -20,7 +20,7 @@ use domain::conversation::{ConversationRepository, ConversationView};
 use domain::encryption::cipher::Cipher;
 use domain::error::{StoreError, chain};
 use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, StartTaskId, UserId};
-use domain::json::serialized_bytes;
+use domain::json::text_bytes;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     MAX_SHARED_CONVERSATIONS, Sandbox, SandboxCaps, SandboxRepository, SandboxSpecCatalog,
@@ -271,7 +271,7 @@ impl StartService {
             Ok(StartTaskInsertOutcome::New) => {
                 let stored = [
                     (Quota::Conversations, 1),
-                    (Quota::RequestBytes, serialized_bytes(&task.request)),
+                    (Quota::RequestBytes, text_bytes(&task.request) as u64),
                 ];
                 self.quotas.add(&task.owner, &stored);
                 self.wake.notify_one();
@@ -315,7 +315,7 @@ impl StartService {
             inherit(&mut input.request, &found);
             parent = Some(found);
         }
-        let bytes = serialized_bytes(&input.request);
+        let bytes = text_bytes(&input.request) as u64;
         self.quotas.check_new_conversation(owner, bytes).await?;
         let new_id = || ConversationId::new(self.ids.uuid());
         let id = input.request.conversation_id.unwrap_or_else(new_id);

@@ -3,7 +3,7 @@
 //! The webhook intake and the back-fill client share these pure functions. They accept unknown kinds and fields, and
 //! leave unusable values out instead of failing, because an agent server repeats a refused batch for ever.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::NaiveDateTime;
 use serde_json::Value;
 
 use super::AgentConversation;
@@ -36,16 +36,11 @@ impl Event {
     /// Reads an event. `None` if it has no usable id. `received` replaces a missing or unreadable timestamp.
     pub fn from_document(body: Value, received: Timestamp) -> Option<Self> {
         let id = EventId::parse(body.get("id")?.as_str()?).ok()?;
-        let kind = body.get("kind").and_then(Value::as_str).unwrap_or("Event");
-        let kind = bounded(kind, 128);
-        let timestamp = body
-            .get("timestamp")
-            .and_then(Value::as_str)
-            .and_then(read_time);
+        let text = |key: &str| body.get(key).and_then(Value::as_str);
         Some(Self {
             id,
-            kind,
-            timestamp: timestamp.unwrap_or(received),
+            kind: bounded(text("kind").unwrap_or("Event"), 128),
+            timestamp: text("timestamp").and_then(read_time).unwrap_or(received),
             body,
         })
     }
@@ -56,11 +51,8 @@ impl ConversationReport {
     pub fn from_events(events: &[Event]) -> Self {
         let mut report = Self::default();
         for event in events.iter().filter(|e| e.kind == STATE_UPDATE) {
-            let (key, value) = (
-                event.body.get("key").and_then(Value::as_str),
-                event.body.get("value"),
-            );
-            match (key, value) {
+            let key = event.body.get("key").and_then(Value::as_str);
+            match (key, event.body.get("value")) {
                 (Some("execution_status"), Some(value)) => {
                     report.merge_status(value, event.timestamp);
                 }
@@ -178,19 +170,9 @@ pub fn read_metrics(stats: &Value) -> Option<Metrics> {
                 .unwrap_or(0)
                 .max(0)
         };
-        sum.prompt_tokens = sum.prompt_tokens.saturating_add(tokens("prompt_tokens"));
-        sum.completion_tokens = sum
-            .completion_tokens
-            .saturating_add(tokens("completion_tokens"));
-        sum.cache_read_tokens = sum
-            .cache_read_tokens
-            .saturating_add(tokens("cache_read_tokens"));
-        sum.cache_write_tokens = sum
-            .cache_write_tokens
-            .saturating_add(tokens("cache_write_tokens"));
-        sum.reasoning_tokens = sum
-            .reasoning_tokens
-            .saturating_add(tokens("reasoning_tokens"));
+        for (name, total) in sum.token_totals() {
+            *total = total.saturating_add(tokens(name));
+        }
         sum.context_window = sum.context_window.max(tokens("context_window"));
         sum.per_turn_token = sum.per_turn_token.max(tokens("per_turn_token"));
     }
@@ -199,17 +181,12 @@ pub fn read_metrics(stats: &Value) -> Option<Metrics> {
 
 /// Parses ISO 8601 with or without a zone. A time without one is UTC, because sandboxes run with `TZ=UTC`.
 pub fn read_time(text: &str) -> Option<Timestamp> {
-    DateTime::parse_from_rfc3339(text)
-        .map(|at| at.to_utc())
-        .or_else(|_| {
-            ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"]
-                .iter()
-                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
-                .map(|naive| naive.and_utc())
-                .ok_or(())
-        })
-        .ok()
-        .map(|at: DateTime<Utc>| Timestamp::new(at))
+    let without_zone = || {
+        let mut formats = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"].iter();
+        let naive = formats.find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+        naive.map(|naive| Timestamp::new(naive.and_utc()))
+    };
+    text.parse().ok().or_else(without_zone)
 }
 
 #[cfg(test)]

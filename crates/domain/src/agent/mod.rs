@@ -45,18 +45,15 @@ pub struct LlmConfig {
 
 #[derive(Debug, Clone)]
 pub enum McpServer {
-    /// Reached over HTTP.
     Remote {
         name: String,
         url: String,
-        /// Bearer key.
         api_key: Option<SecretString>,
         /// Server-sent events instead of streamable HTTP.
         sse: bool,
         /// Seconds.
         timeout: Option<u64>,
     },
-    /// A process in the sandbox.
     Stdio {
         name: String,
         command: String,
@@ -70,14 +67,12 @@ pub enum McpServer {
 pub struct CondenserConfig {
     /// Number of events from which on it condenses.
     pub max_size: u32,
-    /// Number of events kept at the start.
     pub keep_first: u32,
 }
 
 /// A secret of a conversation. A command of the agent that names it gets it as an environment variable.
 #[derive(Debug, Clone)]
 pub enum LaunchSecret {
-    /// The value at the time of the start.
     Value(SecretString),
     /// The agent server requests the value each time it needs it, so that a running sandbox sees changes.
     LookUp {
@@ -132,9 +127,7 @@ pub struct LaunchRequest {
     pub conversation_id: ConversationId,
     pub working_dir: String,
     pub llm: LlmConfig,
-    /// Condenser; `None` disables it.
     pub condenser: Option<CondenserConfig>,
-    /// Maximum iterations per run.
     pub max_iterations: Option<u32>,
     /// Whether risky actions need a confirmation.
     pub confirmation_mode: bool,
@@ -224,7 +217,6 @@ pub struct InitRequest {
     pub secret_key: SecretString,
     /// Base URL of the webhooks, as the sandbox reaches the service.
     pub webhook_url: Url,
-    /// Origins that browsers may use.
     pub cors_origins: Vec<String>,
 }
 

@@ -16,7 +16,6 @@ pub struct ShellCommand {
     pub script: String,
     /// Absolute directory; `None` means the agent server's working directory.
     pub directory: Option<String>,
-    /// The command is killed after this time.
     pub deadline: Duration,
 }
 

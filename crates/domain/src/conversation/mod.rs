@@ -42,14 +42,7 @@ macro_rules! wire_enum {
                     .ok_or($crate::id::InvalidId { kind: stringify!($name), expected: concat!("one of" $(, " `", $text, "`")*) })
             }
         }
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.serialize_str(self.as_str()) }
-        }
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
+        $crate::id::serde_as_text!($name, |value| value.as_str());
     };
 }
 pub(crate) use wire_enum;
@@ -57,7 +50,6 @@ pub(crate) use wire_enum;
 wire_enum! {
     /// What the agent is doing, see `docs/reference/wire/conversations.md`.
     ExecutionStatus {
-        /// Ready, no run yet.
         Idle = "idle",
         /// The agent loop is active.
         Running = "running",
@@ -123,11 +115,9 @@ wire_enum! {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metrics {
-    /// Cost in US dollars.
     pub accumulated_cost: f64,
     /// The user's budget in US dollars, as the agent server has it.
     pub max_budget_per_task: Option<f64>,
-    /// Tokens sent.
     pub prompt_tokens: i64,
     /// Tokens received.
     pub completion_tokens: i64,
@@ -135,7 +125,6 @@ pub struct Metrics {
     pub cache_read_tokens: i64,
     /// Tokens written to the provider's cache.
     pub cache_write_tokens: i64,
-    /// Tokens spent on reasoning.
     pub reasoning_tokens: i64,
     /// Size of the model's context window, in tokens.
     pub context_window: i64,

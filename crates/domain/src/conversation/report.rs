@@ -59,30 +59,35 @@ impl Metrics {
     /// Merges a report field by field: totals never decrease. The values that are not totals (window, last turn,
     /// budget) come only from a report none of whose totals is lower. A cost that is not finite is ignored.
     pub fn merge(&mut self, report: &Self) {
-        let cost = if report.accumulated_cost.is_finite() {
-            report.accumulated_cost
-        } else {
-            self.accumulated_cost
-        };
-        let older = cost < self.accumulated_cost
-            || report.prompt_tokens < self.prompt_tokens
-            || report.completion_tokens < self.completion_tokens
-            || report.cache_read_tokens < self.cache_read_tokens
-            || report.cache_write_tokens < self.cache_write_tokens
-            || report.reasoning_tokens < self.reasoning_tokens;
-        if !older {
+        let mut report = report.clone();
+        if !report.accumulated_cost.is_finite() {
+            report.accumulated_cost = self.accumulated_cost;
+        }
+        let mut is_older = report.accumulated_cost < self.accumulated_cost;
+        self.accumulated_cost = self.accumulated_cost.max(report.accumulated_cost);
+        for ((_, known), (_, reported)) in
+            self.token_totals().into_iter().zip(report.token_totals())
+        {
+            is_older |= *reported < *known;
+            *known = (*known).max(*reported);
+        }
+        if !is_older {
             self.context_window = report.context_window;
             self.per_turn_token = report.per_turn_token;
-            self.max_budget_per_task = report
-                .max_budget_per_task
-                .filter(|budget| budget.is_finite());
+            let budget = report.max_budget_per_task;
+            self.max_budget_per_task = budget.filter(|budget| budget.is_finite());
         }
-        self.accumulated_cost = self.accumulated_cost.max(cost);
-        self.prompt_tokens = self.prompt_tokens.max(report.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.max(report.completion_tokens);
-        self.cache_read_tokens = self.cache_read_tokens.max(report.cache_read_tokens);
-        self.cache_write_tokens = self.cache_write_tokens.max(report.cache_write_tokens);
-        self.reasoning_tokens = self.reasoning_tokens.max(report.reasoning_tokens);
+    }
+
+    /// The totals of tokens, by their names in the agent server's documents.
+    pub(crate) fn token_totals(&mut self) -> [(&'static str, &mut i64); 5] {
+        [
+            ("prompt_tokens", &mut self.prompt_tokens),
+            ("completion_tokens", &mut self.completion_tokens),
+            ("cache_read_tokens", &mut self.cache_read_tokens),
+            ("cache_write_tokens", &mut self.cache_write_tokens),
+            ("reasoning_tokens", &mut self.reasoning_tokens),
+        ]
     }
 }
 

@@ -33,10 +33,7 @@ impl fmt::Debug for Sealed {
 pub enum CipherError {
     /// The value is sealed with a master key that this process does not have.
     #[error("value is sealed with master key {key_id}, which this process does not have")]
-    UnknownKey {
-        /// Public id of the missing key.
-        key_id: String,
-    },
+    UnknownKey { key_id: String },
     /// The value was changed, truncated, moved to another record, or not sealed by this service.
     #[error("sealed value cannot be opened: it was changed, truncated or moved to another record")]
     Damaged,
@@ -59,7 +56,6 @@ impl Classify for CipherError {
 /// `context` (owner and record name, e.g. `alice/settings`) is bound as associated data: a sealed value that was copied
 /// to another record does not open there ([`CipherError::Damaged`]).
 pub trait Cipher: Send + Sync + 'static {
-    /// Seals a secret for this context.
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError>;
     /// Opens a value that [`Cipher::seal`] sealed for the same context.
     fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError>;

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::conversation::wire_enum;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::{SandboxId, SecretId, StartTaskId, UserId};
@@ -27,7 +28,6 @@ pub enum SealedLocation {
 }
 
 impl SealedLocation {
-    /// Associated data of the value.
     pub fn context(&self) -> String {
         match self {
             Self::Settings(owner) => StoredSettings::context(owner),
@@ -41,45 +41,17 @@ impl SealedLocation {
     }
 }
 
-/// The kinds of [`SealedLocation`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SealedKind {
-    Settings,
-    Secrets,
-    /// Keys of warm sandboxes.
-    WarmSessionKeys,
-    /// Keys of their agent servers.
-    WarmSecretKeys,
-    /// Keys of sandboxes.
-    SessionKeys,
-    /// Keys of agent servers.
-    SecretKeys,
-    StartSecrets,
-}
-
-impl SealedKind {
-    /// All kinds. Warm sandboxes come before sandboxes, because their keys move in that direction.
-    pub const ALL: [Self; 7] = [
-        Self::Settings,
-        Self::Secrets,
-        Self::WarmSessionKeys,
-        Self::WarmSecretKeys,
-        Self::SessionKeys,
-        Self::SecretKeys,
-        Self::StartSecrets,
-    ];
-
-    /// The name of the kind for users.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Settings => "settings of users",
-            Self::Secrets => "secrets of users",
-            Self::WarmSessionKeys => "session keys of warm sandboxes",
-            Self::WarmSecretKeys => "agent server keys of warm sandboxes",
-            Self::SessionKeys => "session keys of sandboxes",
-            Self::SecretKeys => "agent server keys of sandboxes",
-            Self::StartSecrets => "secrets of unfinished starts",
-        }
+wire_enum! {
+    /// The kinds of [`SealedLocation`], with their names for users. Warm sandboxes come before sandboxes, because their
+    /// keys move in that direction.
+    SealedKind {
+        Settings = "settings of users",
+        Secrets = "secrets of users",
+        WarmSessionKeys = "session keys of warm sandboxes",
+        WarmSecretKeys = "agent server keys of warm sandboxes",
+        SessionKeys = "session keys of sandboxes",
+        SecretKeys = "agent server keys of sandboxes",
+        StartSecrets = "secrets of unfinished starts",
     }
 }
 

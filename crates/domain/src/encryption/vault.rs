@@ -20,7 +20,6 @@ pub const INSTALLATION_SECRET_CONTEXT: &str = "installation/secret";
 pub struct KeyHolder {
     /// Id of the process, chosen at each start.
     pub id: String,
-    /// Ids of its master keys.
     pub keys: Vec<String>,
     /// Id of the master key that it seals with; `None` until it is known.
     pub seals_with: Option<String>,

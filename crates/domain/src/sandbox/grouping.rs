@@ -10,9 +10,7 @@ pub const MAX_SHARED_CONVERSATIONS: u32 = 20;
 /// How to choose among the user's running sandboxes for a new conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxGrouping {
-    /// The sandbox created last.
     Newest,
-    /// The sandbox with the earliest use.
     LeastRecentlyUsed,
     FewestConversations,
     /// Any sandbox with room; the one created first.

@@ -18,10 +18,7 @@ pub struct SandboxLocks {
 }
 
 /// Held while an operation changes a sandbox.
-#[derive(Debug)]
-pub struct SandboxLock {
-    _guard: OwnedMutexGuard<()>,
-}
+pub type SandboxLock = OwnedMutexGuard<()>;
 
 impl SandboxLocks {
     /// Waits for the lock of a sandbox until `time_limit` ends, e.g. a timer.
@@ -35,7 +32,7 @@ impl SandboxLocks {
     ) -> Result<SandboxLock, SandboxError> {
         let locked = self.mutex(id).lock_owned();
         match select(locked, pin!(time_limit)).await {
-            Either::Left((guard, _)) => Ok(SandboxLock { _guard: guard }),
+            Either::Left((lock, _)) => Ok(lock),
             Either::Right(_) => Err(Self::timed_out()),
         }
     }

@@ -67,7 +67,6 @@ impl SandboxStatus {
 }
 
 wire_enum! {
-    /// What the owner wants.
     DesiredState {
         Running = "running",
         /// To be stopped, keeping the workspace.
@@ -84,7 +83,6 @@ pub struct ExposedUrl {
     pub name: String,
     /// Address for clients. It contains no key.
     pub url: Url,
-    /// The port inside the sandbox.
     pub port: u16,
 }
 
@@ -102,9 +100,7 @@ pub struct Sandbox {
     /// The sandbox spec that it was created from.
     pub spec_id: SpecId,
     pub host: HostId,
-    /// Intent.
     pub desired: DesiredState,
-    /// Fact: last known status.
     pub status: SandboxStatus,
     /// Fact, for the user: why it is in ERROR or MISSING, what a start waits for, or that the status is the last known
     /// one because the backend is unreachable.
@@ -124,7 +120,6 @@ pub struct Sandbox {
     pub exposed_urls: Arc<[ExposedUrl]>,
     /// Fact: absolute path of the workspace inside the sandbox.
     pub workspace: Option<String>,
-    /// Time of the request for it.
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// Time of the last pause. The session key remains valid for a while after it, for late events.
@@ -218,10 +213,13 @@ pub enum SandboxFacts {
         detail: String,
     },
     /// The process or container exists; the agent server has not answered yet.
-    Starting { endpoints: SandboxEndpoints },
+    Starting {
+        endpoints: SandboxEndpoints,
+    },
     /// The agent server answers.
-    Running { endpoints: SandboxEndpoints },
-    /// Stopped on request.
+    Running {
+        endpoints: SandboxEndpoints,
+    },
     Paused,
     Error {
         /// Cause, for the user.
@@ -237,7 +235,6 @@ pub enum SandboxFacts {
 /// A template of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSpec {
-    /// Id; for containers the image.
     pub id: SpecId,
     pub command: Option<Vec<String>>,
     /// Time at which the service first read it.

@@ -144,7 +144,6 @@ pub struct SandboxLaunch {
     pub secret_key: SecretString,
     /// Base URL of the webhooks, as the sandbox reaches the service, e.g. `http://127.0.0.1:3000/api/v1/webhooks`.
     pub webhook_url: Url,
-    /// Origins that browsers may use.
     pub cors_origins: Vec<String>,
     /// Whether the agent server boots dormant: it gets `secret_key`, which authenticates the request that wakes it, and
     /// everything else later ([`AgentRuntime::wake`](crate::agent::AgentRuntime::wake)). An agent server without this
@@ -216,12 +215,10 @@ pub struct BackendCapabilities {
 pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl PrepareProgress {
-    /// Calls `report` with each line.
     pub fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }
 
-    /// Drops all lines.
     pub fn silent() -> Self {
         Self::new(|_| ())
     }

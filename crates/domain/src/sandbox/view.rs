@@ -11,25 +11,15 @@ use crate::user::identity::KeyHash;
 /// The columns of a sandbox that lists show. Lists are read often, so they do not read the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxView {
-    /// [`Sandbox::id`].
     pub id: SandboxId,
-    /// [`Sandbox::owner`].
     pub owner: UserId,
-    /// [`Sandbox::spec_id`].
     pub spec_id: SpecId,
-    /// [`Sandbox::status`].
     pub status: SandboxStatus,
-    /// [`Sandbox::status_detail`].
     pub status_detail: Option<String>,
-    /// [`Sandbox::key_hash`].
     pub key_hash: KeyHash,
-    /// [`Sandbox::session_key`].
     pub session_key: Sealed,
-    /// [`Sandbox::exposed_urls`].
     pub exposed_urls: Arc<[ExposedUrl]>,
-    /// [`Sandbox::workspace`].
     pub workspace: Option<String>,
-    /// [`Sandbox::created_at`].
     pub created_at: Timestamp,
 }
 

@@ -39,7 +39,6 @@ wire_enum! {
         SettingUpSkills = "SETTING_UP_SKILLS",
         /// The agent server creates the conversation.
         StartingConversation = "STARTING_CONVERSATION",
-        /// The conversation exists.
         Ready = "READY",
         /// It failed; `detail` says why.
         Error = "ERROR",
@@ -47,7 +46,6 @@ wire_enum! {
 }
 
 impl StartStatus {
-    /// READY or ERROR.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Ready | Self::Error)
     }
@@ -96,7 +94,6 @@ pub struct StartRequest {
     pub parent_conversation_id: Option<ConversationId>,
     pub agent_type: AgentType,
     pub public: Option<bool>,
-    /// Plugins as sent.
     pub plugins: Option<Vec<Value>>,
     /// Name of the directory in the workspace that the agent works in, so that the conversations of a shared sandbox do
     /// not interfere; `None` is the workspace itself. The service chooses it.
@@ -113,7 +110,6 @@ pub struct StartRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTask {
     pub id: StartTaskId,
-    /// The user that requested it.
     pub owner: UserId,
     /// The host of its sandbox: only workers of this host may claim it.
     pub host: HostId,
@@ -137,7 +133,6 @@ pub struct StartTask {
     pub sealed_secrets: Option<Sealed>,
     /// Milliseconds spent in each status, by its wire name.
     pub timings: BTreeMap<String, u64>,
-    /// Number of claims so far.
     pub attempts: u32,
     pub created_at: Timestamp,
     /// Time of the last change of its status.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{StartStatus, StartTask};
 use crate::clock::Timestamp;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, wire_enum};
 use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
@@ -25,7 +25,6 @@ pub const PARENT_CONVERSATION_ENTITY: &str = "parent conversation";
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum SandboxAssignment {
-    /// A new sandbox: this row (STARTING).
     New(Sandbox),
     /// The sandbox that the task names, chosen by its owner. It is resumed if it is not up.
     Named,
@@ -51,7 +50,6 @@ pub struct NewStartTask {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
 pub enum StartTaskInsertOutcome {
-    /// Committed.
     New,
     /// The owner has a task for this conversation id that did not fail. Nothing was written.
     Existing(StartTask),
@@ -70,7 +68,6 @@ pub struct LeasedStartTask {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTaskUpdate {
-    /// The new status, or the same again.
     pub status: StartStatus,
     /// Why it failed, its progress, or the joined notes; `None` clears the stored detail.
     pub detail: Option<String>,
@@ -112,18 +109,20 @@ impl ClaimLimit {
     }
 }
 
-/// Sort order; ties are broken by id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StartTaskOrder {
-    /// Oldest first.
-    CreatedAt,
-    /// Newest first.
-    #[default]
-    CreatedAtDesc,
-    /// Longest unchanged first.
-    UpdatedAt,
-    /// Last changed first.
-    UpdatedAtDesc,
+wire_enum! {
+    /// Sort order; ties are broken by id.
+    #[derive(Default)]
+    StartTaskOrder {
+        /// Oldest first.
+        CreatedAt = "CREATED_AT",
+        /// Newest first.
+        #[default]
+        CreatedAtDesc = "CREATED_AT_DESC",
+        /// Longest unchanged first.
+        UpdatedAt = "UPDATED_AT",
+        /// Last changed first.
+        UpdatedAtDesc = "UPDATED_AT_DESC",
+    }
 }
 
 /// The number of unfinished tasks of a host.

@@ -44,7 +44,6 @@ impl fmt::Debug for KeyHash {
 impl FromStr for KeyHash {
     type Err = InvalidId;
 
-    /// Parses the 64 hex digits.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let invalid = InvalidId {
             kind: "KeyHash",
@@ -68,7 +67,6 @@ impl FromStr for KeyHash {
 pub struct ApiKey {
     /// Id of the record (for `keys revoke`).
     pub id: ApiKeyId,
-    /// The user that the key belongs to.
     pub user: UserId,
     pub hash: KeyHash,
     /// The first characters of the key (`aw_` and a few more), to recognise it by.
@@ -95,7 +93,6 @@ pub const BOOTSTRAP_KEY_ID: ApiKeyId =
     ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 wire_enum! {
-    /// What a user may do.
     #[derive(Default)]
     Role {
         /// Full access to the user's own objects.
@@ -123,7 +120,6 @@ pub struct NewApiKey {
 }
 
 impl ApiKey {
-    /// Whether the key has expired at `now`.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }

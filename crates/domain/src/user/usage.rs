@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::conversation::wire_enum;
 use crate::error::StoreError;
 use crate::id::UserId;
 use crate::user::scope::Scope;
@@ -12,7 +13,6 @@ pub struct Usage {
     /// Conversations, and unfinished starts that have not stored theirs yet.
     pub conversations: u64,
     pub events: u64,
-    /// Bytes of the events' documents.
     pub event_bytes: u64,
     /// Events of which only the short form is stored.
     pub shortened_events: u64,
@@ -25,17 +25,11 @@ pub struct Usage {
 /// A figure of [`Usage`] that can have a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// [`Usage::conversations`].
     Conversations,
-    /// [`Usage::events`].
     Events,
-    /// [`Usage::event_bytes`].
     EventBytes,
-    /// [`Usage::request_bytes`].
     RequestBytes,
-    /// [`Usage::secrets`].
     Secrets,
-    /// [`Usage::pending_messages`].
     PendingMessages,
 }
 
@@ -56,28 +50,24 @@ impl Quota {
 }
 
 impl Usage {
-    pub const fn of(&self, quota: Quota) -> u64 {
-        match quota {
-            Quota::Conversations => self.conversations,
-            Quota::Events => self.events,
-            Quota::EventBytes => self.event_bytes,
-            Quota::RequestBytes => self.request_bytes,
-            Quota::Secrets => self.secrets,
-            Quota::PendingMessages => self.pending_messages,
-        }
+    pub const fn of(mut self, quota: Quota) -> u64 {
+        *self.figure(quota)
     }
 
-    /// Increases the figure of this quota.
     pub const fn add(&mut self, quota: Quota, more: u64) {
-        let used = match quota {
+        let used = self.figure(quota);
+        *used = used.saturating_add(more);
+    }
+
+    const fn figure(&mut self, quota: Quota) -> &mut u64 {
+        match quota {
             Quota::Conversations => &mut self.conversations,
             Quota::Events => &mut self.events,
             Quota::EventBytes => &mut self.event_bytes,
             Quota::RequestBytes => &mut self.request_bytes,
             Quota::Secrets => &mut self.secrets,
             Quota::PendingMessages => &mut self.pending_messages,
-        };
-        *used = used.saturating_add(more);
+        }
     }
 }
 
@@ -104,16 +94,13 @@ impl QuotaLimits {
 
     /// How new events of a user with this usage are stored.
     pub fn event_storage(&self, usage: &Usage) -> EventStorage {
-        let is_full = |quota, limit: u64| usage.of(quota) >= limit;
         let bytes = self.of(Quota::EventBytes);
         let stops_at = bytes.map(|limit| limit.saturating_add(limit / 10));
-        if self
-            .of(Quota::Events)
-            .is_some_and(|it| is_full(Quota::Events, it))
-            || stops_at.is_some_and(|it| is_full(Quota::EventBytes, it))
-        {
+        let has_all = |limit| usage.events >= limit;
+        let has_all_bytes = |limit| usage.event_bytes >= limit;
+        if self.of(Quota::Events).is_some_and(has_all) || stops_at.is_some_and(has_all_bytes) {
             EventStorage::Stopped
-        } else if bytes.is_some_and(|it| is_full(Quota::EventBytes, it)) {
+        } else if bytes.is_some_and(has_all_bytes) {
             EventStorage::Shortened
         } else {
             EventStorage::Complete
@@ -121,25 +108,14 @@ impl QuotaLimits {
     }
 }
 
-/// How the events of a user are stored. Status, title and metrics of conversations are stored in each case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventStorage {
-    /// Unchanged.
-    Complete,
-    /// The quota of bytes is used up: bulky documents are shortened, those of old observations as well as new ones.
-    Shortened,
-    /// The quota of events, or 110 % of the quota of bytes, is used up: new events are not stored.
-    Stopped,
-}
-
-impl EventStorage {
-    /// The name on the wire.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Shortened => "shortened",
-            Self::Stopped => "stopped",
-        }
+wire_enum! {
+    /// How the events of a user are stored. Status, title and metrics of conversations are stored in each case.
+    EventStorage {
+        Complete = "complete",
+        /// The quota of bytes is used up: bulky documents are shortened, those of old observations as well as new ones.
+        Shortened = "shortened",
+        /// The quota of events, or 110 % of the quota of bytes, is used up: new events are not stored.
+        Stopped = "stopped",
     }
 }
 

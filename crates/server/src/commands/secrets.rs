@@ -69,7 +69,7 @@ pub(crate) async fn run(command: Secrets, config: &Config) -> anyhow::Result<(St
     let mut report = |count: SealedRecordCount| {
         let text = format!(
             "{}: sealed {} with the new key",
-            count.kind.title(),
+            count.kind.as_str(),
             count.outdated
         );
         to_stderr(&text);
@@ -228,7 +228,7 @@ fn table(counts: &[SealedRecordCount], column: &str) -> String {
         let _ = write!(
             text,
             "  {:28}  {:>8}, {column} {:>8}",
-            count.kind.title(),
+            count.kind.as_str(),
             count.total,
             count.outdated - count.broken
         );

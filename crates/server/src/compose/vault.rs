@@ -154,8 +154,8 @@ fn read_canary(path: &Path) -> anyhow::Result<Option<Sealed>> {
 
 /// Reads one sealed value.
 async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
-    for kind in SealedKind::ALL {
-        let page = store.page(kind, None, 1).await;
+    for (_, kind) in SealedKind::ALL {
+        let page = store.page(*kind, None, 1).await;
         let page = page.context("cannot read sealed values")?;
         if let Some(record) = page.into_iter().next() {
             return Ok(Some(record));

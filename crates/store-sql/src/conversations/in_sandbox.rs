@@ -9,6 +9,7 @@ use domain::sandbox::{DesiredState, SandboxStatus};
 use crate::conversations::rows::{self, ConversationRow};
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::{QueryResultExt, TransactionError};
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, sandboxes};
 
@@ -19,7 +20,6 @@ type UnsettledRow = (
     Option<TextCol<ExecutionStatus>>,
 );
 
-/// See `ConversationRepository::list_in_sandbox`.
 pub(crate) fn list(
     conn: &mut AnyConnection,
     sandbox: &str,
@@ -28,21 +28,19 @@ pub(crate) fn list(
     let rows = conversations::table
         .filter(conversations::sandbox_id.eq(sandbox))
         .order((conversations::created_at.desc(), conversations::id.desc()))
-        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+        .limit(row_limit(limit))
         .select(ConversationRow::as_select())
         .load(conn)
         .reading(rows::ENTITY)?;
     Ok(rows.into_iter().map(Conversation::from).collect())
 }
 
-/// See `ConversationRepository::list_unsettled`.
 pub(crate) fn list_unsettled(
     conn: &mut AnyConnection,
     host: &str,
     untitled_since: Timestamp,
     limit: usize,
 ) -> Result<Vec<UnsettledConversation>, TransactionError> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let may_change = conversations::execution_status
         .is_null()
         .or(conversations::execution_status
@@ -57,7 +55,7 @@ pub(crate) fn list_unsettled(
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .filter(may_change)
         .order((sandboxes::id, conversations::id))
-        .limit(limit)
+        .limit(row_limit(limit))
         .select((
             conversations::id,
             conversations::sandbox_id,
@@ -75,7 +73,6 @@ pub(crate) fn list_unsettled(
     Ok(rows.into_iter().map(decode).collect())
 }
 
-/// See `ConversationRepository::settle_running`.
 pub(crate) fn settle_running(
     conn: &mut AnyConnection,
     sandbox: &str,

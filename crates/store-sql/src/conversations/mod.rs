@@ -3,41 +3,39 @@
 pub(crate) mod deletion;
 mod in_sandbox;
 pub(crate) mod pending_messages;
-mod pull_requests;
 pub(crate) mod rows;
 
-use std::collections::HashMap;
-
 use async_trait::async_trait;
+use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationReport,
     ConversationRepository, ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION,
-    PendingAgentDeletion, UnsettledConversation, fold_title,
+    PendingAgentDeletion, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
-use domain::id::{ConversationId, HostId, SandboxId};
+use domain::id::{ConversationId, HostId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
+use self::deletion::DELETION_BATCH_ROWS;
 use self::rows::{AddedEvents, ChangedColumns, ConversationRow, JoinedRow, child_ids};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
-use crate::queries::filter::filter_by;
-use crate::queries::page_token::{self, Cursor, beyond};
+use crate::queries::filter_by;
+use crate::queries::page_token::{self, Cursor, keyset};
 use crate::sandboxes::load_undeleted;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
-use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
+use crate::schema::codec::{find_in_order, owner_filter, replace_nul, row_limit};
+use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
-use crate::users::purge;
 
 const LISTING: &str = "conversations";
 
@@ -46,15 +44,20 @@ diesel::define_sql_function! {
     fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
 }
 
-/// Conversations left-joined with their sandboxes, without sandboxes whose deletion is requested.
+/// Conversations left-joined with their sandboxes, without sandboxes whose deletion is requested. Loads [`JoinedRow`]s.
 macro_rules! joined {
-    () => {
+    ($conn:ident) => {
         conversations::table
             .left_join(
                 sandboxes::table.on(sandboxes::id
                     .eq(conversations::sandbox_id)
                     .and(sandboxes::desired.ne(DesiredState::Deleted.as_str()))),
             )
+            .select((
+                ConversationRow::as_select(),
+                Option::<SandboxRow>::as_select(),
+                child_ids($conn),
+            ))
             .into_boxed::<AnyBackend>()
     };
 }
@@ -104,34 +107,10 @@ fn view(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<Option<ConversationView>, TransactionError> {
-    let mut query = joined!().filter(conversations::id.eq(UuidCol::from(id)));
-    if let Some(user) = owner_filter(scope) {
-        query = query.filter(conversations::owner.eq(user));
-    }
-    let row: Option<JoinedRow> = query
-        .select((
-            ConversationRow::as_select(),
-            Option::<SandboxRow>::as_select(),
-            child_ids(conn),
-        ))
-        .first(conn)
-        .optional()
-        .reading(rows::ENTITY)?;
+    let mut query = joined!(conn).filter(conversations::id.eq(UuidCol::from(id)));
+    filter_by! { query, owner_filter(scope) => |user| conversations::owner.eq(user); }
+    let row: Option<JoinedRow> = query.first(conn).optional().reading(rows::ENTITY)?;
     row.map(rows::view).transpose()
-}
-
-/// Builds the page of the loaded rows, within the limit of bytes.
-fn build_page(
-    page: &PageRequest,
-    rows: Vec<JoinedRow>,
-) -> Result<Page<ConversationView>, TransactionError> {
-    let mut page = page.clone();
-    page.limit = page_token::limit_by_bytes(page.limit, rows.iter().map(rows::text_bytes));
-    page_token::build_page(LISTING, &page, rows, |(row, ..)| Cursor {
-        key: row.created_at,
-        tie: row.id.0,
-    })
-    .try_map(rows::view)
 }
 
 /// Checks whether the conversation may be adopted: `Stored { new: 1 }` if so. See `ConversationRepository::adopt`.
@@ -205,27 +184,14 @@ impl ConversationRepository for SqlStore {
         let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         jobs.run(JobMode::Read, move |conn| {
-            let mut found = HashMap::new();
-            for batch in ids.chunks(IDS_PER_QUERY) {
+            let id_of = |view: &ConversationView| view.conversation.id;
+            find_in_order(&ids, id_of, |batch| {
                 let keys = batch.iter().copied().map(UuidCol::from);
-                let mut query = joined!().filter(conversations::id.eq_any(keys));
-                if let Some(user) = owner_filter(&scope) {
-                    query = query.filter(conversations::owner.eq(user));
-                }
-                let loaded: Vec<JoinedRow> = query
-                    .select((
-                        ConversationRow::as_select(),
-                        Option::<SandboxRow>::as_select(),
-                        child_ids(conn),
-                    ))
-                    .load(conn)
-                    .reading(rows::ENTITY)?;
-                for row in loaded {
-                    let view = rows::view(row)?;
-                    found.insert(view.conversation.id, view);
-                }
-            }
-            Ok(in_order(&ids, &found))
+                let mut query = joined!(conn).filter(conversations::id.eq_any(keys));
+                filter_by! { query, owner_filter(&scope) => |user| conversations::owner.eq(user); }
+                let loaded: Vec<JoinedRow> = query.load(conn).reading(rows::ENTITY)?;
+                loaded.into_iter().map(rows::view).collect()
+            })
         })
         .await
     }
@@ -242,22 +208,18 @@ impl ConversationRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         let job = move |conn: &mut AnyConnection| {
-            let mut query = matching!(joined!(), &scope, &filter);
-            if let Some(Cursor { key, tie }) = after {
-                let (created, id) = (conversations::created_at, conversations::id);
-                query = query.filter(beyond!(created, id, le, lt, key, UuidCol(tie)));
-            }
-            let loaded: Vec<JoinedRow> = query
-                .order((conversations::created_at.desc(), conversations::id.desc()))
+            let query = matching!(joined!(conn), &scope, &filter);
+            let (created, id) = (conversations::created_at, conversations::id);
+            let after = after.map(|(at, id)| (at, UuidCol(id)));
+            let loaded: Vec<JoinedRow> = keyset!(desc, query, created, id, after)
                 .limit(page_token::rows_to_load(&page))
-                .select((
-                    ConversationRow::as_select(),
-                    Option::<SandboxRow>::as_select(),
-                    child_ids(conn),
-                ))
                 .load(conn)
                 .reading(rows::ENTITY)?;
-            build_page(&page, loaded)
+            let page = page_token::limit_by_bytes(&page, loaded.iter().map(rows::text_bytes));
+            page_token::build_page(LISTING, &page, loaded, |(row, ..)| {
+                (row.created_at, row.id.0)
+            })
+            .try_map(rows::view)
         };
         if is_scan {
             jobs.run(JobMode::Scan, job).await
@@ -293,9 +255,7 @@ impl ConversationRepository for SqlStore {
             let mut update = diesel::update(conversations::table.find(UuidCol::from(id)))
                 .set(ChangedColumns::new(&change, at))
                 .into_boxed();
-            if let Some(user) = owner_filter(&scope) {
-                update = update.filter(conversations::owner.eq(user));
-            }
+            filter_by! { update, owner_filter(&scope) => |user| conversations::owner.eq(user); }
             if update.execute(conn)? == 0 {
                 return Ok(None);
             }
@@ -314,7 +274,28 @@ impl ConversationRepository for SqlStore {
         let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
         jobs.run(JobMode::Write, move |conn| {
-            pull_requests::add(conn, &scope, id, number, at)
+            let columns = (conversations::owner, conversations::pr_numbers);
+            let row = conversations::table.find(UuidCol::from(id)).select(columns);
+            // The row lock serializes additions to the list.
+            let locked: Option<(TextCol<UserId>, JsonCol<Vec<i64>>)> = match conn {
+                AnyConnection::Sqlite(conn) => row.first(conn).optional(),
+                #[cfg(feature = "postgres")]
+                AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional(),
+            }
+            .reading(rows::ENTITY)?;
+            let visible = locked.filter(|(owner, _)| scope.sees(&owner.0));
+            let Some((_, JsonCol(mut numbers))) = visible else {
+                return Ok(false);
+            };
+            if add_pull_request_number(&mut numbers, number) {
+                diesel::update(conversations::table.find(UuidCol::from(id)))
+                    .set((
+                        conversations::pr_numbers.eq(JsonCol(numbers)),
+                        conversations::updated_at.eq(TimestampCol(at)),
+                    ))
+                    .execute(conn)?;
+            }
+            Ok(true)
         })
         .await
     }
@@ -388,7 +369,7 @@ impl ConversationRepository for SqlStore {
                     deleted_conversations::deleted_at.asc(),
                     deleted_conversations::id.asc(),
                 ))
-                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .limit(row_limit(limit))
                 .select((deleted_conversations::id, deleted_conversations::sandbox_id))
                 .load(conn)
                 .reading("deleted conversation")?;
@@ -451,7 +432,21 @@ impl ConversationRepository for SqlStore {
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            purge::prune_deletion_records(conn, before, limit)
+            use crate::schema::deleted_conversations as records;
+            let sandbox = sandboxes::table
+                .filter(sandboxes::id.eq(records::sandbox_id))
+                .select(sandboxes::id);
+            let ids: Vec<UuidCol> = records::table
+                .filter(records::deleted_at.lt(TimestampCol(before)))
+                .filter(not(exists(sandbox)))
+                .order((records::deleted_at.asc(), records::id.asc()))
+                .limit(row_limit(limit))
+                .select(records::id)
+                .load(conn)?;
+            for batch in ids.chunks(DELETION_BATCH_ROWS) {
+                diesel::delete(records::table.filter(records::id.eq_any(batch))).execute(conn)?;
+            }
+            Ok(ids.len() as u64)
         })
         .await
     }

@@ -21,36 +21,15 @@ use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
-use crate::queries::delete_rows::OutdatedRows;
-use crate::schema::codec::{replace_nul, to_json};
+use crate::schema::codec::{replace_nul, row_limit, to_json};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
-
-const OLD_MESSAGES: OutdatedRows = OutdatedRows {
-    table: "pending_messages",
-    key: "id",
-    time: "created_at",
-};
-
-/// The conversation of a start, its status, and its detail.
-type StartStatusRow = (UuidCol, String, Option<String>);
-
-/// The conversation of a start, or why it cannot take pending messages.
-fn conversation_of(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
-    match start {
-        None => Err(EnqueueOutcome::Unknown),
-        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
-            Err(EnqueueOutcome::Failed(cause))
-        }
-        Some((id, ..)) => Ok(id.into()),
-    }
-}
 
 /// The target conversation, or why it cannot take pending messages.
 fn resolve_target(
@@ -81,7 +60,14 @@ fn resolve_target(
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
         }
     };
-    Ok(conversation_of(start.first(conn).optional()?))
+    let start: Option<(UuidCol, String, Option<String>)> = start.first(conn).optional()?;
+    Ok(match start {
+        None => Err(EnqueueOutcome::Unknown),
+        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
+            Err(EnqueueOutcome::Failed(cause))
+        }
+        Some((id, ..)) => Ok(id.into()),
+    })
 }
 
 fn enqueue(
@@ -110,7 +96,7 @@ fn enqueue(
     }
     let last: Option<i64> = queue.select(max(pending::place)).first(conn)?;
     let text = to_json(&message.message)?;
-    let bytes = i64::try_from(text.0.len()).unwrap_or(i64::MAX);
+    let bytes = row_limit(text.0.len());
     diesel::insert_into(pending::table)
         .values((
             pending::id.eq(UuidCol(message.id)),
@@ -122,7 +108,7 @@ fn enqueue(
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("pending message"))?;
+        .map_err(if_duplicate(conflict("pending message")))?;
     if let Some(answer) = message.answers.get(count) {
         idempotency::store_response(conn, answer)?;
     }
@@ -145,142 +131,6 @@ fn notify_host(
         .reading("sandbox")?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
-    }
-    Ok(())
-}
-
-fn list_deliverable(
-    conn: &mut AnyConnection,
-    host: &str,
-    limit: i64,
-) -> Result<Vec<ConversationId>, TransactionError> {
-    let earlier = diesel::alias!(pending_messages as earlier);
-    let starting = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(pending::conversation_id))
-        .filter(start_tasks::is_open);
-    let not_first = earlier
-        .filter(
-            earlier
-                .field(pending::conversation_id)
-                .eq(pending::conversation_id),
-        )
-        .filter(earlier.field(pending::owner).eq(pending::owner))
-        .filter(earlier.field(pending::place).lt(pending::place));
-    let conversation_of_message = conversations::id
-        .eq(pending::conversation_id)
-        .and(conversations::owner.eq(pending::owner));
-    let ids: Vec<UuidCol> = pending::table
-        .inner_join(conversations::table.on(conversation_of_message))
-        .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
-        .filter(sandboxes::host.eq(host))
-        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
-        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-        .filter(not(exists(starting)))
-        .filter(not(exists(not_first)))
-        .order((
-            pending::tried_at.is_not_null().asc(),
-            pending::tried_at.asc(),
-            pending::created_at.asc(),
-            pending::id.asc(),
-        ))
-        .limit(limit)
-        .select(pending::conversation_id)
-        .load(conn)?;
-    Ok(ids.into_iter().map(ConversationId::from).collect())
-}
-
-fn list_waiting(
-    conn: &mut AnyConnection,
-    id: ConversationId,
-) -> Result<Vec<PendingMessage>, TransactionError> {
-    let conversation_of_message = conversations::id
-        .eq(pending::conversation_id)
-        .and(conversations::owner.eq(pending::owner));
-    let rows: Vec<(UuidCol, JsonCol<MessageInput>, Option<TimestampCol>)> = pending::table
-        .inner_join(conversations::table.on(conversation_of_message))
-        .filter(pending::conversation_id.eq(UuidCol::from(id)))
-        .order(pending::place.asc())
-        .select((pending::id, pending::message, pending::tried_at))
-        .load(conn)
-        .reading("pending message")?;
-    let waiting = rows
-        .into_iter()
-        .map(|(id, message, tried_at)| PendingMessage {
-            id: id.0,
-            message: message.0,
-            tried_at: tried_at.map(|at| at.0),
-        });
-    Ok(waiting.collect())
-}
-
-fn begin_delivery(
-    conn: &mut AnyConnection,
-    id: Uuid,
-    last: Option<Timestamp>,
-    at: Timestamp,
-) -> Result<bool, TransactionError> {
-    let row = pending::table
-        .into_boxed::<AnyBackend>()
-        .filter(pending::id.eq(UuidCol(id)));
-    let row = match last {
-        Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
-        None => row.filter(pending::tried_at.is_null()),
-    };
-    let unchanged: Option<UuidCol> = row.select(pending::id).first(conn).optional()?;
-    let Some(id) = unchanged else {
-        return Ok(false);
-    };
-    diesel::update(pending::table.find(id))
-        .set(pending::tried_at.eq(TimestampCol(at)))
-        .execute(conn)?;
-    Ok(true)
-}
-
-fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), TransactionError> {
-    let row: Option<(UuidCol, String)> = pending::table
-        .find(UuidCol(id))
-        .select((pending::conversation_id, pending::owner))
-        .first(conn)
-        .optional()?;
-    let Some((conversation, owner)) = row else {
-        return Ok(());
-    };
-    diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
-    let task: Option<(UuidCol, JsonCol<Vec<String>>)> = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(conversation))
-        .filter(start_tasks::owner.eq(owner))
-        .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
-        .select((start_tasks::id, start_tasks::notes))
-        .first(conn)
-        .optional()
-        .reading("start task")?;
-    let Some((task, JsonCol(mut notes))) = task else {
-        return Ok(());
-    };
-    if notes.len() >= MAX_START_TASK_NOTES {
-        return Ok(());
-    }
-    notes.push(replace_nul(note));
-    diesel::update(start_tasks::table.find(task))
-        .set((
-            start_tasks::detail.eq(notes.join(" ")),
-            start_tasks::notes.eq(JsonCol(notes)),
-        ))
-        .execute(conn)?;
-    announce(conn, &StoreChange::StartTask(task.into()))
-}
-
-/// Deletes this owner's messages for these conversations, in the caller's transaction.
-pub(crate) fn delete_of_conversations(
-    conn: &mut AnyConnection,
-    owner: &str,
-    conversations: &[UuidCol],
-) -> Result<(), TransactionError> {
-    for batch in conversations.chunks(DELETION_BATCH_ROWS) {
-        let messages = pending::table
-            .filter(pending::conversation_id.eq_any(batch))
-            .filter(pending::owner.eq(owner));
-        diesel::delete(messages).execute(conn)?;
     }
     Ok(())
 }
@@ -321,16 +171,65 @@ impl PendingMessageRepository for SqlStore {
         host: &HostId,
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
+        let (host, limit) = (host.to_string(), row_limit(limit));
         self.run(Workload::Background, JobMode::Read, move |conn| {
-            list_deliverable(conn, &host, limit)
+            let earlier = diesel::alias!(pending_messages as earlier);
+            let starting = start_tasks::table
+                .filter(start_tasks::conversation_id.eq(pending::conversation_id))
+                .filter(start_tasks::is_open);
+            let not_first = earlier
+                .filter(
+                    earlier
+                        .field(pending::conversation_id)
+                        .eq(pending::conversation_id),
+                )
+                .filter(earlier.field(pending::owner).eq(pending::owner))
+                .filter(earlier.field(pending::place).lt(pending::place));
+            let conversation_of_message = conversations::id
+                .eq(pending::conversation_id)
+                .and(conversations::owner.eq(pending::owner));
+            let ids: Vec<UuidCol> = pending::table
+                .inner_join(conversations::table.on(conversation_of_message))
+                .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
+                .filter(sandboxes::host.eq(&host))
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                .filter(not(exists(starting)))
+                .filter(not(exists(not_first)))
+                .order((
+                    pending::tried_at.is_not_null().asc(),
+                    pending::tried_at.asc(),
+                    pending::created_at.asc(),
+                    pending::id.asc(),
+                ))
+                .limit(limit)
+                .select(pending::conversation_id)
+                .load(conn)?;
+            Ok(ids.into_iter().map(ConversationId::from).collect())
         })
         .await
     }
 
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
         self.run(Workload::Background, JobMode::Read, move |conn| {
-            list_waiting(conn, id)
+            let conversation_of_message = conversations::id
+                .eq(pending::conversation_id)
+                .and(conversations::owner.eq(pending::owner));
+            let rows: Vec<(UuidCol, JsonCol<MessageInput>, Option<TimestampCol>)> = pending::table
+                .inner_join(conversations::table.on(conversation_of_message))
+                .filter(pending::conversation_id.eq(UuidCol::from(id)))
+                .order(pending::place.asc())
+                .select((pending::id, pending::message, pending::tried_at))
+                .load(conn)
+                .reading("pending message")?;
+            let waiting = rows
+                .into_iter()
+                .map(|(id, message, tried_at)| PendingMessage {
+                    id: id.0,
+                    message: message.0,
+                    tried_at: tried_at.map(|at| at.0),
+                });
+            Ok(waiting.collect())
         })
         .await
     }
@@ -342,7 +241,21 @@ impl PendingMessageRepository for SqlStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            begin_delivery(conn, id, last, at)
+            let row = pending::table
+                .into_boxed::<AnyBackend>()
+                .filter(pending::id.eq(UuidCol(id)));
+            let row = match last {
+                Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
+                None => row.filter(pending::tried_at.is_null()),
+            };
+            let unchanged: Option<UuidCol> = row.select(pending::id).first(conn).optional()?;
+            let Some(id) = unchanged else {
+                return Ok(false);
+            };
+            diesel::update(pending::table.find(id))
+                .set(pending::tried_at.eq(TimestampCol(at)))
+                .execute(conn)?;
+            Ok(true)
         })
         .await
     }
@@ -358,15 +271,43 @@ impl PendingMessageRepository for SqlStore {
     async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            drop_with_note(conn, id, &note)
+            let row: Option<(UuidCol, String)> = pending::table
+                .find(UuidCol(id))
+                .select((pending::conversation_id, pending::owner))
+                .first(conn)
+                .optional()?;
+            let Some((conversation, owner)) = row else {
+                return Ok(());
+            };
+            diesel::delete(pending::table.find(UuidCol(id))).execute(conn)?;
+            let task: Option<(UuidCol, JsonCol<Vec<String>>)> = start_tasks::table
+                .filter(start_tasks::conversation_id.eq(conversation))
+                .filter(start_tasks::owner.eq(owner))
+                .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
+                .select((start_tasks::id, start_tasks::notes))
+                .first(conn)
+                .optional()
+                .reading("start task")?;
+            let Some((task, JsonCol(mut notes))) = task else {
+                return Ok(());
+            };
+            if notes.len() >= MAX_START_TASK_NOTES {
+                return Ok(());
+            }
+            notes.push(replace_nul(note.as_str()));
+            diesel::update(start_tasks::table.find(task))
+                .set((
+                    start_tasks::detail.eq(notes.join(" ")),
+                    start_tasks::notes.eq(JsonCol(notes)),
+                ))
+                .execute(conn)?;
+            announce(conn, &StoreChange::StartTask(task.into()))
         })
         .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            OLD_MESSAGES.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("pending_messages", "id", "created_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -17,15 +17,14 @@ use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::queries::static_sql::StaticSql;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{replace_nul, to_json};
+use crate::schema::codec::{replace_nul, row_limit, to_json};
 use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{conversations, deleted_conversations};
 
-/// Entity name in errors.
 pub(crate) const ENTITY: &str = "conversation";
 
 /// A row as read and written. The folded title is write-only.
@@ -117,7 +116,6 @@ pub(crate) fn text_bytes((row, _, children): &JoinedRow) -> usize {
     texts.chain(tags).sum::<usize>() + children.len()
 }
 
-/// Converts a row to the type of the port.
 pub(crate) fn view(
     (row, sandbox, children): JoinedRow,
 ) -> Result<ConversationView, TransactionError> {
@@ -157,7 +155,6 @@ pub(crate) fn load(
         .reading(ENTITY)
 }
 
-/// Whether this conversation is visible in the scope.
 pub(crate) fn is_visible(
     conn: &mut AnyConnection,
     scope: &Scope,
@@ -171,7 +168,6 @@ pub(crate) fn is_visible(
     Ok(owner.is_some_and(|owner| scope.sees(&owner.0)))
 }
 
-/// Whether the conversation with this id was deleted.
 pub(crate) fn is_deleted(
     conn: &mut AnyConnection,
     id: ConversationId,
@@ -183,7 +179,6 @@ pub(crate) fn is_deleted(
     Ok(count > 0)
 }
 
-/// Stores a new conversation.
 pub(crate) fn insert(
     conn: &mut AnyConnection,
     conversation: &Conversation,
@@ -194,7 +189,7 @@ pub(crate) fn insert(
             conversations::title_folded.eq(folded_title(conversation)),
         ))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("conversation"))?;
+        .map_err(if_duplicate(conflict("conversation")))?;
     Ok(())
 }
 
@@ -260,8 +255,7 @@ pub(crate) fn apply_report(
     let id = row.id;
     let (columns, has_changed) = reported_columns(row, report, at)?;
     if has_changed || has_grown {
-        let [count, bytes] =
-            [added.count, added.bytes].map(|number| i64::try_from(number).unwrap_or(0));
+        let [count, bytes] = [added.count, added.bytes].map(row_limit);
         diesel::update(conversations::table.find(id))
             .set((
                 columns,
@@ -318,10 +312,8 @@ pub(crate) struct ChangedColumns {
 impl ChangedColumns {
     pub(crate) fn new(change: &ConversationChange, at: Timestamp) -> Self {
         let text = |patch: &Patch<String>| {
-            patch
-                .clone()
-                .into_update()
-                .map(|text| text.map(replace_nul))
+            let update = patch.clone().into_update();
+            update.map(|text| text.map(replace_nul))
         };
         let title = text(&change.title);
         Self {

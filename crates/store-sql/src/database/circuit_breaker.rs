@@ -23,7 +23,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of probes at the same time. A probe cannot be cancelled: each one that the database never answers
 /// occupies a thread.
 const MAX_CONCURRENT_PROBES: usize = 4;
-/// Pause between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Shared by all pools of one database.
@@ -72,7 +71,6 @@ impl CircuitBreaker {
             .await;
     }
 
-    /// Records that the database has responded.
     pub(crate) fn record_response(&self) {
         let now = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_response_ms.store(now, Ordering::Relaxed);
@@ -117,7 +115,7 @@ impl CircuitBreaker {
             self.record_failure(since, &"no response to several connection attempts");
             return false;
         };
-        let manager = ConnectionManager::new(server.clone());
+        let manager = ConnectionManager(server.clone());
         let mut connecting = self.runtime.spawn_blocking(move || {
             let _held_until_the_end = probe_slot;
             manager.establish().map(drop)

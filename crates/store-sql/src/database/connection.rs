@@ -28,7 +28,6 @@ macro_rules! on_backend {
 }
 pub(crate) use on_backend;
 
-/// A connection to the database that the URL names.
 #[derive(diesel::MultiConnection)]
 pub(crate) enum AnyConnection {
     /// Bundled `SQLite`.
@@ -44,9 +43,7 @@ pub(crate) type AnyBackend = <AnyConnection as Connection>::Backend;
 /// The kind and location of a database. `Debug` never shows a password.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Path of the file.
     Sqlite(std::path::PathBuf),
-    /// A libpq URL.
     #[cfg(feature = "postgres")]
     Postgres(SecretString),
 }
@@ -89,14 +86,11 @@ impl Target {
 }
 
 /// Opens and configures connections for a pool.
-pub(crate) struct ConnectionManager {
-    target: Target,
-}
+pub(crate) struct ConnectionManager(pub(crate) Target);
 
 /// A connection of a pool, and what the pool must know to reuse it.
 pub(crate) struct CheckedConnection {
     pub(crate) conn: AnyConnection,
-    /// Whether the server's messages are in English.
     pub(crate) has_english_messages: bool,
     /// Set by [`CheckedConnection::is_lost`]; the pool discards a lost connection.
     is_known_lost: bool,
@@ -118,10 +112,6 @@ impl CheckedConnection {
 const PING_SKIP_TTL: Duration = Duration::from_secs(1);
 
 impl ConnectionManager {
-    pub(crate) const fn new(target: Target) -> Self {
-        Self { target }
-    }
-
     /// Opens a connection outside of a pool.
     pub(crate) fn establish(&self) -> Result<AnyConnection, diesel::r2d2::Error> {
         Ok(self.open()?.0)
@@ -130,7 +120,7 @@ impl ConnectionManager {
     /// Also returns whether the server's messages are in English.
     fn open(&self) -> Result<(AnyConnection, bool), diesel::r2d2::Error> {
         use diesel::r2d2::Error::{ConnectionError, QueryError};
-        match &self.target {
+        match &self.0 {
             Target::Sqlite(path) => {
                 let path = path.to_string_lossy();
                 let mut conn =

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use domain::clock::Timestamp;
@@ -9,7 +10,7 @@ use domain::error::StoreError;
 use tokio::runtime::Handle;
 
 use crate::database::changes::SqlChangeFeed;
-use crate::database::connection::{AnyConnection, ConnectionManager, Target, on_backend};
+use crate::database::connection::{AnyConnection, ConnectionManager, Target};
 use crate::database::migrate;
 use crate::database::pool::{Db, JobMode, Workload};
 use crate::store::{OpenError, SqlStore, StoreConfig};
@@ -64,18 +65,6 @@ impl SqlStore {
     }
 }
 
-#[derive(QueryableByName)]
-struct NumberRow {
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-}
-
-#[derive(QueryableByName)]
-struct VersionRow {
-    #[diesel(sql_type = Text)]
-    version: String,
-}
-
 fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, OpenError> {
     let mut target = Target::parse(&config.url)?;
     if let Target::Sqlite(path) = &mut target {
@@ -89,7 +78,7 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
         *path = read_only(path).into();
     }
     let connect_error = |error: diesel::result::Error| OpenError::Connect(error.into());
-    let mut conn = ConnectionManager::new(target.clone())
+    let mut conn = ConnectionManager(target.clone())
         .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
     let schema = schema(&mut conn).map_err(connect_error)?;
@@ -129,22 +118,19 @@ fn read_only(path: &std::path::Path) -> String {
 fn schema(conn: &mut AnyConnection) -> QueryResult<SchemaStatus> {
     let has_table = match conn {
         AnyConnection::Sqlite(_) => {
-            "SELECT count(*) AS number FROM sqlite_master WHERE name = '__diesel_schema_migrations'"
+            "count(*) FROM sqlite_master WHERE name = '__diesel_schema_migrations'"
         }
         #[cfg(feature = "postgres")]
-        AnyConnection::Postgres(_) => {
-            "SELECT count(to_regclass('__diesel_schema_migrations')) AS number"
-        }
+        AnyConnection::Postgres(_) => "count(to_regclass('__diesel_schema_migrations'))",
     };
-    let count: NumberRow = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
-    if count.number == 0 {
+    if select(sql::<BigInt>(has_table)).get_result::<i64>(conn)? == 0 {
         return Ok(SchemaStatus::Missing);
     }
-    let query = "SELECT version FROM __diesel_schema_migrations ORDER BY version";
-    let applied: Vec<VersionRow> = on_backend!(conn, |c| diesel::sql_query(query).load(c)?);
+    let applied = sql::<Text>("version FROM __diesel_schema_migrations ORDER BY version");
+    let applied: Vec<String> = select(applied).load(conn)?;
     let known = migrate::versions(conn);
-    if let Some(newer) = applied.iter().find(|it| !known.contains(&it.version)) {
-        return Ok(SchemaStatus::Newer(newer.version.clone()));
+    if let Some(newer) = applied.iter().find(|it| !known.contains(it)) {
+        return Ok(SchemaStatus::Newer(newer.clone()));
     }
     Ok(match known.len() - applied.len().min(known.len()) {
         0 => SchemaStatus::Current,
@@ -158,10 +144,9 @@ fn now(conn: &mut AnyConnection) -> QueryResult<Option<Timestamp>> {
         AnyConnection::Sqlite(_) => Ok(None),
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => {
-            let query =
-                "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS number";
-            let micros: NumberRow = diesel::sql_query(query).get_result(conn)?;
-            Ok(Some(Timestamp::from_micros(micros.number)))
+            let micros = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+            let micros = select(sql::<BigInt>(micros)).get_result(conn)?;
+            Ok(Some(Timestamp::from_micros(micros)))
         }
     }
 }

@@ -95,7 +95,7 @@ struct ListenConnection {
 }
 
 fn connect(target: &Target) -> Option<ListenConnection> {
-    let connection = ConnectionManager::new(target.clone()).establish();
+    let connection = ConnectionManager(target.clone()).establish();
     let Ok(AnyConnection::Postgres(mut conn)) = connection else {
         return None;
     };
@@ -128,7 +128,6 @@ fn exchange(
     Some((listening, changes))
 }
 
-/// Sends all hints with one statement.
 fn send_hints(
     conn: &mut PgConnection,
     conversations: &BTreeSet<ConversationId>,

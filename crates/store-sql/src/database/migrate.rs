@@ -61,7 +61,6 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     }
 }
 
-/// The versions that this program knows, in order.
 pub(crate) fn versions(conn: &AnyConnection) -> Vec<String> {
     match conn {
         AnyConnection::Sqlite(_) => known_versions::<diesel::sqlite::Sqlite>(&SQLITE_MIGRATIONS),

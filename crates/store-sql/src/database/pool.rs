@@ -27,7 +27,6 @@ use domain::id::{SandboxId, UserId};
 use domain::user::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::RecvError;
 use tokio::time::timeout;
 use tracing::Span;
 
@@ -59,7 +58,6 @@ pub(crate) enum Workload {
     Background,
 }
 
-/// The connection pools of one database.
 pub(crate) struct Db {
     read: PoolPartition,
     /// Reads whose cost grows with the stored data. They use the spare connections of the pool of `read`.
@@ -101,7 +99,7 @@ impl Db {
         let scans = (connections / READS_PER_SCAN).max(1);
         let read = build(connections, scans);
         Self {
-            scan: read.with_shared_pool(scans, runtime),
+            scan: PoolPartition::with_context(read.context.clone(), scans, runtime),
             read,
             write,
             dedicated,
@@ -186,13 +184,10 @@ impl TenantJobs<'_> {
         let partition = db.partition(self.workload, mode);
         let (context, deadline) = (partition.context.clone(), db.deadline);
         let (sender, mut receiver) = oneshot::channel();
-        let (jobs, timer, span) = (
-            Arc::clone(&db.jobs),
-            partition.waits.begin(),
-            Span::current(),
-        );
+        let (jobs, waits) = (Arc::clone(&db.jobs), Arc::clone(&partition.waits));
+        let (arrived, span) = (Instant::now(), Span::current());
         let job: Job = Box::new(move |slot| {
-            timer.end();
+            waits.record(arrived.elapsed());
             if sender.is_closed() {
                 // The caller has received an error or has gone away.
                 return;
@@ -220,15 +215,11 @@ impl TenantJobs<'_> {
             None => timeout(deadline, receiver)
                 .await
                 .map_err(|elapsed| unavailable("database response", elapsed))?
-                .map_err(stopped_error)?,
+                // The runtime shut down before the job ran.
+                .map_err(|error| unavailable("the service is stopping", error))?,
         };
         result.map_err(TransactionError::into_store)
     }
-}
-
-fn stopped_error(error: RecvError) -> StoreError {
-    // The runtime shut down before the job ran.
-    unavailable("the service is stopping", error)
 }
 
 /// Random backoff, which grows with the number of retries, so that the same transactions do not collide again.

@@ -8,7 +8,9 @@
 use std::path::Path;
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::{select, sql};
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Without these, libpq waits as long as the kernel: two minutes for an unreachable address, two hours on a dead connection.
@@ -34,19 +36,12 @@ const SESSION_SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '
 const ENGLISH_MESSAGES: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
     EXCEPTION WHEN insufficient_privilege THEN NULL; END $$";
 
-#[derive(diesel::QueryableByName)]
-struct SettingRow {
-    #[diesel(sql_type = diesel::sql_types::Text)]
-    value: String,
-}
-
 /// Configures a new connection. Returns whether the server's messages are in English.
 pub(crate) fn set_up(conn: &mut diesel::PgConnection) -> diesel::QueryResult<bool> {
     conn.batch_execute(SESSION_SETUP)?;
     conn.batch_execute(ENGLISH_MESSAGES)?;
-    let setting: SettingRow =
-        diesel::sql_query("SELECT current_setting('lc_messages') AS value").get_result(conn)?;
-    Ok(is_english(&setting.value))
+    let locale = select(sql::<Text>("current_setting('lc_messages')"));
+    Ok(is_english(&locale.get_result::<String>(conn)?))
 }
 
 fn is_english(locale: &str) -> bool {

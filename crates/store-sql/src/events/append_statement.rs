@@ -14,7 +14,7 @@ use crate::conversations::rows::ReportedColumns;
 use crate::error::TransactionError;
 use crate::schema::codec::{replace_nul, to_json};
 use crate::schema::column_types::{
-    Id, Instant, NormalizedJson, RawJsonCol, TimestampCol, UuidCol, VerbatimJson,
+    Id, Instant, NormalizedJson, TimestampCol, UuidCol, VerbatimJson,
 };
 
 /// The events of a report as arrays of columns, and the changed columns of their conversation.
@@ -37,22 +37,17 @@ impl AppendStatement {
         columns: ReportedColumns,
         has_changed: bool,
     ) -> Result<Self, TransactionError> {
-        let bodies: Result<_, _> = batch
-            .iter()
-            .map(|event| Ok::<_, TransactionError>(to_json(&event.body)?.0))
-            .collect();
+        let bodies = batch.iter().map(|event| Ok(to_json(&event.body)?.0));
+        let kinds = batch.iter().map(|event| replace_nul(event.kind.as_str()));
         Ok(Self {
             conversation,
             ids: batch.iter().map(|event| event.id.to_string()).collect(),
-            kinds: batch
-                .iter()
-                .map(|event| replace_nul(event.kind.as_str()))
-                .collect(),
+            kinds: kinds.collect(),
             times: batch
                 .iter()
                 .map(|event| TimestampCol(event.timestamp))
                 .collect(),
-            bodies: bodies?,
+            bodies: bodies.collect::<Result<_, TransactionError>>()?,
             columns,
             has_changed,
         })
@@ -69,52 +64,42 @@ impl AppendStatement {
     }
 }
 
+/// Appends texts of SQL, and parameters of these types.
+macro_rules! push {
+    ($out:ident, $($sql:literal $(, $ty:ty = $value:expr)?;)*) => {$(
+        $out.push_sql($sql);
+        $($out.push_bind_param::<$ty, _>($value)?;)?
+    )*};
+}
+
 impl QueryFragment<Pg> for AppendStatement {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let columns = &self.columns;
-        out.push_sql(
+        push! {
+            out,
             "WITH added AS (INSERT INTO events (conversation_id, seq, event_id, kind, happened_at, body) \
              SELECT last.conversation, last.seq + new.n, new.event_id, new.kind, new.happened_at, new.body FROM \
              (SELECT id AS conversation, coalesce((SELECT max(seq) FROM events WHERE conversation_id = id), 0) AS seq \
-             FROM (SELECT ",
-        );
-        out.push_bind_param::<Id, _>(&self.conversation)?;
-        out.push_sql("::uuid AS id) AS given) AS last, unnest(");
-        out.push_bind_param::<Array<Text>, _>(&self.ids)?;
-        out.push_sql("::text[], ");
-        out.push_bind_param::<Array<Text>, _>(&self.kinds)?;
-        out.push_sql("::text[], ");
-        out.push_bind_param::<Array<Instant>, _>(&self.times)?;
-        out.push_sql("::timestamptz[], ");
-        out.push_bind_param::<Array<Text>, _>(&self.bodies)?;
-        out.push_sql(
+             FROM (SELECT ", Id = &self.conversation;
+            "::uuid AS id) AS given) AS last, unnest(", Array<Text> = &self.ids;
+            "::text[], ", Array<Text> = &self.kinds;
+            "::text[], ", Array<Instant> = &self.times;
+            "::timestamptz[], ", Array<Text> = &self.bodies;
             "::text[]) WITH ORDINALITY AS new (event_id, kind, happened_at, body, n) ORDER BY new.n \
              ON CONFLICT (conversation_id, event_id) DO NOTHING RETURNING octet_length(body) AS bytes), \
-             changed AS (UPDATE conversations SET title = ",
-        );
-        out.push_bind_param::<Nullable<Text>, _>(&columns.title)?;
-        out.push_sql(", title_folded = ");
-        out.push_bind_param::<Nullable<Text>, _>(&columns.title_folded)?;
-        out.push_sql(", llm_model = ");
-        out.push_bind_param::<Nullable<Text>, _>(&columns.llm_model)?;
-        out.push_sql(", metrics = ");
-        out.push_bind_param::<NormalizedJson, RawJsonCol>(&columns.metrics)?;
-        out.push_sql(", tags = ");
-        out.push_bind_param::<VerbatimJson, RawJsonCol>(&columns.tags)?;
-        out.push_sql(", execution_status = ");
-        out.push_bind_param::<Nullable<Text>, _>(&columns.execution_status)?;
-        out.push_sql(", status_at = ");
-        out.push_bind_param::<Nullable<Instant>, _>(&columns.status_at)?;
-        out.push_sql(", updated_at = ");
-        out.push_bind_param::<Instant, _>(&columns.updated_at)?;
-        out.push_sql(
+             changed AS (UPDATE conversations SET title = ", Nullable<Text> = &columns.title;
+            ", title_folded = ", Nullable<Text> = &columns.title_folded;
+            ", llm_model = ", Nullable<Text> = &columns.llm_model;
+            ", metrics = ", NormalizedJson = &columns.metrics;
+            ", tags = ", VerbatimJson = &columns.tags;
+            ", execution_status = ", Nullable<Text> = &columns.execution_status;
+            ", status_at = ", Nullable<Instant> = &columns.status_at;
+            ", updated_at = ", Instant = &columns.updated_at;
             ", event_count = event_count + (SELECT count(*) FROM added), \
-             event_bytes = event_bytes + (SELECT coalesce(sum(bytes), 0) FROM added) WHERE id = ",
-        );
-        out.push_bind_param::<Id, _>(&self.conversation)?;
-        out.push_sql(" AND (");
-        out.push_bind_param::<Bool, _>(&self.has_changed)?;
-        out.push_sql(" OR EXISTS (SELECT 1 FROM added))) SELECT count(*) FROM added");
+             event_bytes = event_bytes + (SELECT coalesce(sum(bytes), 0) FROM added) WHERE id = ", Id = &self.conversation;
+            " AND (", Bool = &self.has_changed;
+            " OR EXISTS (SELECT 1 FROM added))) SELECT count(*) FROM added";
+        }
         Ok(())
     }
 }

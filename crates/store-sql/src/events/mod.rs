@@ -3,7 +3,7 @@
 #[cfg(feature = "postgres")]
 mod append_statement;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
@@ -18,6 +18,7 @@ use domain::event::{
 use domain::id::{ConversationId, EventId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::user::scope::Scope;
+use serde_json::Value;
 
 #[cfg(feature = "postgres")]
 use self::append_statement::AppendStatement;
@@ -25,10 +26,11 @@ use crate::conversations::rows::{self, AddedEvents};
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::database::pool::JobMode;
 use crate::error::{QueryResultExt, TransactionError};
-use crate::queries::filter::filter_by;
-use crate::queries::page_token::{self, Cursor, beyond};
-use crate::schema::codec::{IDS_PER_QUERY, in_order, replace_nul, to_json};
+use crate::queries::filter_by;
+use crate::queries::page_token::{self, Cursor, keyset};
+use crate::schema::codec::{IDS_PER_QUERY, find_in_order, replace_nul, row_limit, to_json};
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
+use crate::schema::rows::same_fields;
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -37,59 +39,25 @@ diesel::define_sql_function! {
     fn octet_length(text: Text) -> Integer;
 }
 
-/// Entity name in errors.
 const ENTITY: &str = "event";
 
 /// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
 
-#[derive(Queryable, Selectable, Insertable)]
-#[diesel(table_name = events, treat_none_as_default_value = false)]
+/// An event as read.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = events)]
 struct EventRow {
-    conversation_id: UuidCol,
-    seq: i64,
-    event_id: TextCol<EventId>,
+    #[diesel(column_name = event_id)]
+    id: TextCol<EventId>,
     kind: String,
-    happened_at: TimestampCol,
-    body: String,
+    #[diesel(column_name = happened_at)]
+    timestamp: TimestampCol,
+    // serde's message may quote a document, which holds no plain secrets.
+    body: TextCol<Value>,
 }
 
-impl TryFrom<EventRow> for Event {
-    type Error = StoreError;
-
-    fn try_from(row: EventRow) -> Result<Self, StoreError> {
-        let body = serde_json::from_str(&row.body);
-        Ok(Self {
-            id: row.event_id.0,
-            kind: row.kind,
-            timestamp: row.happened_at.0,
-            // Stored documents hold no plain secrets, which serde's message might quote.
-            body: body.map_err(|cause| StoreError::Corrupt {
-                entity: ENTITY,
-                what: format!("body: {cause}"),
-            })?,
-        })
-    }
-}
-
-/// The ids of this batch that are stored already.
-fn stored_ids(
-    conn: &mut AnyConnection,
-    conversation: UuidCol,
-    batch: &[Event],
-) -> Result<HashSet<String>, TransactionError> {
-    let mut stored = HashSet::new();
-    for part in batch.chunks(IDS_PER_QUERY) {
-        let ids = part.iter().map(|event| event.id.as_str());
-        let rows: Vec<String> = events::table
-            .filter(events::conversation_id.eq(conversation))
-            .filter(events::event_id.eq_any(ids))
-            .select(events::event_id)
-            .load(conn)?;
-        stored.extend(rows);
-    }
-    Ok(stored)
-}
+same_fields!(read EventRow, Event, [id, kind, timestamp, body]);
 
 /// Stores the new events of a batch in its order. The locked row of the conversation excludes other writers.
 fn store_new(
@@ -101,37 +69,44 @@ fn store_new(
         return Ok(AddedEvents::default());
     }
     let conversation = UuidCol::from(conversation);
-    let mut seen = stored_ids(conn, conversation, batch)?;
+    let mut seen = HashSet::new();
+    for part in batch.chunks(IDS_PER_QUERY) {
+        let stored: Vec<String> = events::table
+            .filter(events::conversation_id.eq(conversation))
+            .filter(events::event_id.eq_any(part.iter().map(|event| event.id.as_str())))
+            .select(events::event_id)
+            .load(conn)?;
+        seen.extend(stored);
+    }
     let last: Option<i64> = events::table
         .filter(events::conversation_id.eq(conversation))
         .order(events::seq.desc())
         .select(events::seq)
         .first(conn)
         .optional()?;
-    let mut new = Vec::new();
-    for (seq, event) in (last.unwrap_or_default() + 1..).zip(
-        batch
-            .iter()
-            .filter(|event| seen.insert(event.id.as_str().to_owned())),
-    ) {
-        new.push(EventRow {
-            conversation_id: conversation,
-            seq,
-            event_id: TextCol(event.id.clone()),
-            kind: replace_nul(event.kind.as_str()),
-            happened_at: TimestampCol(event.timestamp),
-            body: to_json(&event.body)?.0,
-        });
+    let new = batch
+        .iter()
+        .filter(|event| seen.insert(event.id.as_str().to_owned()));
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for (seq, event) in (last.unwrap_or_default() + 1..).zip(new) {
+        let body = to_json(&event.body)?.0;
+        bytes += body.len();
+        rows.push((
+            events::conversation_id.eq(conversation),
+            events::seq.eq(seq),
+            events::event_id.eq(event.id.as_str()),
+            events::kind.eq(replace_nul(event.kind.as_str())),
+            events::happened_at.eq(TimestampCol(event.timestamp)),
+            events::body.eq(body),
+        ));
     }
-    for part in new.chunks(ROWS_PER_INSERT) {
+    for part in rows.chunks(ROWS_PER_INSERT) {
         on_backend!(&mut *conn, |c| diesel::insert_into(events::table)
             .values(part)
             .execute(c)?);
     }
-    Ok(AddedEvents {
-        count: new.len(),
-        bytes: new.iter().map(|row| row.body.len()).sum(),
-    })
+    let count = rows.len();
+    Ok(AddedEvents { count, bytes })
 }
 
 fn matching<'a>(
@@ -150,9 +125,6 @@ fn matching<'a>(
     query
 }
 
-/// Sequence number, time, and bytes of the document.
-type EventPosition = (i64, TimestampCol, i32);
-
 /// The matching events, in order, from the cursor on.
 fn ordered<'a>(
     conversation: ConversationId,
@@ -162,15 +134,9 @@ fn ordered<'a>(
 ) -> events::BoxedQuery<'a, AnyBackend> {
     let query = matching(conversation, filter);
     let (at, seq) = (events::happened_at, events::seq);
-    match (order, cursor) {
-        (EventOrder::Timestamp, None) => query.order((at.asc(), seq.asc())),
-        (EventOrder::Timestamp, Some(Cursor { key, tie })) => query
-            .filter(beyond!(at, seq, ge, gt, key, tie))
-            .order((at.asc(), seq.asc())),
-        (EventOrder::TimestampDesc, None) => query.order((at.desc(), seq.desc())),
-        (EventOrder::TimestampDesc, Some(Cursor { key, tie })) => query
-            .filter(beyond!(at, seq, le, lt, key, tie))
-            .order((at.desc(), seq.desc())),
+    match order {
+        EventOrder::Timestamp => keyset!(asc, query, at, seq, cursor),
+        EventOrder::TimestampDesc => keyset!(desc, query, at, seq, cursor),
     }
 }
 
@@ -195,21 +161,6 @@ fn last_seq(
     Ok(row.map(|(_, last)| last.unwrap_or_default()))
 }
 
-/// The conversation's event counter. Counting the rows of a long log would take seconds.
-fn event_count(
-    conn: &mut AnyConnection,
-    scope: &Scope,
-    conversation: ConversationId,
-) -> Result<u64, TransactionError> {
-    let row: Option<(TextCol<UserId>, i64)> = conversations::table
-        .find(UuidCol::from(conversation))
-        .select((conversations::owner, conversations::event_count))
-        .first(conn)
-        .optional()?;
-    let row = row.filter(|(owner, _)| scope.sees(&owner.0));
-    Ok(row.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
-}
-
 /// Events after a sequence number, in order.
 fn list_after(
     conn: &mut AnyConnection,
@@ -229,18 +180,16 @@ fn list_after(
         .select(octet_length(events::body))
         .load(conn)?;
     let fits = page_token::count_within(MAX_EVENT_BATCH_BYTES, sizes);
-    let rows: Vec<EventRow> = later()
-        .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
-        .select(EventRow::as_select())
+    let rows: Vec<(i64, EventRow)> = later()
+        .limit(row_limit(fits).min(limit))
+        .select((events::seq, EventRow::as_select()))
         .load(conn)
         .reading(ENTITY)?;
-    let events = rows.into_iter().map(|row| {
-        Ok(SequencedEvent {
-            seq: u64::try_from(row.seq).unwrap_or_default(),
-            event: row.try_into()?,
-        })
+    let events = rows.into_iter().map(|(seq, row)| SequencedEvent {
+        seq: u64::try_from(seq).unwrap_or_default(),
+        event: row.into(),
     });
-    events.collect()
+    Ok(events.collect())
 }
 
 #[async_trait]
@@ -292,23 +241,23 @@ impl EventStore for SqlStore {
         let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         jobs.run(JobMode::ReadDocuments, move |conn| {
-            let mut found = HashMap::new();
-            if rows::is_visible(conn, &scope, conversation)? {
-                for part in ids.chunks(IDS_PER_QUERY) {
-                    let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
-                    let loaded = events::table
+            if !rows::is_visible(conn, &scope, conversation)? {
+                return Ok(vec![None; ids.len()]);
+            }
+            find_in_order(
+                &ids,
+                |event: &Event| event.id.clone(),
+                |batch| {
+                    let texts: Vec<&str> = batch.iter().map(EventId::as_str).collect();
+                    let rows = events::table
                         .filter(events::conversation_id.eq(UuidCol::from(conversation)))
                         .filter(events::event_id.eq_any(texts))
                         .select(EventRow::as_select())
                         .load(conn)
                         .reading(ENTITY)?;
-                    for row in loaded {
-                        let event = Event::try_from(row)?;
-                        found.insert(event.id.clone(), event);
-                    }
-                }
-            }
-            Ok(in_order(&ids, &found))
+                    Ok(rows.into_iter().map(Event::from).collect())
+                },
+            )
         })
         .await
     }
@@ -337,27 +286,22 @@ impl EventStore for SqlStore {
                 });
             }
             // Load only positions and sizes first, to keep documents beyond the page limit out of memory.
-            let positions: Vec<EventPosition> = ordered(conversation, &filter, order, cursor)
-                .limit(page_token::rows_to_load(&page))
-                .select((events::seq, events::happened_at, octet_length(events::body)))
-                .load(conn)?;
-            let mut page = page.clone();
-            page.limit =
-                page_token::limit_by_bytes(page.limit, positions.iter().map(|position| position.2));
-            let page = page_token::build_page(&listing, &page, positions, |position| Cursor {
-                key: position.1,
-                tie: position.0,
-            });
+            let positions: Vec<(i64, TimestampCol, i32)> =
+                ordered(conversation, &filter, order, cursor)
+                    .limit(page_token::rows_to_load(&page))
+                    .select((events::seq, events::happened_at, octet_length(events::body)))
+                    .load(conn)?;
+            let page = page_token::limit_by_bytes(&page, positions.iter().map(|it| it.2));
+            let page = page_token::build_page(&listing, &page, positions, |it| (it.1, it.0));
             // The transaction has one snapshot, so this selects the same rows. A list of numbers would need a new
             // prepared statement each time.
             let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
-                .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
+                .limit(row_limit(page.items.len()))
                 .select(EventRow::as_select())
                 .load(conn)
                 .reading(ENTITY)?;
-            let items = rows.into_iter().map(Event::try_from);
             Ok(Page {
-                items: items.collect::<Result<_, _>>()?,
+                items: rows.into_iter().map(Event::from).collect(),
                 next: page.next,
             })
         })
@@ -374,7 +318,7 @@ impl EventStore for SqlStore {
         let jobs = self.db.for_scope(scope);
         let scope = scope.clone();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let limit = row_limit(limit);
         // The statements may see different snapshots: events keep their position, only shrink, and are deleted only
         // together with their conversation.
         jobs.run(JobMode::QueryDocuments, move |conn| {
@@ -411,7 +355,14 @@ impl EventStore for SqlStore {
         let (scope, filter) = (scope.clone(), filter.clone());
         if filter == EventFilter::default() {
             let count = jobs.run(JobMode::Query, move |conn| {
-                event_count(conn, &scope, conversation)
+                // Counting the rows of a long log would take seconds.
+                let row: Option<(TextCol<UserId>, i64)> = conversations::table
+                    .find(UuidCol::from(conversation))
+                    .select((conversations::owner, conversations::event_count))
+                    .first(conn)
+                    .optional()?;
+                let row = row.filter(|(owner, _)| scope.sees(&owner.0));
+                Ok(row.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
             });
             return count.await;
         }

@@ -3,36 +3,33 @@
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use domain::clock::Timestamp;
+use domain::error::StoreError;
 
 use crate::database::connection::{AnyConnection, on_backend};
+use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::{Instant, TimestampCol};
+use crate::store::SqlStore;
 
-/// Rows that become outdated.
-pub(crate) struct OutdatedRows {
-    pub(crate) table: &'static str,
-    /// The columns of the primary key.
-    pub(crate) key: &'static str,
-    /// The column with the time from which on a row ages.
-    pub(crate) time: &'static str,
-}
-
-impl OutdatedRows {
-    /// Deletes at most `limit` rows from before `before`, oldest first. Returns their number.
-    pub(crate) fn delete(
+impl SqlStore {
+    /// Deletes at most `limit` rows from before `before`, oldest first. Returns their number. The rows are those of a table with
+    /// this primary key, and age from the time in the third column on.
+    pub(crate) async fn prune_rows(
         &self,
-        conn: &mut AnyConnection,
+        (table, key, time): (&'static str, &'static str, &'static str),
         before: Timestamp,
         limit: usize,
-    ) -> Result<u64, TransactionError> {
-        let Self { table, key, time } = self;
-        let selected = format!("{time} < $1 ORDER BY {time}");
-        let statement = diesel::sql_query(statement(table, key, &selected));
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        Ok(on_backend!(conn, |c| statement
-            .bind::<Instant, _>(TimestampCol(before))
-            .bind::<BigInt, _>(limit)
-            .execute(c)?) as u64)
+    ) -> Result<u64, StoreError> {
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let selected = format!("{time} < $1 ORDER BY {time}");
+            let statement = diesel::sql_query(statement(table, key, &selected));
+            Ok(on_backend!(conn, |c| statement
+                .bind::<Instant, _>(TimestampCol(before))
+                .bind::<BigInt, _>(row_limit(limit))
+                .execute(c)?) as u64)
+        })
+        .await
     }
 }
 

@@ -2,69 +2,74 @@
 //! (and its order) that issued them. They are not authenticated, because a token only names a position in what its scope may
 //! read anyway.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, Page, PageLimit, PageRequest, PageToken};
 
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::TimestampCol;
 
 const VERSION: &str = "v1";
 
-/// The position after which a page begins: a sort key and its tie-breaker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cursor<T> {
-    /// Time of the last row.
-    pub(crate) key: TimestampCol,
-    /// Id or sequence number of the last row.
-    pub(crate) tie: T,
-}
+/// The position after which a page begins: the time of the last row, and its id or sequence number as a tie-breaker.
+pub(crate) type Cursor<T> = (TimestampCol, T);
 
-fn encode<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
-    PageToken(URL_SAFE_NO_PAD.encode(format!(
-        "{VERSION}|{listing}|{}|{}",
-        cursor.key.0.micros(),
-        cursor.tie
-    )))
+fn encode<T: Display>(listing: &str, (key, tie): &Cursor<T>) -> PageToken {
+    let position = format!("{VERSION}|{listing}|{}|{tie}", key.0.micros());
+    PageToken(URL_SAFE_NO_PAD.encode(position))
 }
 
 /// The cursor of a request, `None` for a first page.
-pub(crate) fn decode<T: std::str::FromStr>(
+pub(crate) fn decode<T: FromStr>(
     listing: &str,
     request: &PageRequest,
 ) -> Result<Option<Cursor<T>>, StoreError> {
-    request
-        .after
-        .as_ref()
+    let token = request.after.as_ref();
+    token
         .map(|token| parse(listing, token).ok_or(StoreError::InvalidPageToken))
         .transpose()
 }
 
-fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Cursor<T>> {
+fn parse<T: FromStr>(listing: &str, token: &PageToken) -> Option<Cursor<T>> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&token.0).ok()?).ok()?;
     let mut parts = text.splitn(4, '|');
     let (version, issuer) = (parts.next()?, parts.next()?);
     let (key, tie) = (parts.next()?, parts.next()?);
     (version == VERSION && issuer == listing).then_some(())?;
-    Some(Cursor {
-        key: TimestampCol(Timestamp::from_micros(key.parse().ok()?)),
-        tie: tie.parse().ok()?,
-    })
+    let key = Timestamp::from_micros(key.parse().ok()?);
+    Some((TimestampCol(key), tie.parse().ok()?))
 }
 
-/// The condition for rows beyond a cursor. The second part implies the first one, which lets the database seek in the index.
-macro_rules! beyond {
-    ($key:expr, $tie:expr, $reaches:ident, $passes:ident, $cursor_key:expr, $cursor_tie:expr) => {
-        $key.$reaches($cursor_key)
-            .and($key.$passes($cursor_key).or($tie.$passes($cursor_tie)))
+/// Orders a boxed query by a key and its tie-breaker, `asc` or `desc`, and begins after the cursor. The second part of the
+/// condition implies the first one, which lets the database seek in the index.
+macro_rules! keyset {
+    (asc, $($query:tt)*) => {
+        $crate::queries::page_token::keyset!(@ge gt asc $($query)*)
     };
+    (desc, $($query:tt)*) => {
+        $crate::queries::page_token::keyset!(@le lt desc $($query)*)
+    };
+    (@$reaches:ident $passes:ident $direction:ident $query:expr, $key:expr, $tie:expr, $after:expr) => {{
+        let query = match $after {
+            None => $query,
+            Some((key, tie)) => $query.filter(
+                $key.$reaches(key)
+                    .and($key.$passes(key).or($tie.$passes(tie))),
+            ),
+        };
+        query.order(($key.$direction(), $tie.$direction()))
+    }};
 }
-pub(crate) use beyond;
+pub(crate) use keyset;
 
 /// Number of rows to load for a page: one more than its limit, which shows whether there is a next page.
 pub(crate) fn rows_to_load(request: &PageRequest) -> i64 {
-    i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))
+    row_limit(request.limit.get()).saturating_add(1)
 }
 
 /// Number of documents whose sizes fit the budget together, at least one.
@@ -81,18 +86,20 @@ pub(crate) fn count_within<N: Copy + TryInto<usize>>(
     fits.count().max(1)
 }
 
-/// Reduces the limit to the number of documents that fit [`MAX_PAGE_BYTES`], at least one.
+/// The request with its limit reduced to the number of documents that fit [`MAX_PAGE_BYTES`], at least one.
 pub(crate) fn limit_by_bytes<N: Copy + TryInto<usize>>(
-    limit: PageLimit,
+    request: &PageRequest,
     sizes: impl IntoIterator<Item = N>,
-) -> PageLimit {
-    let fitting = count_within(MAX_PAGE_BYTES, sizes).min(limit.get());
-    let reduced = i64::try_from(fitting).ok().and_then(PageLimit::new);
-    reduced.unwrap_or(limit)
+) -> PageRequest {
+    let fitting = count_within(MAX_PAGE_BYTES, sizes).min(request.limit.get());
+    PageRequest {
+        after: request.after.clone(),
+        limit: PageLimit::new(row_limit(fitting)).unwrap_or(request.limit),
+    }
 }
 
 /// Builds a page of loaded rows, of which there are at most [`rows_to_load`].
-pub(crate) fn build_page<R, T: std::fmt::Display>(
+pub(crate) fn build_page<R, T: Display>(
     listing: &str,
     request: &PageRequest,
     mut rows: Vec<R>,
@@ -121,10 +128,7 @@ mod tests {
 
     #[test]
     fn a_token_is_valid_only_for_the_listing_that_issued_it() {
-        let cursor = Cursor {
-            key: TimestampCol(Timestamp::from_micros(-5)),
-            tie: "a|b".to_owned(),
-        };
+        let cursor = (TimestampCol(Timestamp::from_micros(-5)), "a|b".to_owned());
         let token = encode("list", &cursor);
         assert_eq!(decode("list", &after(&token.0)).unwrap(), Some(cursor));
         for (listing, token) in [

@@ -1,14 +1,10 @@
 //! `SandboxRepository`.
 
-mod caps;
 mod hosts;
-mod keys;
 pub(crate) mod occupancy;
 mod retirement;
 pub(crate) mod rows;
 mod warm;
-
-use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
@@ -25,16 +21,17 @@ use domain::sandbox::{
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 
-use self::caps::check_caps;
-use self::retirement::{retirable, retire};
+use self::occupancy::check_caps;
+use self::retirement::retirable;
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
-use crate::queries::page_token::{self, Cursor, beyond};
-use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter, replace_nul};
+use crate::queries::filter_by;
+use crate::queries::page_token::{self, Cursor, keyset};
+use crate::schema::codec::{find_in_order, owner_filter, replace_nul, row_limit};
 use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
@@ -76,32 +73,6 @@ pub(crate) fn load_undeleted(
         .filter(|sandbox| sandbox.desired != DesiredState::Deleted))
 }
 
-/// Visible rows, newest first, after the cursor.
-fn load_page(
-    conn: &mut AnyConnection,
-    scope: &Scope,
-    after: Option<&Cursor<SandboxId>>,
-    limit: i64,
-) -> Result<Vec<ViewRow>, TransactionError> {
-    let mut query = visible(scope);
-    if let Some(&Cursor { key, ref tie }) = after {
-        let tie = tie.to_string();
-        query = query.filter(beyond!(
-            sandboxes::created_at,
-            sandboxes::id,
-            le,
-            lt,
-            key,
-            tie
-        ));
-    }
-    Ok(query
-        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
-        .limit(limit)
-        .select(ViewRow::as_select())
-        .load(conn)?)
-}
-
 /// Stores a new sandbox within the caps, in the caller's transaction.
 pub(crate) fn insert_within_caps(
     conn: &mut AnyConnection,
@@ -113,7 +84,7 @@ pub(crate) fn insert_within_caps(
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("sandbox"))?;
+        .map_err(if_duplicate(conflict("sandbox")))?;
     Ok(())
 }
 
@@ -219,19 +190,18 @@ impl SandboxRepository for SqlStore {
         let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         jobs.run(JobMode::Read, move |conn| {
-            let mut found = HashMap::new();
-            for batch in ids.chunks(IDS_PER_QUERY) {
-                let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
-                let rows = visible(&scope)
-                    .filter(sandboxes::id.eq_any(texts))
-                    .select(SandboxRow::as_select())
-                    .load(conn)?;
-                for row in rows {
-                    let sandbox = Sandbox::from(row);
-                    found.insert(sandbox.id.clone(), sandbox);
-                }
-            }
-            Ok(in_order(&ids, &found))
+            find_in_order(
+                &ids,
+                |sandbox: &Sandbox| sandbox.id.clone(),
+                |batch| {
+                    let texts: Vec<String> = batch.iter().map(ToString::to_string).collect();
+                    let rows = visible(&scope)
+                        .filter(sandboxes::id.eq_any(texts))
+                        .select(SandboxRow::as_select())
+                        .load(conn)?;
+                    Ok(sandboxes_of(rows))
+                },
+            )
         })
         .await
     }
@@ -246,11 +216,14 @@ impl SandboxRepository for SqlStore {
         let after: Option<Cursor<SandboxId>> = page_token::decode(LISTING, &page)?;
         // A single statement needs no transaction.
         jobs.run(JobMode::Query, move |conn| {
-            let limit = page_token::rows_to_load(&page);
-            let rows = load_page(conn, &scope, after.as_ref(), limit)?;
-            let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| Cursor {
-                key: row.created_at,
-                tie: row.id.0.clone(),
+            let (created, id) = (sandboxes::created_at, sandboxes::id);
+            let after = after.as_ref().map(|(at, id)| (*at, id.to_string()));
+            let rows = keyset!(desc, visible(&scope), created, id, after)
+                .limit(page_token::rows_to_load(&page))
+                .select(ViewRow::as_select())
+                .load(conn)?;
+            let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| {
+                (row.created_at, row.id.0.clone())
             });
             Ok(page.map(SandboxView::from))
         })
@@ -260,7 +233,12 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.run(Workload::Intake, JobMode::Query, move |conn| {
-            keys::by_session_key(conn, &hash)
+            let row = sandboxes::table
+                .filter(sandboxes::key_hash.eq(&hash))
+                .select(SandboxRow::as_select())
+                .first(conn)
+                .optional()?;
+            Ok(row.map(Sandbox::from))
         })
         .await
     }
@@ -268,7 +246,12 @@ impl SandboxRepository for SqlStore {
     async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.to_string();
         self.run(Workload::Intake, JobMode::Query, move |conn| {
-            keys::by_callback_token(conn, &hash)
+            let row = sandboxes::table
+                .filter(sandboxes::callback_token_hash.eq(&hash))
+                .select(SandboxRow::as_select())
+                .first(conn)
+                .optional()?;
+            Ok(row.map(Sandbox::from))
         })
         .await
     }
@@ -358,7 +341,14 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let (id, old, new) = (id.clone(), *old, new.clone());
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            keys::replace(conn, &id, &old, &new, at)
+            let Some(mut sandbox) = load(conn, &Scope::System, id.as_str())?
+                .filter(|it| it.desired == DesiredState::Running && it.key_hash == old)
+            else {
+                return Ok(None);
+            };
+            sandbox.replace_session_key(&new, at);
+            save(conn, &sandbox)?;
+            Ok(Some(sandbox))
         })
         .await
     }
@@ -374,12 +364,10 @@ impl SandboxRepository for SqlStore {
             let mut query = sandboxes::table
                 .into_boxed::<AnyBackend>()
                 .filter(sandboxes::host.eq(host.clone()));
-            if let Some(after) = after.clone() {
-                query = query.filter(sandboxes::id.gt(after));
-            }
+            filter_by! { query, after.clone() => |after| sandboxes::id.gt(after); }
             let rows = query
                 .order(sandboxes::id.asc())
-                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .limit(row_limit(limit))
                 .select(SandboxRow::as_select())
                 .load(conn)?;
             Ok(sandboxes_of(rows))
@@ -398,7 +386,7 @@ impl SandboxRepository for SqlStore {
             let rows = retirable(reason)
                 .filter(sandboxes::host.eq(host.clone()))
                 .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
-                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .limit(row_limit(limit))
                 .select(SandboxRow::as_select())
                 .load(conn)?;
             Ok(sandboxes_of(rows))
@@ -414,7 +402,22 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            retire(conn, &id, reason, at)
+            // In a serializable transaction, see `retirable`.
+            let row = retirable(reason)
+                .filter(sandboxes::id.eq(id.clone()))
+                .select(SandboxRow::as_select())
+                .first(conn)
+                .optional()?;
+            let Some(mut sandbox) = row.map(Sandbox::from) else {
+                return Ok(None);
+            };
+            sandbox.desired = reason.desired();
+            if sandbox.desired == DesiredState::Paused {
+                sandbox.paused_at = Some(at);
+            }
+            sandbox.updated_at = at;
+            save(conn, &sandbox)?;
+            Ok(Some(sandbox))
         })
         .await
     }

@@ -5,7 +5,6 @@ use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
-use domain::encryption::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
@@ -17,13 +16,13 @@ use url::Url;
 
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
-use crate::schema::codec::replace_nul;
+use crate::error::{QueryResultExt, conflict, if_duplicate};
+use crate::schema::codec::{replace_nul, row_limit};
 use crate::schema::column_types::{Instant, JsonCol, TextCol, TimestampCol};
+use crate::schema::rows::same_fields;
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::store::SqlStore;
 
-/// Entity name in errors.
 const ENTITY: &str = "warm sandbox";
 
 /// A row as read and written.
@@ -45,66 +44,22 @@ struct WarmRow {
     updated_at: TimestampCol,
 }
 
-impl From<&WarmSandbox> for WarmRow {
-    fn from(warm: &WarmSandbox) -> Self {
-        let endpoints = warm.endpoints.as_ref();
-        let urls = endpoints.map(|endpoints| endpoints.exposed_urls.clone());
-        Self {
-            id: TextCol(warm.id.clone()),
-            spec_id: TextCol(warm.spec_id.clone()),
-            host: TextCol(warm.host.clone()),
-            recipe: warm.recipe.clone(),
-            state: TextCol(warm.state),
-            key_hash: TextCol(warm.key_hash),
-            session_key: warm.session_key.as_text().to_owned(),
-            secret_key: warm.secret_key.as_text().to_owned(),
-            agent_url: endpoints.map(|endpoints| TextCol(endpoints.agent_url.clone())),
-            exposed_urls: JsonCol(urls.unwrap_or_default()),
-            workspace: endpoints.map(|endpoints| replace_nul(endpoints.workspace.as_str())),
-            created_at: TimestampCol(warm.created_at),
-            updated_at: TimestampCol(warm.updated_at),
-        }
+same_fields! {
+    WarmRow, WarmSandbox, [
+        id, spec_id, host, recipe, state, key_hash, session_key, secret_key, created_at, updated_at,
+    ],
+    |warm| {
+        agent_url: warm.endpoints.as_ref().map(|it| TextCol(it.agent_url.clone())),
+        exposed_urls: JsonCol(warm.endpoints.as_ref().map(|it| it.exposed_urls.clone()).unwrap_or_default()),
+        workspace: warm.endpoints.as_ref().map(|it| replace_nul(it.workspace.as_str())),
+    },
+    read |row| {
+        endpoints: row.agent_url.zip(row.workspace).map(|(url, workspace)| SandboxEndpoints {
+            agent_url: url.0,
+            exposed_urls: row.exposed_urls.0,
+            workspace,
+        }),
     }
-}
-
-impl From<WarmRow> for WarmSandbox {
-    fn from(row: WarmRow) -> Self {
-        let endpoints = row.agent_url.zip(row.workspace);
-        Self {
-            id: row.id.0,
-            spec_id: row.spec_id.0,
-            host: row.host.0,
-            recipe: row.recipe,
-            state: row.state.0,
-            key_hash: row.key_hash.0,
-            session_key: Sealed::from_text(row.session_key),
-            secret_key: Sealed::from_text(row.secret_key),
-            endpoints: endpoints.map(|(url, workspace)| SandboxEndpoints {
-                agent_url: url.0,
-                exposed_urls: row.exposed_urls.0,
-                workspace,
-            }),
-            created_at: row.created_at.0,
-            updated_at: row.updated_at.0,
-        }
-    }
-}
-
-/// Whether `max_count` and the limit of the host allow one more warm sandbox.
-fn has_room(
-    conn: &mut AnyConnection,
-    warm: &WarmSandbox,
-    max_count: u32,
-) -> Result<bool, TransactionError> {
-    let on_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
-    let counted: i64 = on_host
-        .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
-        .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()))
-        .count()
-        .get_result(conn)?;
-    let all: i64 = on_host.count().get_result(conn)?;
-    Ok(counted < i64::from(max_count)
-        && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
 }
 
 /// Claims with one statement, which saves round trips. `{lock}` is Postgres' `SKIP LOCKED`, which skips rows of concurrent
@@ -127,41 +82,25 @@ macro_rules! claim {
     };
 }
 
-fn claim(
-    conn: &mut AnyConnection,
-    (host, spec, recipe): (&str, &str, &str),
-    at: Timestamp,
-) -> Result<Option<WarmSandbox>, TransactionError> {
-    let statement = match conn {
-        AnyConnection::Sqlite(_) => claim!(""),
-        #[cfg(feature = "postgres")]
-        AnyConnection::Postgres(_) => claim!("FOR UPDATE OF warm SKIP LOCKED"),
-    };
-    let claimed: Option<WarmRow> = on_backend!(conn, |c| diesel::sql_query(statement)
-        .bind::<Text, _>(host)
-        .bind::<Text, _>(spec)
-        .bind::<Text, _>(recipe)
-        .bind::<Text, _>(WarmState::Ready.as_str())
-        .bind::<Text, _>(WarmState::Claimed.as_str())
-        .bind::<Instant, _>(TimestampCol(at))
-        .get_result(c)
-        .optional()
-        .reading(ENTITY)?);
-    Ok(claimed.map(WarmSandbox::from))
-}
-
 #[async_trait]
 impl WarmRepository for SqlStore {
     async fn insert(&self, warm: &WarmSandbox, max_count: u32) -> Result<bool, StoreError> {
         let warm = warm.clone();
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            if !has_room(conn, &warm, max_count)? {
+            let on_host = warm_sandboxes::table.filter(warm_sandboxes::host.eq(warm.host.as_str()));
+            let counted: i64 = on_host
+                .filter(warm_sandboxes::spec_id.eq(warm.spec_id.as_str()))
+                .filter(warm_sandboxes::state.ne(WarmState::Claimed.as_str()))
+                .count()
+                .get_result(conn)?;
+            let all: i64 = on_host.count().get_result(conn)?;
+            if counted >= i64::from(max_count) || all >= row_limit(MAX_WARM_SANDBOXES_PER_HOST) {
                 return Ok(false);
             }
             diesel::insert_into(warm_sandboxes::table)
                 .values(WarmRow::from(&warm))
                 .execute(conn)
-                .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
+                .map_err(if_duplicate(conflict(ENTITY)))?;
             Ok(true)
         })
         .await
@@ -201,7 +140,22 @@ impl WarmRepository for SqlStore {
     ) -> Result<Option<WarmSandbox>, StoreError> {
         let (host, spec, recipe) = (host.to_string(), spec.to_string(), recipe.to_owned());
         self.run(Workload::Requests, JobMode::WriteLocked, move |conn| {
-            claim(conn, (&host, &spec, &recipe), at)
+            let statement = match conn {
+                AnyConnection::Sqlite(_) => claim!(""),
+                #[cfg(feature = "postgres")]
+                AnyConnection::Postgres(_) => claim!("FOR UPDATE OF warm SKIP LOCKED"),
+            };
+            let claimed: Option<WarmRow> = on_backend!(conn, |c| diesel::sql_query(statement)
+                .bind::<Text, _>(&host)
+                .bind::<Text, _>(&spec)
+                .bind::<Text, _>(&recipe)
+                .bind::<Text, _>(WarmState::Ready.as_str())
+                .bind::<Text, _>(WarmState::Claimed.as_str())
+                .bind::<Instant, _>(TimestampCol(at))
+                .get_result(c)
+                .optional()
+                .reading(ENTITY)?);
+            Ok(claimed.map(WarmSandbox::from))
         })
         .await
     }
@@ -227,12 +181,11 @@ impl WarmRepository for SqlStore {
 
     async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
-        let limit = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.run(Workload::Background, JobMode::Read, move |conn| {
             let rows: Vec<WarmRow> = warm_sandboxes::table
                 .filter(warm_sandboxes::host.eq(&host))
                 .order((warm_sandboxes::created_at.asc(), warm_sandboxes::id.asc()))
-                .limit(limit)
+                .limit(row_limit(MAX_WARM_SANDBOXES_PER_HOST))
                 .select(WarmRow::as_select())
                 .load(conn)
                 .reading(ENTITY)?;

@@ -7,6 +7,7 @@ use domain::error::StoreError;
 use domain::user::scope::Scope;
 use serde::Serialize;
 
+use crate::error::TransactionError;
 use crate::schema::column_types::RawJsonCol;
 
 /// Serializes a JSON document. Fails only if a map key is not text.
@@ -31,10 +32,23 @@ pub(crate) fn owner_filter(scope: &Scope) -> Option<String> {
     scope.user().map(|user| user.as_str().to_owned())
 }
 
-/// Returns the found values in the order of the requested ids. A repeated id repeats its value.
-pub(crate) fn in_order<K: Eq + Hash, V: Clone>(ids: &[K], found: &HashMap<K, V>) -> Vec<Option<V>> {
-    ids.iter().map(|id| found.get(id).cloned()).collect()
+/// A `LIMIT`, or another number of rows or bytes.
+pub(crate) fn row_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 /// Batch size of look-ups by id. Databases limit the number of parameters of a statement (`SQLite`: 32766).
 pub(crate) const IDS_PER_QUERY: usize = 10_000;
+
+/// Loads the values of these ids in batches, and returns them in the order of the ids. A repeated id repeats its value.
+pub(crate) fn find_in_order<K: Eq + Hash, V: Clone>(
+    ids: &[K],
+    id_of: impl Fn(&V) -> K,
+    mut load: impl FnMut(&[K]) -> Result<Vec<V>, TransactionError>,
+) -> Result<Vec<Option<V>>, TransactionError> {
+    let mut found = HashMap::new();
+    for batch in ids.chunks(IDS_PER_QUERY) {
+        found.extend(load(batch)?.into_iter().map(|value| (id_of(&value), value)));
+    }
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}

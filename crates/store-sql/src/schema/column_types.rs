@@ -46,54 +46,35 @@ mod columns {
     use diesel::query_builder::QueryId;
     use diesel::sql_types::SqlType;
 
-    /// A timestamp with microseconds.
-    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
-    #[diesel(sqlite_type(name = "Long"))]
-    #[cfg_attr(
-        feature = "postgres",
-        diesel(postgres_type(oid = 1184, array_oid = 1185))
-    )]
-    pub struct Instant;
+    macro_rules! sql_types {
+        ($($(#[$doc:meta])* $name:ident($sqlite:literal, $oid:literal, $array_oid:literal);)*) => {$(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+            #[diesel(sqlite_type(name = $sqlite))]
+            #[cfg_attr(feature = "postgres", diesel(postgres_type(oid = $oid, array_oid = $array_oid)))]
+            pub struct $name;
+        )*};
+    }
 
-    /// A UUID.
-    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
-    #[diesel(sqlite_type(name = "Text"))]
-    #[cfg_attr(
-        feature = "postgres",
-        diesel(postgres_type(oid = 2950, array_oid = 2951))
-    )]
-    pub struct Id;
-
-    /// JSON that this service generates.
-    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
-    #[diesel(sqlite_type(name = "Text"))]
-    #[cfg_attr(
-        feature = "postgres",
-        diesel(postgres_type(oid = 3802, array_oid = 3807))
-    )]
-    pub struct NormalizedJson;
-
-    /// JSON kept byte for byte.
-    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
-    #[diesel(sqlite_type(name = "Text"))]
-    #[cfg_attr(
-        feature = "postgres",
-        diesel(postgres_type(oid = 114, array_oid = 199))
-    )]
-    pub struct VerbatimJson;
+    sql_types! {
+        /// A timestamp with microseconds.
+        Instant("Long", 1184, 1185);
+        Id("Text", 2950, 2951);
+        /// JSON that this service generates.
+        NormalizedJson("Text", 3802, 3807);
+        /// JSON kept byte for byte.
+        VerbatimJson("Text", 114, 199);
+    }
 }
 
-/// A timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Instant)]
 pub(crate) struct TimestampCol(pub(crate) Timestamp);
 
-/// A UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Id)]
 pub(crate) struct UuidCol(pub(crate) Uuid);
 
-/// JSON as text.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = NormalizedJson)]
 #[diesel(sql_type = VerbatimJson)]
@@ -115,7 +96,6 @@ pub(crate) struct JsonCol<T>(pub(crate) T);
 #[diesel(sql_type = NormalizedJson)]
 pub(crate) struct ExposedUrlsCol(pub(crate) Arc<[ExposedUrl]>);
 
-/// A value of a [`TextCol`].
 pub(crate) trait TextValue:
     FromStr<Err: Display> + Display + Debug + Send + Sync + 'static
 {
@@ -123,7 +103,6 @@ pub(crate) trait TextValue:
 
 impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> TextValue for T {}
 
-/// A value of a [`JsonCol`].
 pub(crate) trait JsonValue:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -187,7 +166,7 @@ const JSONB_PREFIX: &[u8] = &[1];
 #[cfg(feature = "postgres")]
 const NO_PREFIX: &[u8] = &[];
 
-/// Conversions of a [`StoredText`] in columns of `$sql`. Postgres expects `$prefix` before the text.
+/// Conversions of a [`StoredText`] in columns of `$sql`, on all backends. Postgres expects `$prefix` before the text.
 macro_rules! stored_texts {
     ($($(<$T:ident: $bound:ident>)? $sql:ident($prefix:ident): $rust:ty),* $(,)?) => {$(
         impl$(<$T: $bound>)? ToSql<$sql, Sqlite> for $rust {
@@ -219,7 +198,27 @@ macro_rules! stored_texts {
                 Self::decode(text.ok_or("unknown version of the binary format of jsonb")?)
             }
         }
+
+        values_on_any!($(<$T: $bound>)? $sql: $rust);
     )*};
+}
+
+/// Conversions of the combined backend for values of `$rust` in columns of `$sql`.
+macro_rules! values_on_any {
+    ($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty) => {
+        impl$(<$T: $bound>)? ToSql<$sql, AnyBackend> for $rust {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, AnyBackend>) -> serialize::Result {
+                out.set_value(($sql, self));
+                Ok(IsNull::No)
+            }
+        }
+
+        impl$(<$T: $bound>)? FromSql<$sql, AnyBackend> for $rust {
+            fn from_sql(raw: <AnyBackend as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+                raw.from_sql::<Self, $sql>()
+            }
+        }
+    };
 }
 
 stored_texts!(
@@ -326,31 +325,5 @@ macro_rules! sql_types_of_any {
 
 sql_types_of_any!(Instant, Id, NormalizedJson, VerbatimJson);
 
-/// Conversions of the combined backend for values of `$rust` in columns of `$sql`.
-macro_rules! values_on_any {
-    ($($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty),* $(,)?) => {$(
-        impl$(<$T: $bound>)? ToSql<$sql, AnyBackend> for $rust {
-            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, AnyBackend>) -> serialize::Result {
-                out.set_value(($sql, self));
-                Ok(IsNull::No)
-            }
-        }
-
-        impl$(<$T: $bound>)? FromSql<$sql, AnyBackend> for $rust {
-            fn from_sql(raw: <AnyBackend as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-                raw.from_sql::<Self, $sql>()
-            }
-        }
-    )*};
-}
-
-values_on_any!(
-    Instant: TimestampCol,
-    Id: UuidCol,
-    NormalizedJson: RawJsonCol,
-    VerbatimJson: RawJsonCol,
-    NormalizedJson: ExposedUrlsCol,
-    <T: TextValue> Text: TextCol<T>,
-    <T: JsonValue> NormalizedJson: JsonCol<T>,
-    <T: JsonValue> VerbatimJson: JsonCol<T>,
-);
+values_on_any!(Instant: TimestampCol);
+values_on_any!(Id: UuidCol);

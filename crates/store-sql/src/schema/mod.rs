@@ -5,26 +5,25 @@ pub(crate) mod column_types;
 mod exposed_url_cache;
 pub(crate) mod rows;
 
-/// The types of all columns.
-mod sql_types {
-    pub(crate) use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+/// Declares tables whose columns have the types of diesel and of [`column_types`].
+macro_rules! tables {
+    ($($table:ident $key:tt $columns:tt)*) => {$(
+        diesel::table! {
+            use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+            use crate::schema::column_types::{Id, Instant, NormalizedJson, VerbatimJson};
 
-    pub(crate) use crate::schema::column_types::{Id, Instant, NormalizedJson, VerbatimJson};
+            $table $key $columns
+        }
+    )*};
 }
 
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Nullable, Text};
-
+tables! {
     users (id) {
         id -> Text,
         created_at -> Instant,
         deleted_at -> Nullable<Instant>,
         role -> Text,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Id, Instant, Nullable, Text};
 
     api_keys (id) {
         id -> Id,
@@ -37,10 +36,6 @@ diesel::table! {
         name -> Nullable<Text>,
         made_by -> Nullable<Text>,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Id, Instant, Integer, Nullable, Text};
 
     audit_log (id) {
         id -> Id,
@@ -56,10 +51,6 @@ diesel::table! {
         request_id -> Nullable<Text>,
         count -> BigInt,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Instant, Text};
 
     settings (owner) {
         owner -> Text,
@@ -67,10 +58,6 @@ diesel::table! {
         revision -> BigInt,
         updated_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     sandboxes (id) {
         id -> Text,
@@ -91,10 +78,6 @@ diesel::table! {
         updated_at -> Instant,
         paused_at -> Nullable<Instant>,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, NormalizedJson, Nullable, Text};
 
     warm_sandboxes (id) {
         id -> Text,
@@ -111,10 +94,6 @@ diesel::table! {
         created_at -> Instant,
         updated_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     conversations (id) {
         id -> Id,
@@ -142,10 +121,6 @@ diesel::table! {
         event_bytes -> BigInt,
         shortened_events -> BigInt,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Bool, Id, Instant, Text};
 
     deleted_conversations (id) {
         id -> Id,
@@ -153,10 +128,6 @@ diesel::table! {
         deleted_at -> Instant,
         pending -> Bool,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Id, Instant, Text};
 
     events (conversation_id, seq) {
         conversation_id -> Id,
@@ -166,10 +137,6 @@ diesel::table! {
         happened_at -> Instant,
         body -> Text,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Bool, Id, Instant, NormalizedJson, Nullable, Text, VerbatimJson};
 
     start_tasks (id) {
         id -> Id,
@@ -194,10 +161,6 @@ diesel::table! {
         lease_until -> Nullable<Instant>,
         request_bytes -> BigInt,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{BigInt, Id, Instant, Nullable, Text, VerbatimJson};
 
     pending_messages (id) {
         id -> Id,
@@ -209,10 +172,6 @@ diesel::table! {
         tried_at -> Nullable<Instant>,
         message_bytes -> BigInt,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Text};
 
     idempotency_keys (owner, key) {
         owner -> Text,
@@ -221,29 +180,17 @@ diesel::table! {
         answer -> Text,
         given_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Text};
 
     leases (name) {
         name -> Text,
         holder -> Text,
         ends_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Text};
 
     hosts (id) {
         id -> Text,
         registered_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Id, Instant, Text};
 
     secrets (owner, name) {
         owner -> Text,
@@ -254,20 +201,12 @@ diesel::table! {
         created_at -> Instant,
         updated_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Text};
 
     vault (name) {
         name -> Text,
         sealed -> Text,
         changed_at -> Instant,
     }
-}
-
-diesel::table! {
-    use crate::schema::sql_types::{Instant, Nullable, Text};
 
     key_holders (name) {
         name -> Text,

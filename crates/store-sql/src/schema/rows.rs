@@ -2,15 +2,24 @@
 
 use std::sync::Arc;
 
+use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
 use domain::sandbox::ExposedUrl;
+use domain::user::settings::Revision;
 use url::Url;
 use uuid::Uuid;
 
 use crate::schema::codec::replace_nul;
-use crate::schema::column_types::{ExposedUrlsCol, JsonCol, TextCol, TimestampCol, UuidCol};
+use crate::schema::column_types::{ExposedUrlsCol, Id, JsonCol, TextCol, TimestampCol, UuidCol};
+
+/// A row of a statement that selects ids only.
+#[derive(QueryableByName)]
+pub(crate) struct IdRow {
+    #[diesel(sql_type = Id)]
+    pub(crate) id: UuidCol,
+}
 
 /// A field of a row that holds a `T`.
 pub(crate) trait Column<T> {
@@ -18,9 +27,14 @@ pub(crate) trait Column<T> {
     fn into_value(self) -> T;
 }
 
-/// Converts between a row and a value whose fields have the same names. The row gets the fields in braces in addition.
+/// Converts between a row and a value whose fields have the same names. The first braces give further fields of the row, the
+/// second ones further fields of the value.
 macro_rules! same_fields {
-    ($row:ident, $value:ident, [$($field:ident),* $(,)?] $(, |$it:ident| { $($name:ident: $extra:expr),* $(,)? })?) => {
+    (
+        $row:ident, $value:ident, [$($field:ident),* $(,)?]
+        $(, |$it:ident| { $($name:ident: $extra:expr),* $(,)? })?
+        $(, read |$read:ident| $others:tt)?
+    ) => {
         impl From<&$value> for $row {
             fn from(value: &$value) -> Self {
                 $(let $it = value;)?
@@ -31,12 +45,21 @@ macro_rules! same_fields {
             }
         }
 
-        $crate::schema::rows::same_fields!(read $row, $value, [$($field),*]);
+        $crate::schema::rows::same_fields!(read $row, $value, [$($field),*] $(, |$read| $others)?);
     };
     (read $row:ident, $value:ident, [$($field:ident),* $(,)?]) => {
+        $crate::schema::rows::same_fields!(read $row, $value, [$($field),*], |row| {});
+    };
+    (
+        read $row:ident, $value:ident, [$($field:ident),* $(,)?],
+        |$read:ident| { $($name:ident: $other:expr),* $(,)? }
+    ) => {
         impl From<$row> for $value {
-            fn from(row: $row) -> Self {
-                Self { $($field: $crate::schema::rows::Column::into_value(row.$field),)* }
+            fn from($read: $row) -> Self {
+                Self {
+                    $($field: $crate::schema::rows::Column::into_value($read.$field),)*
+                    $($name: $other,)*
+                }
             }
         }
     };
@@ -62,6 +85,8 @@ macro_rules! columns {
 columns! {
     bool => bool: |value| *value, |col| col;
     i64 => u32: |value| Self::from(*value), |col| u32::try_from(col).unwrap_or(u32::MAX);
+    i64 => u64: |value| Self::try_from(*value).unwrap_or(Self::MAX), |col| u64::try_from(col).unwrap_or_default();
+    i64 => Revision: |value| value.0, |col| Revision(col);
     i32 => u16: |value| Self::from(*value), |col| u16::try_from(col).unwrap_or(u16::MAX);
     String => String: |value| replace_nul(value.as_str()), |col| col;
     String => Sealed: |value| value.as_text().to_owned(), |col| Sealed::from_text(col);

@@ -19,11 +19,12 @@ use domain::user::secret::{
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::JobMode;
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::events::octet_length;
-use crate::queries::page_token::{self, Cursor};
+use crate::queries::page_token;
 use crate::schema::codec::replace_nul;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
+use crate::schema::rows::same_fields;
 use crate::schema::secrets;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
@@ -63,33 +64,14 @@ struct SecretRow {
     updated_at: TimestampCol,
 }
 
-impl From<&CustomSecret> for SecretRow {
-    fn from(secret: &CustomSecret) -> Self {
-        Self {
-            owner: TextCol(secret.owner.clone()),
-            name: secret.name.clone(),
-            description: replace_nul(secret.description.as_str()),
-            value_id: secret.value.id.into(),
-            value: secret.value.sealed.as_text().to_owned(),
-            created_at: TimestampCol(secret.created_at),
-            updated_at: TimestampCol(secret.updated_at),
-        }
-    }
-}
-
-impl From<SecretRow> for CustomSecret {
-    fn from(row: SecretRow) -> Self {
-        Self {
-            owner: row.owner.0,
-            name: row.name,
-            description: row.description,
-            value: SecretValue {
-                id: row.value_id.into(),
-                sealed: Sealed::from_text(row.value),
-            },
-            created_at: row.created_at.0,
-            updated_at: row.updated_at.0,
-        }
+same_fields! {
+    SecretRow, CustomSecret, [owner, name, description, created_at, updated_at],
+    |secret| {
+        value_id: secret.value.id.into(),
+        value: secret.value.sealed.as_text().to_owned(),
+    },
+    read |row| {
+        value: SecretValue { id: row.value_id.into(), sealed: Sealed::from_text(row.value) },
     }
 }
 
@@ -163,7 +145,7 @@ fn update(
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("secret"))
+        .map_err(if_duplicate(conflict("secret")))
 }
 
 /// Look-ups by sandboxes and starts do not use the connections of users' requests.
@@ -204,8 +186,8 @@ impl SecretRepository for SqlStore {
                 let folded = lower(secrets::name);
                 query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
             }
-            if let Some(after) = &after {
-                query = query.filter(secrets::name.gt(replace_nul(after.tie.as_str())));
+            if let Some((_, name)) = &after {
+                query = query.filter(secrets::name.gt(replace_nul(name.as_str())));
             }
             let rows: Vec<SummaryRow> = query
                 .order(secrets::name.asc())
@@ -216,9 +198,8 @@ impl SecretRepository for SqlStore {
                     octet_length(secrets::value),
                 ))
                 .load(conn)?;
-            let page = page_token::build_page(LISTING, &page, rows, |row| Cursor {
-                key: TimestampCol(Timestamp::from_micros(0)),
-                tie: row.0.clone(),
+            let page = page_token::build_page(LISTING, &page, rows, |row| {
+                (TimestampCol(Timestamp::from_micros(0)), row.0.clone())
             });
             Ok(page.map(summary))
         })

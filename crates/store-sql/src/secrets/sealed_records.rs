@@ -12,55 +12,22 @@ use domain::id::{SandboxId, UserId};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::{TextCol, UuidCol};
 use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::store::SqlStore;
 
-/// The text of the key of the location's row.
-fn text_key(location: &SealedLocation) -> Option<String> {
+/// The key of the location's row: a text or an id.
+fn row_key(location: &SealedLocation) -> (Option<String>, Option<UuidCol>) {
     match location {
-        SealedLocation::Settings(owner) => Some(owner.to_string()),
+        SealedLocation::Settings(owner) => (Some(owner.to_string()), None),
         SealedLocation::SessionKey(id)
         | SealedLocation::SecretKey(id)
         | SealedLocation::WarmSessionKey(id)
-        | SealedLocation::WarmSecretKey(id) => Some(id.to_string()),
-        SealedLocation::Secret(..) | SealedLocation::StartSecrets(_) => None,
+        | SealedLocation::WarmSecretKey(id) => (Some(id.to_string()), None),
+        SealedLocation::Secret(_, id) => (None, Some((*id).into())),
+        SealedLocation::StartSecrets(id) => (None, Some((*id).into())),
     }
-}
-
-/// The id of the location's row.
-fn id_key(location: &SealedLocation) -> Option<UuidCol> {
-    match location {
-        SealedLocation::Secret(_, id) => Some((*id).into()),
-        SealedLocation::StartSecrets(id) => Some((*id).into()),
-        _ => None,
-    }
-}
-
-/// Reads sealed values of one column, in the order of `$key`, after `$after`.
-macro_rules! read_page {
-    ($conn:ident, $limit:ident, $table:ident, $key:ident > $after:expr, $columns:expr, $sealed:ident, $location:expr) => {{
-        let mut query = $table::table
-            .into_boxed::<AnyBackend>()
-            .filter($table::$sealed.is_not_null());
-        if let Some(after) = $after {
-            query = query.filter($table::$key.gt(after));
-        }
-        let rows: Vec<(_, Option<String>)> = query
-            .order($table::$key.asc())
-            .limit($limit)
-            .select(($columns, $table::$sealed.nullable()))
-            .load($conn)
-            .reading(stringify!($table))?;
-        rows.into_iter()
-            .filter_map(|(key, sealed)| {
-                Some(SealedRecord {
-                    location: $location(key),
-                    sealed: Sealed::from_text(sealed?),
-                })
-            })
-            .collect()
-    }};
 }
 
 fn page(
@@ -69,60 +36,50 @@ fn page(
     after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, TransactionError> {
-    let (text, id) = (after.and_then(text_key), after.and_then(id_key));
-    macro_rules! sandbox_keys {
-        ($table:ident, $sealed:ident, $location:ident) => {
-            read_page!(
-                conn,
-                limit,
-                $table,
-                id > text,
-                $table::id,
-                $sealed,
-                |id: TextCol<SandboxId>| { SealedLocation::$location(id.0) }
-            )
-        };
+    let (text, uuid) = after.map(row_key).unwrap_or_default();
+    /// Reads sealed values of one column, in the order of `$key`, after `$after`. The other columns locate them.
+    macro_rules! read {
+        ($table:ident.$sealed:ident, $key:ident > $after:ident, [$($column:ident: $ty:ty),*] => $location:ident($($part:expr),*)) => {{
+            let mut query = $table::table
+                .into_boxed::<AnyBackend>()
+                .filter($table::$sealed.is_not_null());
+            if let Some(after) = $after {
+                query = query.filter($table::$key.gt(after));
+            }
+            let rows: Vec<(($($ty,)*), Option<String>)> = query
+                .order($table::$key.asc())
+                .limit(limit)
+                .select((($($table::$column,)*), $table::$sealed.nullable()))
+                .load(conn)
+                .reading(stringify!($table))?;
+            let records = rows.into_iter().filter_map(|(($($column,)*), sealed)| {
+                let sealed = Sealed::from_text(sealed?);
+                Some(SealedRecord { location: SealedLocation::$location($($part),*), sealed })
+            });
+            records.collect()
+        }};
     }
     Ok(match kind {
         SealedKind::Settings => {
-            read_page!(
-                conn,
-                limit,
-                settings,
-                owner > text,
-                settings::owner,
-                document,
-                |owner: TextCol<UserId>| { SealedLocation::Settings(owner.0) }
-            )
+            read!(settings.document, owner > text, [owner: TextCol<UserId>] => Settings(owner.0))
         }
         SealedKind::Secrets => {
-            let columns = (secrets::owner, secrets::value_id);
-            read_page!(
-                conn,
-                limit,
-                secrets,
-                value_id > id,
-                columns,
-                value,
-                |(owner, id): (TextCol<UserId>, UuidCol)| {
-                    SealedLocation::Secret(owner.0, id.into())
-                }
-            )
+            read!(secrets.value, value_id > uuid, [owner: TextCol<UserId>, value_id: UuidCol] => Secret(owner.0, value_id.into()))
         }
-        SealedKind::SessionKeys => sandbox_keys!(sandboxes, session_key, SessionKey),
-        SealedKind::SecretKeys => sandbox_keys!(sandboxes, secret_key, SecretKey),
-        SealedKind::WarmSessionKeys => sandbox_keys!(warm_sandboxes, session_key, WarmSessionKey),
-        SealedKind::WarmSecretKeys => sandbox_keys!(warm_sandboxes, secret_key, WarmSecretKey),
+        SealedKind::SessionKeys => {
+            read!(sandboxes.session_key, id > text, [id: TextCol<SandboxId>] => SessionKey(id.0))
+        }
+        SealedKind::SecretKeys => {
+            read!(sandboxes.secret_key, id > text, [id: TextCol<SandboxId>] => SecretKey(id.0))
+        }
+        SealedKind::WarmSessionKeys => {
+            read!(warm_sandboxes.session_key, id > text, [id: TextCol<SandboxId>] => WarmSessionKey(id.0))
+        }
+        SealedKind::WarmSecretKeys => {
+            read!(warm_sandboxes.secret_key, id > text, [id: TextCol<SandboxId>] => WarmSecretKey(id.0))
+        }
         SealedKind::StartSecrets => {
-            read_page!(
-                conn,
-                limit,
-                start_tasks,
-                id > id,
-                start_tasks::id,
-                sealed_secrets,
-                |id: UuidCol| { SealedLocation::StartSecrets(id.into()) }
-            )
+            read!(start_tasks.sealed_secrets, id > uuid, [id: UuidCol] => StartSecrets(id.into()))
         }
     })
 }
@@ -134,44 +91,28 @@ fn replace_one(
 ) -> Result<usize, TransactionError> {
     let (before, after) = (record.before.as_text(), record.after.as_text());
     macro_rules! replace {
-        ($row:expr, $table:ident::$sealed:ident) => {
-            diesel::update($row.filter($table::$sealed.eq(before)))
+        ($table:ident.$sealed:ident => $($row:tt)*) => {
+            diesel::update($table::table.$($row)*.filter($table::$sealed.eq(before)))
                 .set($table::$sealed.eq(after))
                 .execute(conn)?
         };
     }
     Ok(match &record.location {
-        SealedLocation::Settings(owner) => {
-            replace!(settings::table.find(owner.as_str()), settings::document)
-        }
+        SealedLocation::Settings(owner) => replace!(settings.document => find(owner.as_str())),
         SealedLocation::Secret(owner, id) => replace!(
-            secrets::table
-                .filter(secrets::owner.eq(owner.as_str()))
-                .filter(secrets::value_id.eq(UuidCol::from(*id))),
-            secrets::value
+            secrets.value => filter(secrets::owner.eq(owner.as_str())).filter(secrets::value_id.eq(UuidCol::from(*id)))
         ),
-        SealedLocation::SessionKey(id) => {
-            replace!(sandboxes::table.find(id.as_str()), sandboxes::session_key)
-        }
-        SealedLocation::SecretKey(id) => {
-            replace!(sandboxes::table.find(id.as_str()), sandboxes::secret_key)
-        }
+        SealedLocation::SessionKey(id) => replace!(sandboxes.session_key => find(id.as_str())),
+        SealedLocation::SecretKey(id) => replace!(sandboxes.secret_key => find(id.as_str())),
         SealedLocation::WarmSessionKey(id) => {
-            replace!(
-                warm_sandboxes::table.find(id.as_str()),
-                warm_sandboxes::session_key
-            )
+            replace!(warm_sandboxes.session_key => find(id.as_str()))
         }
         SealedLocation::WarmSecretKey(id) => {
-            replace!(
-                warm_sandboxes::table.find(id.as_str()),
-                warm_sandboxes::secret_key
-            )
+            replace!(warm_sandboxes.secret_key => find(id.as_str()))
         }
-        SealedLocation::StartSecrets(id) => replace!(
-            start_tasks::table.find(UuidCol::from(*id)),
-            start_tasks::sealed_secrets
-        ),
+        SealedLocation::StartSecrets(id) => {
+            replace!(start_tasks.sealed_secrets => find(UuidCol::from(*id)))
+        }
     })
 }
 
@@ -183,7 +124,7 @@ impl SealedRecordRepository for SqlStore {
         after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
-        let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
+        let (after, limit) = (after.cloned(), row_limit(limit));
         self.run(Workload::Background, JobMode::Read, move |conn| {
             page(conn, kind, after.as_ref(), limit)
         })

@@ -10,16 +10,9 @@ use domain::error::StoreError;
 use crate::database::connection::AnyConnection;
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{TransactionError, stale};
-use crate::queries::delete_rows::OutdatedRows;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{key_holders, vault};
 use crate::store::SqlStore;
-
-const OUTDATED_HOLDERS: OutdatedRows = OutdatedRows {
-    table: "key_holders",
-    key: "name",
-    time: "seen_at",
-};
 
 fn installation_secret(conn: &mut AnyConnection) -> Result<Option<Sealed>, TransactionError> {
     let text: Option<String> = vault::table
@@ -135,9 +128,7 @@ impl VaultRepository for SqlStore {
     }
 
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            OUTDATED_HOLDERS.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("key_holders", "name", "seen_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -7,8 +7,9 @@ use domain::start_task::{ClaimLimit, LeasedStartTask};
 
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::error::{QueryResultExt, TransactionError};
-use crate::schema::codec::IDS_PER_QUERY;
-use crate::schema::column_types::{Id, Instant, TimestampCol, UuidCol};
+use crate::schema::codec::{IDS_PER_QUERY, row_limit};
+use crate::schema::column_types::{Instant, TimestampCol, UuidCol};
+use crate::schema::rows::IdRow;
 use crate::schema::start_tasks;
 use crate::start_tasks::rows::{ENTITY, StartTaskRow};
 
@@ -28,26 +29,17 @@ WHERE is_leased = 0 AND owner_rank <= $3
 ORDER BY owner_rank, created_at, id
 LIMIT $4";
 
-/// A row of [`NEXT_TASKS_SQL`].
-#[derive(QueryableByName)]
-struct NextTaskRow {
-    #[diesel(sql_type = Id)]
-    id: UuidCol,
-}
-
-/// See `StartTaskRepository::claim`.
 pub(crate) fn claim(
     conn: &mut AnyConnection,
     host: &str,
     (now, until): (Timestamp, Timestamp),
     limit: ClaimLimit,
 ) -> Result<Vec<LeasedStartTask>, TransactionError> {
-    let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
-    let max_tasks = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
-    let next: Vec<NextTaskRow> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT_TASKS_SQL)
+    let max_tasks = row_limit(limit.tasks.min(IDS_PER_QUERY));
+    let next: Vec<IdRow> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT_TASKS_SQL)
         .bind::<Instant, _>(TimestampCol(now))
         .bind::<Text, _>(host)
-        .bind::<BigInt, _>(per_owner)
+        .bind::<BigInt, _>(row_limit(limit.per_owner))
         .bind::<BigInt, _>(max_tasks)
         .load(c)?);
     let ids: Vec<UuidCol> = next.into_iter().map(|row| row.id).collect();

@@ -4,9 +4,8 @@ mod insertion;
 mod leasing;
 pub(crate) mod rows;
 
-use std::collections::HashMap;
-
 use async_trait::async_trait;
+use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
@@ -26,19 +25,20 @@ use uuid::Uuid;
 use self::insertion::insert;
 use self::leasing::claim;
 use self::rows::{ENTITY, StartTaskRow, StepColumns, stored_bytes};
-use crate::conversations::deletion::{has_deletion_since, unneeded_sandboxes};
+use crate::conversations::deletion::{DELETION_BATCH_ROWS, has_deletion_since, unneeded_sandboxes};
+use crate::conversations::pending_messages::delete_orphans;
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, conflict, not_found, stale};
-use crate::queries::page_token::{self, Cursor, beyond};
+use crate::queries::filter_by;
+use crate::queries::page_token::{self, Cursor, keyset};
 use crate::sandboxes::{load_undeleted, mark_deleted};
-use crate::schema::codec::{IDS_PER_QUERY, in_order, owner_filter};
+use crate::schema::codec::{find_in_order, owner_filter, row_limit};
 use crate::schema::column_types::{TimestampCol, UuidCol};
-use crate::schema::start_tasks;
+use crate::schema::{sandboxes, start_tasks};
 use crate::store::SqlStore;
-use crate::users::purge;
 
 type BoxedStartTaskQuery<'a> = start_tasks::BoxedQuery<'a, AnyBackend>;
 
@@ -113,45 +113,14 @@ fn fail(
     Ok(task)
 }
 
-fn begin(
-    conn: &mut AnyConnection,
-    (id, fence): (StartTaskId, i64),
-    conversation: &Conversation,
-    step: &StartTaskUpdate,
-    at: Timestamp,
-) -> Result<StartTask, TransactionError> {
-    let (row, before) = load_leased(conn, id, fence, step.status)?;
-    load_undeleted(conn, &conversation.sandbox_id)?
-        .filter(|sandbox| sandbox.desired == DesiredState::Running)
-        .ok_or_else(|| not_found("sandbox"))?;
-    if !row.begun {
-        if conversations::is_deleted(conn, conversation.id)? {
-            return Err(conflict("conversation"));
-        }
-        if let Some(parent) = conversation.parent {
-            conversations::load(conn, parent)?
-                .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
-        }
-        conversations::insert(conn, conversation)?;
-        diesel::update(start_tasks::table.find(UuidCol::from(id)))
-            .set(start_tasks::begun.eq(true))
-            .execute(conn)?;
-    }
-    write_step(conn, id, &StepColumns::new(before, step.status, step, at)?)
-}
-
 fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> BoxedStartTaskQuery<'a> {
     let mut query = start_tasks::table.into_boxed::<AnyBackend>();
-    if let Some(user) = owner_filter(scope) {
-        query = query.filter(start_tasks::owner.eq(user));
-    }
-    if let Some(conversation) = filter.conversation_id {
-        query = query
-            .filter(start_tasks::conversation_id.eq(UuidCol::from(conversation)))
-            .filter(start_tasks::status.eq(StartStatus::Ready.as_str()));
-    }
-    if let Some(from) = filter.created_from {
-        query = query.filter(start_tasks::created_at.ge(TimestampCol(from)));
+    filter_by! {
+        query,
+        owner_filter(scope) => |user| start_tasks::owner.eq(user);
+        filter.conversation_id => |id| start_tasks::conversation_id.eq(UuidCol::from(id));
+        filter.conversation_id => |_id| start_tasks::status.eq(StartStatus::Ready.as_str());
+        filter.created_from => |from| start_tasks::created_at.ge(TimestampCol(from));
     }
     query
 }
@@ -162,30 +131,17 @@ fn ordered(
     order: StartTaskOrder,
     after: Option<Cursor<Uuid>>,
 ) -> BoxedStartTaskQuery<'_> {
-    macro_rules! keyset {
-        ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
-            let query = match after {
-                Some(Cursor { key, tie }) => {
-                    let tie = UuidCol(tie);
-                    query.filter(beyond!(
-                        $column,
-                        start_tasks::id,
-                        $reaches,
-                        $beyond,
-                        key,
-                        tie
-                    ))
-                }
-                None => query,
-            };
-            query.order(($column.$direction(), start_tasks::id.$direction()))
-        }};
-    }
+    let after = after.map(|(at, id)| (at, UuidCol(id)));
+    let (created, updated, id) = (
+        start_tasks::created_at,
+        start_tasks::updated_at,
+        start_tasks::id,
+    );
     match order {
-        StartTaskOrder::CreatedAt => keyset!(start_tasks::created_at, ge, gt, asc),
-        StartTaskOrder::CreatedAtDesc => keyset!(start_tasks::created_at, le, lt, desc),
-        StartTaskOrder::UpdatedAt => keyset!(start_tasks::updated_at, ge, gt, asc),
-        StartTaskOrder::UpdatedAtDesc => keyset!(start_tasks::updated_at, le, lt, desc),
+        StartTaskOrder::CreatedAt => keyset!(asc, query, created, id, after),
+        StartTaskOrder::CreatedAtDesc => keyset!(desc, query, created, id, after),
+        StartTaskOrder::UpdatedAt => keyset!(asc, query, updated, id, after),
+        StartTaskOrder::UpdatedAtDesc => keyset!(desc, query, updated, id, after),
     }
 }
 
@@ -210,18 +166,18 @@ impl StartTaskRepository for SqlStore {
         let jobs = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
         jobs.run(JobMode::ReadDocuments, move |conn| {
-            let mut found = HashMap::new();
-            for batch in ids.chunks(IDS_PER_QUERY) {
-                let keys = batch.iter().copied().map(UuidCol::from);
-                let rows = matching(&scope, &StartTaskFilter::default())
-                    .filter(start_tasks::id.eq_any(keys))
-                    .select(StartTaskRow::as_select())
-                    .load(conn)
-                    .reading(ENTITY)?;
-                let tasks = rows.into_iter().map(StartTask::from);
-                found.extend(tasks.map(|task| (task.id, task)));
-            }
-            Ok(in_order(&ids, &found))
+            find_in_order(
+                &ids,
+                |task: &StartTask| task.id,
+                |batch| {
+                    let rows = matching(&scope, &StartTaskFilter::default())
+                        .filter(start_tasks::id.eq_any(batch.iter().copied().map(UuidCol::from)))
+                        .select(StartTaskRow::as_select())
+                        .load(conn)
+                        .reading(ENTITY)?;
+                    Ok(rows.into_iter().map(StartTask::from).collect())
+                },
+            )
         })
         .await
     }
@@ -248,27 +204,20 @@ impl StartTaskRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         jobs.run(JobMode::ReadDocuments, move |conn| {
             // Load only positions and sizes first, to keep requests beyond the page limit out of memory.
-            let bytes = stored_bytes(conn);
+            let (id, bytes) = (start_tasks::id, stored_bytes(conn));
+            let (created, updated) = (start_tasks::created_at, start_tasks::updated_at);
             let positions: Vec<(UuidCol, TimestampCol, TimestampCol, i64)> =
                 ordered(matching(&scope, &filter), order, after)
                     .limit(page_token::rows_to_load(&page))
-                    .select((
-                        start_tasks::id,
-                        start_tasks::created_at,
-                        start_tasks::updated_at,
-                        bytes,
-                    ))
+                    .select((id, created, updated, bytes))
                     .load(conn)?;
-            let mut page = page.clone();
-            page.limit =
-                page_token::limit_by_bytes(page.limit, positions.iter().map(|position| position.3));
-            let page = page_token::build_page(listing, &page, positions, |position| Cursor {
-                key: if by_update { position.2 } else { position.1 },
-                tie: position.0.0,
+            let page = page_token::limit_by_bytes(&page, positions.iter().map(|it| it.3));
+            let page = page_token::build_page(listing, &page, positions, |it| {
+                (if by_update { it.2 } else { it.1 }, it.0.0)
             });
             // The transaction has one snapshot, so this selects the same rows.
             let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
-                .limit(i64::try_from(page.items.len()).unwrap_or(i64::MAX))
+                .limit(row_limit(page.items.len()))
                 .select(StartTaskRow::as_select())
                 .load(conn)
                 .reading(ENTITY)?;
@@ -366,7 +315,24 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            begin(conn, (id, fence), &conversation, &step, at)
+            let (row, before) = load_leased(conn, id, fence, step.status)?;
+            load_undeleted(conn, &conversation.sandbox_id)?
+                .filter(|sandbox| sandbox.desired == DesiredState::Running)
+                .ok_or_else(|| not_found("sandbox"))?;
+            if !row.begun {
+                if conversations::is_deleted(conn, conversation.id)? {
+                    return Err(conflict("conversation"));
+                }
+                if let Some(parent) = conversation.parent {
+                    conversations::load(conn, parent)?
+                        .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+                }
+                conversations::insert(conn, &conversation)?;
+                diesel::update(start_tasks::table.find(UuidCol::from(id)))
+                    .set(start_tasks::begun.eq(true))
+                    .execute(conn)?;
+            }
+            write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
         })
         .await
     }
@@ -431,7 +397,29 @@ impl StartTaskRepository for SqlStore {
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.run(Workload::Background, JobMode::Write, move |conn| {
-            purge::prune_start_tasks(conn, before, limit)
+            let sandbox = sandboxes::table
+                .filter(sandboxes::id.eq(start_tasks::sandbox_id))
+                .select(sandboxes::id);
+            let old: Vec<(UuidCol, UuidCol)> = start_tasks::table
+                .into_boxed::<AnyBackend>()
+                .filter(not(start_tasks::is_open))
+                .filter(start_tasks::updated_at.lt(TimestampCol(before)))
+                .filter(
+                    start_tasks::status
+                        .ne(StartStatus::Error.as_str())
+                        .or(not(exists(sandbox))),
+                )
+                .order((start_tasks::updated_at.asc(), start_tasks::id.asc()))
+                .limit(row_limit(limit))
+                .select((start_tasks::id, start_tasks::conversation_id))
+                .load(conn)?;
+            let (ids, conversations): (Vec<UuidCol>, Vec<UuidCol>) = old.into_iter().unzip();
+            for batch in ids.chunks(DELETION_BATCH_ROWS) {
+                diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(batch)))
+                    .execute(conn)?;
+            }
+            delete_orphans(conn, &conversations)?;
+            Ok(ids.len() as u64)
         })
         .await
     }

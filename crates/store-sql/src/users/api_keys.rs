@@ -9,19 +9,13 @@ use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, 
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
-use crate::queries::delete_rows::OutdatedRows;
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::queries::filter_by;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{api_keys, users as user_rows};
 use crate::store::SqlStore;
 use crate::users;
-
-const EXPIRED_KEYS: OutdatedRows = OutdatedRows {
-    table: "api_keys",
-    key: "id",
-    time: "expires_at",
-};
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
@@ -49,43 +43,34 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("API key"))?;
+        .map_err(if_duplicate(conflict("API key")))?;
     Ok(())
 }
 
-/// Loads a key and the role of its user, in the caller's transaction. Ignores users whose deletion has begun.
+/// Loads the key to which the condition applies, and the role of its user. Ignores users whose deletion has begun.
+macro_rules! find_with_role {
+    ($conn:ident, $condition:expr) => {{
+        let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
+            .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+            .filter($condition)
+            .filter(user_rows::deleted_at.is_null())
+            .select((ApiKeyRow::as_select(), user_rows::role))
+            .first($conn)
+            .optional()
+            .reading("API key")?;
+        row.map(|(key, role)| ApiKeyWithRole {
+            key: key.into(),
+            role: role.0,
+        })
+    }};
+}
+
+/// Loads a key in the caller's transaction.
 pub(crate) fn find_with_role(
     conn: &mut AnyConnection,
     id: ApiKeyId,
 ) -> Result<Option<ApiKeyWithRole>, TransactionError> {
-    let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
-        .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
-        .filter(api_keys::id.eq(UuidCol::from(id)))
-        .filter(user_rows::deleted_at.is_null())
-        .select((ApiKeyRow::as_select(), user_rows::role))
-        .first(conn)
-        .optional()
-        .reading("API key")?;
-    Ok(row.map(key_with_role))
-}
-
-fn key_with_role((key, role): (ApiKeyRow, TextCol<Role>)) -> ApiKeyWithRole {
-    ApiKeyWithRole {
-        key: key.into(),
-        role: role.0,
-    }
-}
-
-/// Revokes a user's key. Returns whether it existed.
-pub(crate) fn revoke(
-    conn: &mut AnyConnection,
-    id: ApiKeyId,
-    user: &UserId,
-) -> Result<bool, TransactionError> {
-    let key = api_keys::table
-        .find(UuidCol::from(id))
-        .filter(api_keys::user_id.eq(user.as_str()));
-    Ok(diesel::delete(key).execute(conn)? > 0)
+    Ok(find_with_role!(conn, api_keys::id.eq(UuidCol::from(id))))
 }
 
 /// Makes a user's key expire at `until` at the latest. `false` if the user has no such key, or it has expired at `now`.
@@ -130,15 +115,7 @@ impl ApiKeyRepository for SqlStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
         self.run(Workload::Requests, JobMode::Query, move |conn| {
-            let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
-                .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
-                .filter(api_keys::hash.eq(&hash))
-                .filter(user_rows::deleted_at.is_null())
-                .select((ApiKeyRow::as_select(), user_rows::role))
-                .first(conn)
-                .optional()
-                .reading("API key")?;
-            Ok(row.map(key_with_role))
+            Ok(find_with_role!(conn, api_keys::hash.eq(&hash)))
         })
         .await
     }
@@ -147,9 +124,7 @@ impl ApiKeyRepository for SqlStore {
         let user = user.map(ToString::to_string);
         self.run(Workload::Requests, JobMode::Query, move |conn| {
             let mut query = api_keys::table.into_boxed::<AnyBackend>();
-            if let Some(user) = user.clone() {
-                query = query.filter(api_keys::user_id.eq(user));
-            }
+            filter_by! { query, user.clone() => |user| api_keys::user_id.eq(user); }
             let rows = query
                 .order((api_keys::created_at.asc(), api_keys::id.asc()))
                 .select(ApiKeyRow::as_select())
@@ -179,9 +154,7 @@ impl ApiKeyRepository for SqlStore {
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            EXPIRED_KEYS.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("api_keys", "id", "expires_at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -11,19 +11,12 @@ use uuid::Uuid;
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
-use crate::queries::delete_rows::OutdatedRows;
-use crate::queries::filter::filter_by;
-use crate::queries::page_token::{self, Cursor, beyond};
+use crate::queries::filter_by;
+use crate::queries::page_token::{self, Cursor, keyset};
 use crate::schema::audit_log;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::store::SqlStore;
-
-const OLD_ENTRIES: OutdatedRows = OutdatedRows {
-    table: "audit_log",
-    key: "id",
-    time: "at",
-};
 
 const LISTING: &str = "audit";
 
@@ -108,30 +101,27 @@ impl AuditLog for SqlStore {
         let (filter, page) = (filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
         self.run(Workload::Requests, JobMode::Scan, move |conn| {
-            let mut query = matching(filter.clone());
-            if let Some(Cursor { key, tie }) = after {
-                let (at, id) = (audit_log::at, audit_log::id);
-                query = query.filter(beyond!(at, id, le, lt, key, UuidCol(tie)));
-            }
-            let rows = query
-                .order((audit_log::at.desc(), audit_log::id.desc()))
-                .limit(page_token::rows_to_load(&page))
-                .select(AuditRow::as_select())
-                .load(conn)
-                .reading("audit entry")?;
-            let page = page_token::build_page(LISTING, &page, rows, |row: &AuditRow| Cursor {
-                key: row.at,
-                tie: row.id.0,
-            });
+            let after = after.map(|(at, id)| (at, UuidCol(id)));
+            let rows = keyset!(
+                desc,
+                matching(filter.clone()),
+                audit_log::at,
+                audit_log::id,
+                after
+            )
+            .limit(page_token::rows_to_load(&page))
+            .select(AuditRow::as_select())
+            .load(conn)
+            .reading("audit entry")?;
+            let page =
+                page_token::build_page(LISTING, &page, rows, |row: &AuditRow| (row.at, row.id.0));
             Ok(page.map(AuditEntry::from))
         })
         .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            OLD_ENTRIES.delete(conn, before, limit)
-        })
-        .await
+        let rows = ("audit_log", "id", "at");
+        self.prune_rows(rows, before, limit).await
     }
 }

@@ -20,6 +20,8 @@ use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, not_found};
+use crate::queries::filter_by;
+use crate::schema::codec::row_limit;
 use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
 use crate::schema::users;
@@ -86,19 +88,6 @@ pub(crate) fn exists(conn: &mut AnyConnection, user: &str) -> Result<bool, Trans
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
 }
 
-/// Sets the role of a user. `false` if the user does not exist or their deletion has begun.
-pub(crate) fn set_role(
-    conn: &mut AnyConnection,
-    user: &str,
-    role: Role,
-) -> Result<bool, TransactionError> {
-    let undeleted = users::table.find(user).filter(users::deleted_at.is_null());
-    let changed = diesel::update(undeleted)
-        .set(users::role.eq(role.as_str()))
-        .execute(conn)?;
-    Ok(changed > 0)
-}
-
 fn insert(
     conn: &mut AnyConnection,
     user: &str,
@@ -148,15 +137,12 @@ fn deleted<'a>() -> users::BoxedQuery<'a, AnyBackend> {
 impl UserRepository for SqlStore {
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
         let after = after.map(ToString::to_string);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.run(Workload::Requests, JobMode::Read, move |conn| {
             let mut query = users::table.into_boxed::<AnyBackend>();
-            if let Some(after) = after.clone() {
-                query = query.filter(users::id.gt(after));
-            }
+            filter_by! { query, after.clone() => |after| users::id.gt(after); }
             let rows = query
                 .order(users::id.asc())
-                .limit(limit)
+                .limit(row_limit(limit))
                 .select(UserRow::as_select())
                 .load(conn)
                 .reading("user")?;

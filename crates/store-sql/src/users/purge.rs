@@ -1,27 +1,26 @@
-//! Deletes a user's rows (the steps of `UserRepository::purge`) and old rows, in the caller's transaction.
+//! Deletes a user's rows (the steps of `UserRepository::purge`), in the caller's transaction.
 
-use diesel::dsl::{exists, not, select};
+use diesel::dsl::{exists, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::coordination::change::StoreChange;
 use domain::sandbox::DesiredState;
-use domain::start_task::StartStatus;
 use domain::user::identity::PurgeCounts;
 
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
-use crate::conversations::pending_messages::delete_orphans;
 use crate::database::changes::announce;
-use crate::database::connection::{AnyBackend, AnyConnection};
+use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::events::octet_length;
 use crate::queries::delete_rows::delete_of_user;
 use crate::sandboxes::mark_deleted;
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::codec::row_limit;
+use crate::schema::column_types::UuidCol;
 use crate::schema::{
     api_keys, conversations, events, idempotency_keys, pending_messages, sandboxes, secrets,
     settings, start_tasks,
 };
-use crate::start_tasks::rows::FailureColumns;
+use crate::start_tasks::rows::StepColumns;
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -38,33 +37,28 @@ const OTHER_ROWS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Whether the query finds a row.
+/// Whether one of these queries finds a row.
 macro_rules! has_row {
-    ($conn:expr, $query:expr) => {
-        select(exists($query)).get_result::<bool>($conn)?
+    ($conn:ident, $($query:expr),+ $(,)?) => {
+        $(select(exists($query)).get_result::<bool>($conn)?)||+
     };
 }
 
 /// Whether the user has rows other than sandboxes marked as deleted.
 pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
-    let undeleted = sandboxes::table
-        .filter(sandboxes::owner.eq(user))
-        .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
     Ok(has_row!(
         conn,
-        conversations::table.filter(conversations::owner.eq(user))
-    ) || has_row!(
-        conn,
-        pending_messages::table.filter(pending_messages::owner.eq(user))
-    ) || has_row!(conn, start_tasks::table.filter(start_tasks::owner.eq(user)))
-        || has_row!(
-            conn,
-            idempotency_keys::table.filter(idempotency_keys::owner.eq(user))
-        )
-        || has_row!(conn, api_keys::table.filter(api_keys::user_id.eq(user)))
-        || has_row!(conn, settings::table.filter(settings::owner.eq(user)))
-        || has_row!(conn, secrets::table.filter(secrets::owner.eq(user)))
-        || has_row!(conn, undeleted))
+        conversations::table.filter(conversations::owner.eq(user)),
+        pending_messages::table.filter(pending_messages::owner.eq(user)),
+        start_tasks::table.filter(start_tasks::owner.eq(user)),
+        idempotency_keys::table.filter(idempotency_keys::owner.eq(user)),
+        api_keys::table.filter(api_keys::user_id.eq(user)),
+        settings::table.filter(settings::owner.eq(user)),
+        secrets::table.filter(secrets::owner.eq(user)),
+        sandboxes::table
+            .filter(sandboxes::owner.eq(user))
+            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
+    ))
 }
 
 /// Whether no row of the user is left.
@@ -99,7 +93,7 @@ struct Budget(usize);
 
 impl Budget {
     fn limit(&self) -> i64 {
-        i64::try_from(self.0).unwrap_or(i64::MAX)
+        row_limit(self.0)
     }
 
     fn spend(&mut self, rows: usize) -> u64 {
@@ -151,7 +145,7 @@ fn fail_starts(
     for batch in unfinished.chunks(DELETION_BATCH_ROWS) {
         diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(batch)))
             .set((
-                FailureColumns::new(DELETED_DURING_START, at),
+                StepColumns::failure(DELETED_DURING_START, at),
                 // The worker that holds the lease can no longer write.
                 start_tasks::fence.eq(start_tasks::fence + 1),
             ))
@@ -186,7 +180,7 @@ fn purge_conversations(
             let log = events::table.filter(events::conversation_id.eq(id));
             diesel::delete(log.filter(events::seq.le(*last))).execute(conn)?;
             let bytes: i64 = batch.iter().map(|(_, bytes)| i64::from(*bytes)).sum();
-            let count = i64::try_from(batch.len()).unwrap_or(i64::MAX);
+            let count = row_limit(batch.len());
             diesel::update(conversations::table.find(id))
                 .set((
                     conversations::event_count.eq(conversations::event_count - count),
@@ -209,57 +203,4 @@ fn purge_conversations(
             .execute(conn)?;
     }
     Ok((emptied.len() as u64, deleted_events))
-}
-
-/// Deletes old finished start tasks, see `StartTaskRepository::prune`.
-pub(crate) fn prune_start_tasks(
-    conn: &mut AnyConnection,
-    before: Timestamp,
-    limit: usize,
-) -> Result<u64, TransactionError> {
-    let sandbox = sandboxes::table
-        .filter(sandboxes::id.eq(start_tasks::sandbox_id))
-        .select(sandboxes::id);
-    let old: Vec<(UuidCol, UuidCol)> = start_tasks::table
-        .into_boxed::<AnyBackend>()
-        .filter(not(start_tasks::is_open))
-        .filter(start_tasks::updated_at.lt(TimestampCol(before)))
-        .filter(
-            start_tasks::status
-                .ne(StartStatus::Error.as_str())
-                .or(not(exists(sandbox))),
-        )
-        .order((start_tasks::updated_at.asc(), start_tasks::id.asc()))
-        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-        .select((start_tasks::id, start_tasks::conversation_id))
-        .load(conn)?;
-    let (ids, conversations): (Vec<UuidCol>, Vec<UuidCol>) = old.into_iter().unzip();
-    for batch in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(batch))).execute(conn)?;
-    }
-    delete_orphans(conn, &conversations)?;
-    Ok(ids.len() as u64)
-}
-
-/// Deletes old records of deleted conversations, see `ConversationRepository::prune_deleted`.
-pub(crate) fn prune_deletion_records(
-    conn: &mut AnyConnection,
-    before: Timestamp,
-    limit: usize,
-) -> Result<u64, TransactionError> {
-    use crate::schema::deleted_conversations as records;
-    let sandbox = sandboxes::table
-        .filter(sandboxes::id.eq(records::sandbox_id))
-        .select(sandboxes::id);
-    let ids: Vec<UuidCol> = records::table
-        .filter(records::deleted_at.lt(TimestampCol(before)))
-        .filter(not(exists(sandbox)))
-        .order((records::deleted_at.asc(), records::id.asc()))
-        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-        .select(records::id)
-        .load(conn)?;
-    for batch in ids.chunks(DELETION_BATCH_ROWS) {
-        diesel::delete(records::table.filter(records::id.eq_any(batch))).execute(conn)?;
-    }
-    Ok(ids.len() as u64)
 }

@@ -10,8 +10,9 @@ use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
 use crate::database::pool::JobMode;
-use crate::error::{TransactionError, stale};
+use crate::error::{if_duplicate, stale};
 use crate::schema::column_types::TimestampCol;
+use crate::schema::rows::same_fields;
 use crate::schema::settings;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
@@ -24,15 +25,7 @@ struct SettingsRow {
     updated_at: TimestampCol,
 }
 
-impl From<SettingsRow> for StoredSettings {
-    fn from(row: SettingsRow) -> Self {
-        Self {
-            document: Sealed::from_text(row.document),
-            revision: Revision(row.revision),
-            updated_at: row.updated_at.0,
-        }
-    }
-}
+same_fields!(read SettingsRow, StoredSettings, [document, revision, updated_at]);
 
 #[async_trait]
 impl SettingsRepository for SqlStore {
@@ -79,14 +72,7 @@ impl SettingsRepository for SqlStore {
                 None => diesel::insert_into(settings::table)
                     .values((settings::owner.eq(&owner), values))
                     .execute(conn)
-                    .map_err(|error| {
-                        match TransactionError::conflict_if_duplicate("settings")(error) {
-                            TransactionError::Store(StoreError::Conflict { entity }) => {
-                                stale(entity)
-                            }
-                            other => other,
-                        }
-                    })?,
+                    .map_err(if_duplicate(stale("settings")))?,
             };
             if saved == 0 {
                 return Err(stale("settings"));

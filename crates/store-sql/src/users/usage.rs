@@ -15,7 +15,8 @@ use crate::database::pool::JobMode;
 use crate::error::TransactionError;
 use crate::queries::page_token::count_within;
 use crate::schema::codec::to_json;
-use crate::schema::column_types::{Id, UuidCol};
+use crate::schema::column_types::Id;
+use crate::schema::rows::{IdRow, same_fields};
 use crate::schema::{conversations, events};
 use crate::store::SqlStore;
 
@@ -72,25 +73,10 @@ struct UsageRow {
     pending_messages: i64,
 }
 
-impl From<UsageRow> for Usage {
-    fn from(row: UsageRow) -> Self {
-        let figure = |count: i64| u64::try_from(count).unwrap_or_default();
-        Self {
-            conversations: figure(row.conversations),
-            events: figure(row.events),
-            event_bytes: figure(row.event_bytes),
-            shortened_events: figure(row.shortened_events),
-            request_bytes: figure(row.request_bytes),
-            secrets: figure(row.secrets),
-            pending_messages: figure(row.pending_messages),
-        }
-    }
-}
-
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = Id)]
-    id: UuidCol,
+same_fields! {
+    read UsageRow, Usage, [
+        conversations, events, event_bytes, shortened_events, request_bytes, secrets, pending_messages,
+    ]
 }
 
 #[derive(QueryableByName)]
@@ -99,13 +85,6 @@ struct BulkyRow {
     seq: i64,
     #[diesel(sql_type = diesel::sql_types::Integer)]
     bytes: i32,
-}
-
-fn usage(conn: &mut AnyConnection, user: &str) -> Result<Usage, TransactionError> {
-    let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE_SQL)
-        .bind::<Text, _>(user)
-        .get_result(c)?);
-    Ok(row.into())
 }
 
 fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, TransactionError> {
@@ -164,10 +143,14 @@ impl UsageRepository for SqlStore {
             return Ok(Usage::default());
         }
         let user = user.to_string();
-        self.db
-            .for_scope(scope)
-            .run(JobMode::Query, move |conn| usage(conn, &user))
-            .await
+        let jobs = self.db.for_scope(scope);
+        jobs.run(JobMode::Query, move |conn| {
+            let row: UsageRow = on_backend!(conn, |c| diesel::sql_query(USAGE_SQL)
+                .bind::<Text, _>(&user)
+                .get_result(c)?);
+            Ok(row.into())
+        })
+        .await
     }
 
     async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {

@@ -45,7 +45,7 @@ pub struct UsageDto {
     pending_messages: QuotaUsageDto,
     /// How events are stored now.
     #[schema(value_type = EventStorageSchema)]
-    #[from(report.limits.event_storage(&report.usage).name())]
+    #[from(report.limits.event_storage(&report.usage).as_str())]
     event_storage: &'static str,
     /// Stored events whose long texts were cut afterwards.
     #[from(report.usage.shortened_events)]

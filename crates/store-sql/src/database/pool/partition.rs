@@ -1,7 +1,7 @@
 //! A partition of the connections, its queue, and its metrics.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
@@ -23,34 +23,14 @@ const SQLITE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct PoolPartition {
     pub(super) context: JobContext,
     queue: Arc<JobQueue>,
-    pub(super) waits: Arc<WaitStats>,
-}
-
-/// Metrics of the jobs that wait at one partition.
-#[derive(Default)]
-pub(super) struct WaitStats {
-    times: DurationHistogram,
+    /// From a job's arrival to its slot.
+    pub(super) waits: Arc<DurationHistogram>,
     waiting: Gauge,
     refused: Counter,
 }
 
-/// Measures the time from a job's arrival to its slot.
-pub(super) struct WaitTimer(Arc<WaitStats>, Instant);
-
-impl WaitStats {
-    pub(super) fn begin(self: &Arc<Self>) -> WaitTimer {
-        WaitTimer(Arc::clone(self), Instant::now())
-    }
-}
-
-impl WaitTimer {
-    pub(super) fn end(&self) {
-        self.0.times.record(self.1.elapsed());
-    }
-}
-
 impl PoolPartition {
-    /// Builds a partition whose pool has a connection per slot, and `spare` ones for [`PoolPartition::with_shared_pool`].
+    /// Builds a partition whose pool has a connection per slot, and `spare` ones for another partition.
     pub(super) fn build(
         target: &Target,
         (slots, spare): (u32, u32),
@@ -74,24 +54,22 @@ impl PoolPartition {
             Target::Postgres(_) => builder.test_on_check_out(true),
         };
         let context = JobContext {
-            pool: builder.build_unchecked(ConnectionManager::new(target.clone())),
+            pool: builder.build_unchecked(ConnectionManager(target.clone())),
             circuit: Arc::clone(circuit),
             wait,
         };
         Self::with_context(context, slots, runtime)
     }
 
-    /// Builds a partition with its own slots for the spare connections of this partition's pool.
-    pub(super) fn with_shared_pool(&self, slots: u32, runtime: &Handle) -> Self {
-        Self::with_context(self.context.clone(), slots, runtime)
-    }
-
-    fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
+    /// Builds a partition with its own slots, for example for the spare connections of another partition's pool.
+    pub(super) fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
         let slots = usize::try_from(slots).unwrap_or(1);
         Self {
             context,
             queue: Arc::new(JobQueue::new(slots, runtime.clone())),
             waits: Arc::default(),
+            waiting: Gauge::default(),
+            refused: Counter::default(),
         }
     }
 
@@ -106,7 +84,7 @@ impl PoolPartition {
         let Some(queued) = self.queue.enqueue(tenant, job) else {
             return Ok(None);
         };
-        let _waiting = self.waits.waiting.enter();
+        let _waiting = self.waiting.enter();
         let refusal = tokio::select! {
             biased;
             Ok(outcome) = receiver => return Ok(Some(outcome)),
@@ -114,7 +92,7 @@ impl PoolPartition {
         };
         match queued.withdraw() {
             Some(_never_run) => {
-                self.waits.refused.add(1);
+                self.refused.add(1);
                 Err(refusal)
             }
             // The job has started in the meantime.
@@ -155,9 +133,9 @@ impl PoolPartition {
             open: pool.connections.saturating_sub(shared),
             idle: pool.idle_connections,
             in_use: u64::from(self.in_use()),
-            waiting: self.waits.waiting.get(),
-            waits: self.waits.times.snapshot(),
-            timeouts: self.waits.refused.get(),
+            waiting: self.waiting.get(),
+            waits: self.waits.snapshot(),
+            timeouts: self.refused.get(),
         }
     }
 

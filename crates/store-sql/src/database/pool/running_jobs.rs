@@ -16,7 +16,6 @@ pub(super) struct RunningJobs {
 pub(super) struct RunningJob(Arc<RunningJobs>, u64);
 
 impl RunningJobs {
-    /// Returns a number that is unique among jobs.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }

@@ -54,29 +54,16 @@ macro_rules! words {
 
 words!(
     AgentType,
+    AuditOutcome,
     ExecutionStatus,
     GitProvider,
     OwnerType,
+    Role,
     SandboxStatus,
     StartStatus,
     SuggestedTaskType,
     Trigger
 );
-
-impl Choice for Role {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        (Self::User.as_str(), Self::User),
-        (Self::Admin.as_str(), Self::Admin),
-    ];
-}
-
-impl Choice for AuditOutcome {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        (Self::Ok.as_str(), Self::Ok),
-        (Self::Refused.as_str(), Self::Refused),
-        (Self::Failed.as_str(), Self::Failed),
-    ];
-}
 
 impl Choice for EventStorage {
     const CHOICES: &'static [(&'static str, Self)] = &[

@@ -152,64 +152,14 @@ impl Client {
         self.http.base()
     }
 
-    /// Conversations.
-    pub fn conversations(&self) -> Conversations {
-        Conversations(self.clone())
-    }
-
-    /// Starts of conversations.
-    pub fn start_tasks(&self) -> StartTasks {
-        StartTasks(self.clone())
-    }
-
     /// The events of a conversation.
     pub fn events(&self, conversation: &str) -> Events {
         Events(self.clone(), conversation.to_owned())
     }
 
-    /// Sandboxes.
-    pub fn sandboxes(&self) -> Sandboxes {
-        Sandboxes(self.clone())
-    }
-
-    /// Templates of sandboxes.
-    pub fn specs(&self) -> Specs {
-        Specs(self.clone())
-    }
-
-    /// The user's settings.
-    pub fn settings(&self) -> Settings {
-        Settings(self.clone())
-    }
-
-    /// The user's secrets.
-    pub fn secrets(&self) -> Secrets {
-        Secrets(self.clone())
-    }
-
-    /// The user.
-    pub fn users(&self) -> Users {
-        Users(self.clone())
-    }
-
     /// The user's API keys.
     pub fn keys(&self) -> Keys {
         Keys(self.clone(), None)
-    }
-
-    /// All users, for administrators.
-    pub fn administration(&self) -> Administration {
-        Administration(self.clone())
-    }
-
-    /// The audit log, for administrators.
-    pub fn audit(&self) -> Audit {
-        Audit(self.clone())
-    }
-
-    /// Health of the service.
-    pub fn health(&self) -> Health {
-        Health(self.clone())
     }
 
     /// Sends a request and decodes the response.
@@ -276,6 +226,39 @@ impl Client {
             body,
         });
     }
+}
+
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident: $resource:ident,)*) => {
+        impl Client {
+            $($(#[$doc])* pub fn $name(&self) -> $resource {
+                $resource(self.clone())
+            })*
+        }
+    };
+}
+
+resources! {
+    /// Conversations.
+    conversations: Conversations,
+    /// Starts of conversations.
+    start_tasks: StartTasks,
+    /// Sandboxes.
+    sandboxes: Sandboxes,
+    /// Templates of sandboxes.
+    specs: Specs,
+    /// The user's settings.
+    settings: Settings,
+    /// The user's secrets.
+    secrets: Secrets,
+    /// The user.
+    users: Users,
+    /// All users, for administrators.
+    administration: Administration,
+    /// The audit log, for administrators.
+    audit: Audit,
+    /// Health of the service.
+    health: Health,
 }
 
 pub(crate) fn read<T: DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {

@@ -31,7 +31,7 @@ pub struct AddressConfig {
 
 /// Builds addresses.
 #[derive(Clone)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// Path of the public URL, without a trailing slash.
     prefix: String,
     hosts: Vec<String>,
@@ -57,7 +57,7 @@ impl fmt::Debug for Addresses {
 
 impl Addresses {
     /// Builds addresses with this configuration. `fingerprints` signs paths.
-    pub fn new(config: &AddressConfig, fingerprints: Arc<dyn Fingerprints>) -> Self {
+    pub(crate) fn new(config: &AddressConfig, fingerprints: Arc<dyn Fingerprints>) -> Self {
         let through = config.public_url.as_ref().filter(|_| !config.direct);
         let sandboxes = through.map(|url| config.sandbox_url.as_ref().unwrap_or(url));
         let own_host = config.sandbox_url.as_ref().filter(|own| {

@@ -41,12 +41,10 @@
 //!
 //! ```ignore
 //! /// Renames a conversation.            ← summary in the document
-//! #[utoipa::path(
-//!     tag = "Conversations",
-//!     params(("conversation_id" = Uuid, Path)),
-//!     request_body = Rename,
-//!     responses((status = 200, body = ConversationDto), (status = 409, body = Detail)),
-//! )]
+//! #[utoipa::path(tag = "Conversations", request_body = Rename, responses(
+//!     (status = 200, body = ConversationDto),
+//!     (status = 409, description = "The sandbox is paused"),
+//! ))]
 //! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
 //! pub(crate) async fn rename(
 //!     app: Application,
@@ -65,9 +63,10 @@
 //!    utoipa also reads the arguments and needs names in the pattern: `ApiCall(_caller, ())`, not `ApiCall(_, ())`.
 //! 3. Register the handler in `routes::register` (static segments before `{parameters}` of the same method). Register it in
 //!    `routes::register_callback` if, and only if, it takes a sandbox's key and no other.
-//! 4. Document only what is specific to the route. 401, 404 (with a path parameter), 422, 429, 500, 503 and the errors of a
-//!    body are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error shape,
-//!    `security(("ApiKey" = []))` a route for sandbox keys.
+//! 4. Document only what is specific to the route. `openapi::complete` adds the parameters in the path, the body `Detail` of
+//!    errors, and to every operation 401, 404 (with a path parameter), 422, 429, 500, 503 and the errors of a body.
+//!    `security(())` marks a public route, the tag `Legacy` the legacy error shape, the tag `Administration` a route that
+//!    answers 403 to others, `security(("ApiKey" = []))` a route for sandbox keys.
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
 // The macros of `decode` name this crate, so that they also work in its examples.
@@ -79,7 +78,7 @@ mod audit;
 mod body_writer;
 mod connections;
 pub mod decode;
-pub mod dto;
+mod dto;
 pub mod extract;
 mod forwarding;
 mod idempotency;

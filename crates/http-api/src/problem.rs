@@ -20,11 +20,33 @@ use crate::decode::{FieldError, FieldErrors, Flavour, Path};
 /// `Retry-After` when the error names no time of its own.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 
-/// The body of most error responses, for the document.
-#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-pub struct Detail {
-    /// What is wrong, as a text.
-    pub detail: String,
+/// The errors of routes that ask an agent server, for the document.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "for the document only")]
+pub(crate) enum AgentServerErrors {
+    #[response(status = 409, description = "The sandbox is paused")]
+    Paused,
+    #[response(
+        status = 502,
+        description = "The agent server failed, or cannot be reached"
+    )]
+    Failed,
+}
+
+/// The errors of routes that ask a git provider, for the document.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "for the document only")]
+pub(crate) enum GitProviderErrors {
+    #[response(
+        status = 401,
+        description = "The provider rejects the token, or (on older paths) none is stored",
+        content_type = "application/json"
+    )]
+    TokenRejected(String),
+    #[response(status = 429, description = "The provider limits requests")]
+    Limited,
+    #[response(status = 502, description = "The provider fails")]
+    Failed,
 }
 
 /// An error response. Handlers return `Result<_, Problem>`; every error of the application and of the ports converts with

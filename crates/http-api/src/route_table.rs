@@ -5,35 +5,34 @@ use std::collections::BTreeMap;
 use actix_web::App;
 use actix_web::dev::HttpServiceFactory;
 use actix_web::web;
-use serde_json::Value;
-use utoipa::openapi::HttpMethod;
+use serde_json::{Value, json};
 use utoipa_actix_web::service_config::ServiceConfig as OpenApiConfig;
 use utoipa_actix_web::{AppExt, OpenApiFactory};
 
 use crate::Listener;
 use crate::openapi::{self, Operations, ServedDocument};
 
+/// A handler with its part of the document.
+pub(crate) trait DocumentedRoute:
+    HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static
+{
+}
+
+impl<F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static> DocumentedRoute for F {}
+
 /// Accepts routes in the order in which they are tried; frequent ones come first.
 pub(crate) trait RouteRegistry {
-    fn service<F>(&mut self, route: F) -> &mut Self
-    where
-        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static;
+    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self;
 }
 
 impl RouteRegistry for web::ServiceConfig {
-    fn service<F>(&mut self, route: F) -> &mut Self
-    where
-        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
-    {
+    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self {
         Self::service(self, route)
     }
 }
 
 impl RouteRegistry for OpenApiConfig<'_> {
-    fn service<F>(&mut self, route: F) -> &mut Self
-    where
-        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
-    {
+    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self {
         Self::service(self, route)
     }
 }
@@ -43,29 +42,12 @@ impl RouteRegistry for OpenApiConfig<'_> {
 pub(crate) struct RouteList(BTreeMap<String, Vec<String>>);
 
 impl RouteRegistry for RouteList {
-    fn service<F>(&mut self, _: F) -> &mut Self
-    where
-        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
-    {
-        let methods = F::methods()
-            .into_iter()
-            .map(|method| name_of(&method).to_owned());
+    fn service<F: DocumentedRoute>(&mut self, _: F) -> &mut Self {
+        // The method in the spelling of the document.
+        let methods = F::methods().into_iter().map(|method| json!(method));
+        let methods = methods.filter_map(|method| method.as_str().map(str::to_owned));
         self.0.entry(F::path()).or_default().extend(methods);
         self
-    }
-}
-
-/// The method in the spelling of the document.
-fn name_of(method: &HttpMethod) -> &'static str {
-    match method {
-        HttpMethod::Get => "get",
-        HttpMethod::Post => "post",
-        HttpMethod::Put => "put",
-        HttpMethod::Delete => "delete",
-        HttpMethod::Options => "options",
-        HttpMethod::Head => "head",
-        HttpMethod::Patch => "patch",
-        HttpMethod::Trace => "trace",
     }
 }
 
@@ -95,9 +77,9 @@ pub(crate) trait RouteSet: Copy + 'static {
     /// contains no code for collecting.
     fn served(self, prefix: &str) -> ServedDocument {
         if openapi::IS_PREBUILT {
-            ServedDocument::prebuilt(prefix)
+            ServedDocument::prebuilt(prefix.to_owned())
         } else {
-            ServedDocument::collected(&openapi::with_prefix(self.collect(), prefix))
+            ServedDocument::collected(self.collect(), prefix.to_owned())
         }
     }
 }

@@ -8,6 +8,7 @@ use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
 use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxRepository};
 use domain::user::identity::{ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
+use domain::user::scope::Scope;
 
 use super::key_cache::KeyCache;
 use crate::{AppError, AuthMode, BackgroundTasks};
@@ -17,6 +18,7 @@ const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
 
+/// A user whom an API key identified, or the local user of an open service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedUser {
     pub user: UserId,
@@ -26,6 +28,20 @@ pub struct AuthenticatedUser {
 }
 
 impl AuthenticatedUser {
+    /// A user without administrator rights.
+    pub fn plain(user: UserId) -> Self {
+        Self {
+            user,
+            role: Role::User,
+            key: None,
+        }
+    }
+
+    /// The scope in which this user reads and writes.
+    pub fn scope(&self) -> Scope {
+        Scope::User(self.user.clone())
+    }
+
     fn from_key(known: &ApiKeyWithRole) -> Self {
         Self {
             user: known.key.user.clone(),

@@ -60,9 +60,8 @@ impl Administration {
         limit: u16,
         at: Option<&str>,
     ) -> Result<Page<AdministeredUser>, Error> {
-        self.0
-            .ask(&Call::to(&operations::SEARCH_USERS).page(limit, at))
-            .await
+        let call = Call::to(&operations::SEARCH_USERS).page(limit, at);
+        self.0.ask(&call).await
     }
 
     /// All users.

@@ -22,6 +22,8 @@ const MAX_STATE_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone)]
 pub struct Conversations(pub(crate) Client);
 
+reads_by_id!(Conversations => Conversation, CONVERSATIONS "ids");
+
 impl Conversations {
     /// Starts a conversation. The client repeats a request whose response is lost; the service still starts one
     /// conversation.
@@ -68,18 +70,6 @@ impl Conversations {
             },
         );
         Ok(states.try_flatten())
-    }
-
-    /// The conversations with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
-    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Conversation>>, Error> {
-        self.0
-            .ask(&Call::to(&operations::CONVERSATIONS).ids("ids", ids))
-            .await
-    }
-
-    /// One conversation, if it exists.
-    pub async fn get(&self, id: &str) -> Result<Option<Conversation>, Error> {
-        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
     }
 
     /// One page, newest first; `at` is a former page's [`Page::next_page_id`].

@@ -17,9 +17,8 @@ pub struct Events(pub(crate) Client, pub(crate) String);
 impl Events {
     /// The events with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
     pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
-        self.0
-            .ask(&Call::to(&operations::EVENTS).at(&self.1).ids("id", ids))
-            .await
+        let call = Call::to(&operations::EVENTS).at(&self.1).ids("id", ids);
+        self.0.ask(&call).await
     }
 
     /// One event, if it exists.
@@ -52,9 +51,8 @@ impl Events {
 
     /// The number of events.
     pub async fn count(&self, filter: &EventFilter) -> Result<u64, Error> {
-        self.0
-            .ask(&self.filtered(&operations::COUNT_EVENTS, filter))
-            .await
+        let call = self.filtered(&operations::COUNT_EVENTS, filter);
+        self.0.ask(&call).await
     }
 
     /// Yields each event once, in order of arrival, and then new ones; optionally only of one kind. Continues across

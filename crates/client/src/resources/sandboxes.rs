@@ -19,24 +19,13 @@ const LOG_IDLE_TIMEOUT: Duration = Duration::from_secs(16 * 60);
 #[derive(Debug, Clone)]
 pub struct Sandboxes(pub(crate) Client);
 
+reads_by_id!(Sandboxes => Sandbox, SANDBOXES "id");
+
 impl Sandboxes {
-    /// The sandboxes with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
-    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Sandbox>>, Error> {
-        self.0
-            .ask(&Call::to(&operations::SANDBOXES).ids("id", ids))
-            .await
-    }
-
-    /// One sandbox, if it exists.
-    pub async fn get(&self, id: &str) -> Result<Option<Sandbox>, Error> {
-        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
-    }
-
     /// One page, newest first; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Sandbox>, Error> {
-        self.0
-            .ask(&Call::to(&operations::SEARCH_SANDBOXES).page(limit, at))
-            .await
+        let call = Call::to(&operations::SEARCH_SANDBOXES).page(limit, at);
+        self.0.ask(&call).await
     }
 
     /// All sandboxes, newest first.
@@ -91,10 +80,8 @@ impl Sandboxes {
     }
 
     async fn change(&self, operation: &'static Operation, id: &str) -> Result<(), Error> {
-        self.0
-            .ask::<SuccessResponse>(&Call::to(operation).at(id))
-            .await
-            .map(drop)
+        let call = Call::to(operation).at(id);
+        self.0.ask::<SuccessResponse>(&call).await.map(drop)
     }
 }
 
@@ -102,19 +89,13 @@ impl Sandboxes {
 #[derive(Debug, Clone)]
 pub struct Specs(pub(crate) Client);
 
-impl Specs {
-    /// The sandbox specs with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
-    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Spec>>, Error> {
-        self.0
-            .ask(&Call::to(&operations::SPECS).ids("id", ids))
-            .await
-    }
+reads_by_id!(Specs => Spec, SPECS "id");
 
+impl Specs {
     /// One page; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Spec>, Error> {
-        self.0
-            .ask(&Call::to(&operations::SEARCH_SPECS).page(limit, at))
-            .await
+        let call = Call::to(&operations::SEARCH_SPECS).page(limit, at);
+        self.0.ask(&call).await
     }
 
     /// All templates, the default one first.

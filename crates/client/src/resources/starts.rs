@@ -23,19 +23,9 @@ const MAX_CONSECUTIVE_FAILURES: u32 = 30;
 #[derive(Debug, Clone)]
 pub struct StartTasks(pub(crate) Client);
 
+reads_by_id!(StartTasks => StartTask, START_TASKS "ids");
+
 impl StartTasks {
-    /// The starts with these ids, in the order of the ids; `None` for an unknown id. At most 100 ids.
-    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<StartTask>>, Error> {
-        self.0
-            .ask(&Call::to(&operations::START_TASKS).ids("ids", ids))
-            .await
-    }
-
-    /// One start, if it exists.
-    pub async fn get(&self, id: &str) -> Result<Option<StartTask>, Error> {
-        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
-    }
-
     /// One page; `at` is a former page's [`Page::next_page_id`].
     pub async fn search(
         &self,
@@ -61,13 +51,8 @@ impl StartTasks {
         conversation: Option<&str>,
         from: Option<DateTime<Utc>>,
     ) -> Result<u64, Error> {
-        self.0
-            .ask(&filtered(
-                &operations::COUNT_START_TASKS,
-                conversation,
-                from,
-            ))
-            .await
+        let call = filtered(&operations::COUNT_START_TASKS, conversation, from);
+        self.0.ask(&call).await
     }
 
     /// Yields a start, now and after every change, until it has ended. Polls the service, so it continues across

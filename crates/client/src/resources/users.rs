@@ -59,10 +59,8 @@ impl Secrets {
     /// Renames, describes or replaces a secret.
     pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
         let call = Call::to(&operations::UPDATE_SECRET).at(name);
-        self.0
-            .ask::<ActionResponse>(&call.body(change)?)
-            .await
-            .map(drop)
+        let call = call.body(change)?;
+        self.0.ask::<ActionResponse>(&call).await.map(drop)
     }
 
     /// Deletes a secret.

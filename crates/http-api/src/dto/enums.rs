@@ -28,7 +28,7 @@ pub(crate) fn words_schema<T: Choice>(description: &str, default: Option<&str>) 
         .into()
 }
 
-/// Declares a set of words with its decoder, its serialiser and its schema: `choice!(pub Enum Name, "Description." { … })`. `Literal`
+/// Declares a set of words with its decoder, its serialiser and its schema: `choice!(pub(crate) Enum Name, "Description." { … })`. `Literal`
 /// instead of `Enum` marks one that is a literal in the reference: its error has another `type`.
 macro_rules! choice {
     ($visibility:vis $kind:ident $name:ident, $description:literal { $($variant:ident = $word:literal,)* }) => {
@@ -62,7 +62,7 @@ macro_rules! enum_schemas {
     ($($marker:ident = $words:ty, $name:literal, $description:literal $(, default $default:literal)?;)*) => {$(
         #[doc = $description]
         #[derive(Debug, Clone, Copy)]
-        pub enum $marker {}
+        pub(crate) enum $marker {}
 
         impl PartialSchema for $marker {
             fn schema() -> RefOr<Schema> {

@@ -8,13 +8,12 @@ use domain::git::{
 use domain::page::PageRequest;
 
 use super::PageDto;
-use super::page::{PageQuery, ShortPageQuery};
+use super::page::PageQuery;
 use crate::decode::{Choice, model};
 
 /// A repository.
 #[model(response = Repository, from(found: GitRepository))]
-pub struct RepositoryDto {
-    /// The id at the provider.
+pub(crate) struct RepositoryDto {
     id: String,
     /// `owner/name`, with groups in between, or with an organization in front.
     full_name: String,
@@ -32,7 +31,7 @@ pub struct RepositoryDto {
 
 /// A branch.
 #[model(response = Branch, from(found: GitBranch))]
-pub struct BranchDto {
+pub(crate) struct BranchDto {
     name: String,
     commit_sha: String,
     /// Also `false` if the provider does not report it.
@@ -43,18 +42,17 @@ pub struct BranchDto {
 
 /// A task that a conversation could be started for.
 #[model(response = GitSuggestedTask, from(task: SuggestedTask))]
-pub struct SuggestedTaskDto {
+pub(crate) struct SuggestedTaskDto {
     git_provider: GitProvider,
     task_type: SuggestedTaskType,
     repo: String,
-    /// The number of the issue or pull request.
     issue_number: i64,
     title: String,
 }
 
 /// The account that a token belongs to.
 #[model(response = GitUser, from(user: GitUser))]
-pub struct GitUserDto {
+pub(crate) struct GitUserDto {
     id: String,
     login: String,
     avatar_url: String,
@@ -65,7 +63,7 @@ pub struct GitUserDto {
 
 impl<T> PageDto<T> {
     /// A page of a provider's list.
-    pub fn from_git_page<D: Into<T>>(page: GitPage<D>) -> Self {
+    pub(crate) fn from_git_page<D: Into<T>>(page: GitPage<D>) -> Self {
         Self {
             items: page.items.into_iter().map(Into::into).collect(),
             next_page_id: page.next,
@@ -89,7 +87,7 @@ const fn sort(by: RepositorySortKey, descending: bool) -> RepositorySort {
 }
 
 /// The page at a provider.
-pub fn git_page(page: impl Into<PageRequest>) -> GitPageRequest {
+pub(crate) fn git_page(page: impl Into<PageRequest>) -> GitPageRequest {
     let page = page.into();
     GitPageRequest {
         after: page.after.map(|token| token.0),
@@ -97,28 +95,21 @@ pub fn git_page(page: impl Into<PageRequest>) -> GitPageRequest {
     }
 }
 
-/// `provider` and a page.
+/// The query for installations.
 #[model(query)]
-pub struct InstallationsQuery {
-    /// The git provider.
+pub(crate) struct InstallationsQuery {
     pub provider: GitProvider,
-    /// The page.
-    #[decode(flatten)]
-    pub page: PageQuery,
 }
 
 /// The query for repositories.
 #[model(query)]
-pub struct RepositoriesQuery {
-    /// The git provider.
+pub(crate) struct RepositoriesQuery {
     pub provider: GitProvider,
     /// Words, `owner/words` or the URL of a repository. Without it, repositories that the token can read.
     #[decode(rename = "query")]
     text: Option<String>,
-    /// Only repositories of this installation, workspace, project or organization.
     #[decode(rename = "installation_id")]
     installation: Option<String>,
-    /// The page.
     #[decode(flatten)]
     pub page: PageQuery,
     /// Order; only for searches.
@@ -133,7 +124,7 @@ pub struct RepositoriesQuery {
 
 impl RepositoriesQuery {
     /// The query without provider and page.
-    pub fn query(&self) -> RepositoryQuery {
+    pub(crate) fn query(&self) -> RepositoryQuery {
         RepositoryQuery {
             text: self.text.clone(),
             installation: self.installation.clone().filter(|text| !text.is_empty()),
@@ -144,15 +135,10 @@ impl RepositoriesQuery {
 
 /// The query for branches.
 #[model(query)]
-pub struct BranchesQuery {
-    /// The git provider.
+pub(crate) struct BranchesQuery {
     pub provider: GitProvider,
-    /// `owner/name`.
     pub repository: String,
     /// A part of the branch name; empty for all branches.
     #[decode(rename = "query")]
     pub text: String,
-    /// The page.
-    #[decode(flatten)]
-    pub page: ShortPageQuery,
 }

@@ -1,15 +1,15 @@
 //! Wire shapes. This module has those that several resources share; each resource has its own file.
 
-pub mod account;
-pub mod configuration;
-pub mod conversation;
-pub mod enums;
-pub mod git;
-pub mod legacy;
-pub mod page;
-pub mod sandbox;
-pub mod secret_text;
-pub mod timestamped;
+pub(crate) mod account;
+pub(crate) mod configuration;
+pub(crate) mod conversation;
+pub(crate) mod enums;
+pub(crate) mod git;
+pub(crate) mod legacy;
+pub(crate) mod page;
+pub(crate) mod sandbox;
+pub(crate) mod secret_text;
+pub(crate) mod timestamped;
 
 use actix_web::http::StatusCode;
 use domain::page::Page;
@@ -20,16 +20,14 @@ use crate::problem::Problem;
 
 /// One page of a search.
 #[model(response)]
-pub struct PageDto<T> {
+pub(crate) struct PageDto<T> {
     /// The items, in the order of the search.
     pub items: Vec<T>,
-    /// Send it as `page_id` for the next page; `null` on the last one.
     pub next_page_id: Option<String>,
 }
 
 impl<T> PageDto<T> {
-    /// Converts a page and its items.
-    pub fn of<D>(page: Page<D>, convert: impl FnMut(D) -> T) -> Self {
+    pub(crate) fn of<D>(page: Page<D>, convert: impl FnMut(D) -> T) -> Self {
         let page = page.map(convert);
         Self {
             items: page.items,
@@ -45,27 +43,24 @@ pub(crate) fn each<S, T: From<S>>(list: Vec<S>) -> Vec<T> {
 
 /// The response of commands without a result.
 #[model(response)]
-pub struct Success {
-    /// Always `true`.
+pub(crate) struct Success {
     #[schema(example = true)]
     pub success: bool,
 }
 
 impl Success {
-    /// The only value.
-    pub const DONE: Self = Self { success: true };
+    pub(crate) const DONE: Self = Self { success: true };
 }
 
 /// The response of commands with a text (`Settings stored`).
 #[model(response)]
-pub struct Message {
+pub(crate) struct Message {
     /// What was done.
     pub message: String,
 }
 
 impl Message {
-    /// A response with this text.
-    pub fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
         }
@@ -73,17 +68,17 @@ impl Message {
 }
 
 /// Largest sum of documents in the response to a batch read, in bytes.
-pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
+pub(crate) const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
 /// Documents that a batch read loads at a time: this many of the largest ones fit into memory.
-pub const BATCH_READ_DOCUMENTS: usize = 8;
+pub(crate) const BATCH_READ_DOCUMENTS: usize = 8;
 
 /// The bytes in the response of a batch read so far.
 #[derive(Debug, Default)]
-pub struct BatchBytes(usize);
+pub(crate) struct BatchBytes(usize);
 
 impl BatchBytes {
     /// Counts a document. 413 if the response becomes too large (`what`: `events`).
-    pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
+    pub(crate) fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
         // A document that cannot be serialized fails when it is sent.
         let _ = serde_json::to_writer(&mut *self, document);
         if self.0 <= MAX_BATCH_BYTES {
@@ -109,10 +104,10 @@ impl std::io::Write for BatchBytes {
 }
 
 /// Ids in one batch read.
-pub const MAX_BATCH_READ_IDS: usize = 100;
+pub(crate) const MAX_BATCH_READ_IDS: usize = 100;
 
 /// Refuses a batch read of more than 100 ids (`what`: `sandboxes`) with 400 and the reference's text.
-pub fn check_batch<T>(ids: &[T], what: &str) -> Result<(), Problem> {
+pub(crate) fn check_batch<T>(ids: &[T], what: &str) -> Result<(), Problem> {
     let asked = ids.len();
     if asked <= MAX_BATCH_READ_IDS {
         return Ok(());

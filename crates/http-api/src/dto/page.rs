@@ -2,15 +2,14 @@
 
 use domain::page::{PageLimit, PageRequest, PageToken};
 
-use crate::decode::model;
+use crate::decode::{DecodeFields, model};
 
 macro_rules! page_queries {
     ($($(#[$doc:meta])* $name:ident: $limit:literal;)*) => {$(
         $(#[$doc])*
         #[model(query)]
-        pub struct $name {
-            /// `next_page_id` of the previous page.
-            #[param(value_type = String, required = false)]
+        pub(crate) struct $name {
+                    #[param(value_type = String, required = false)]
             pub page_id: Option<PageToken>,
             /// Maximum number of items on the page.
             #[decode(default = PageLimit::new($limit).unwrap_or_default())]
@@ -36,4 +35,14 @@ page_queries! {
     CataloguePageQuery: 50;
     /// The page of a list that is usually short.
     ShortPageQuery: 30;
+}
+
+/// A query, and the page of its matches.
+#[model]
+#[derive(Debug)]
+pub(crate) struct Paged<T: DecodeFields, P: DecodeFields = PageQuery> {
+    #[decode(flatten)]
+    pub query: T,
+    #[decode(flatten)]
+    pub page: P,
 }

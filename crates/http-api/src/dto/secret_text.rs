@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 
 /// A secret in a response, which may be shared with other responses. `Debug` redacts it; serializing reveals it.
 #[derive(Debug, Clone)]
-pub struct SecretText(Arc<SecretString>);
+pub(crate) struct SecretText(Arc<SecretString>);
 
 impl SecretText {
     /// The secret in clear.
-    pub fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 }
@@ -35,4 +35,4 @@ impl Serialize for SecretText {
 }
 
 /// Replaces a secret that is not revealed.
-pub const MASK: &str = "**********";
+pub(crate) const MASK: &str = "**********";

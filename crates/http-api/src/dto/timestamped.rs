@@ -12,7 +12,7 @@ use crate::problem::Problem;
 const TIMESTAMP_BYTES: usize = 27;
 
 /// A JSON document and the offset of the current time in it, if it contains it.
-pub struct TimestampedJson {
+pub(crate) struct TimestampedJson {
     bytes: Vec<u8>,
     timestamp_offset: Option<usize>,
 }
@@ -26,7 +26,7 @@ impl AsRef<[u8]> for TimestampedJson {
 impl TimestampedJson {
     /// Serializes `answer` at the first and at the last possible time. The bytes that differ are the timestamp. (Both
     /// timestamps differ in their first byte.)
-    pub fn of<T: Serialize>(answer: impl Fn(Timestamp) -> T) -> Result<Self, Problem> {
+    pub(crate) fn of<T: Serialize>(answer: impl Fn(Timestamp) -> T) -> Result<Self, Problem> {
         let [first, last] = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
         let write = |at| {
             let bytes = serde_json::to_vec(&answer(at));
@@ -46,7 +46,7 @@ impl TimestampedJson {
     }
 
     /// The document with this time.
-    pub fn at(&self, now: Timestamp) -> Vec<u8> {
+    pub(crate) fn at(&self, now: Timestamp) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let timestamp = self
             .timestamp_offset
@@ -59,7 +59,7 @@ impl TimestampedJson {
 }
 
 /// A JSON response with these bytes.
-pub fn json_response(bytes: impl MessageBody + 'static) -> HttpResponse {
+pub(crate) fn json_response(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         // The typed header would be formatted and copied.
         .content_type(HeaderValue::from_static("application/json"))

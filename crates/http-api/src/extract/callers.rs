@@ -7,15 +7,13 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
-use application::authenticate::AuthenticatedUser;
 use application::keyed_semaphore::KeyedPermit;
 use application::secrets::may_read_secrets;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
-use domain::id::{ApiKeyId, UserId};
+use domain::id::ApiKeyId;
 use domain::sandbox::Sandbox;
 use domain::user::identity::Role;
-use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};
@@ -50,11 +48,8 @@ pub trait Authenticator: Send + Sync + 'static {
 #[async_trait]
 impl Authenticator for App {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
-        let user = self
-            .authenticate
-            .user(key.map(ExposeSecret::expose_secret))
-            .await?;
-        Ok(user.map(Actor::from))
+        let key = key.map(ExposeSecret::expose_secret);
+        Ok(self.authenticate.user(key).await?)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
@@ -77,41 +72,7 @@ impl Authenticator for App {
 }
 
 /// A user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Actor {
-    /// The id of the user.
-    pub user: UserId,
-    /// The role of the user.
-    pub role: Role,
-    /// The key that identified the user; the local user of an open service has none.
-    pub key: Option<ApiKeyId>,
-}
-
-impl From<AuthenticatedUser> for Actor {
-    fn from(it: AuthenticatedUser) -> Self {
-        Self {
-            user: it.user,
-            role: it.role,
-            key: it.key,
-        }
-    }
-}
-
-impl Actor {
-    /// A user without administrator rights.
-    pub fn plain(user: UserId) -> Self {
-        Self {
-            user,
-            role: Role::User,
-            key: None,
-        }
-    }
-
-    /// The scope in which this user reads and writes.
-    pub fn scope(&self) -> Scope {
-        Scope::User(self.user.clone())
-    }
-}
+pub use application::authenticate::AuthenticatedUser as Actor;
 
 /// An administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]

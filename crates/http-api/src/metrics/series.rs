@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use application::App;
-use application::quotas::QuotaCounts;
 use domain::metrics::PoolStats;
 use gateway::GatewayCounts;
 
@@ -12,23 +11,28 @@ use super::exposition::{MetricsPage, by, one};
 use crate::HttpState;
 use crate::process_stats::ProcessSample;
 
+/// Writes series: type, name, help text and values.
+macro_rules! write_series {
+    ($page:ident { $($kind:ident $name:literal $help:literal = $values:expr;)+ }) => {
+        $($page.$kind($name, $help, $values);)+
+    };
+}
+
 pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
     let mut page = MetricsPage::new();
-    page.gauge(
-        "build_info",
-        "Always 1; the label says which release runs.",
-        by("version", [(env!("CARGO_PKG_VERSION"), 1)]),
-    );
+    write_series!(page {
+        gauge "build_info" "Always 1; the label says which release runs."
+            = by("version", [(env!("CARGO_PKG_VERSION"), 1)]);
+    });
     write_requests(&mut page, state.http_metrics.requests());
     write_pools(&mut page, &state.http_metrics.pools());
-    write_starts(&mut page, app);
-    write_reports(&mut page, app);
+    write_application(&mut page, app);
     write_gateway(&mut page, state.gateway.meter().counts());
-    page.counter(
-        "rate_limited_requests_total",
-        "Requests that were answered 429: too many, or too many wrong keys before it.",
-        by("reason", state.rate.refusals()),
-    );
+    write_series!(page {
+        counter "rate_limited_requests_total"
+            "Requests that were answered 429: too many, or too many wrong keys before it."
+            = by("reason", state.rate.refusals());
+    });
     write_warm(&mut page, app);
     page.with_standard_names(|page| write_process(page, process));
     page.finish()
@@ -43,25 +47,16 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
             (labels, count)
         })
     });
-    page.counter(
-        "http_requests_total",
-        "Requests that were answered.",
-        answers,
-    );
     let durations = routes.iter().map(|(method, route, counted)| {
         let labels = [("method", *method), ("route", *route)];
         (labels, counted.durations.snapshot())
     });
-    page.histogram(
-        "http_request_duration_seconds",
-        "From the head of a request to the head of its answer.",
-        durations,
-    );
-    page.gauge(
-        "http_requests_in_flight",
-        "Requests that have no answer yet.",
-        one(requests.in_flight.get()),
-    );
+    write_series!(page {
+        counter "http_requests_total" "Requests that were answered." = answers;
+        histogram "http_request_duration_seconds"
+            "From the head of a request to the head of its answer." = durations;
+        gauge "http_requests_in_flight" "Requests that have no answer yet." = one(requests.in_flight.get());
+    });
 }
 
 fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
@@ -69,194 +64,85 @@ fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
         let values = pools.iter().map(move |pool| (pool.name, value(pool)));
         by("pool", values)
     };
-    page.gauge(
-        "db_connections_max",
-        "Connections that the pool may have.",
-        of(|pool| pool.max_connections.into()),
-    );
-    page.gauge(
-        "db_connections_open",
-        "Connections that the pool has.",
-        of(|pool| pool.open.into()),
-    );
-    page.gauge(
-        "db_connections_idle",
-        "Connections that are idle.",
-        of(|pool| pool.idle.into()),
-    );
-    page.gauge(
-        "db_calls_running",
-        "Calls that use the pool.",
-        of(|pool| pool.in_use),
-    );
-    page.gauge(
-        "db_calls_waiting",
-        "Calls that wait for their turn at the pool.",
-        of(|pool| pool.waiting),
-    );
-    page.histogram(
-        "db_wait_seconds",
-        "Time that calls waited for their turn at the pool.",
-        by("pool", pools.iter().map(|pool| (pool.name, pool.waits))),
-    );
-    page.counter(
-        "db_wait_timeouts_total",
-        "Calls that timed out waiting for their turn.",
-        of(|pool| pool.timeouts),
-    );
+    let waits = pools.iter().map(|pool| (pool.name, pool.waits));
+    write_series!(page {
+        gauge "db_connections_max" "Connections that the pool may have." = of(|pool| pool.max_connections.into());
+        gauge "db_connections_open" "Connections that the pool has." = of(|pool| pool.open.into());
+        gauge "db_connections_idle" "Connections that are idle." = of(|pool| pool.idle.into());
+        gauge "db_calls_running" "Calls that use the pool." = of(|pool| pool.in_use);
+        gauge "db_calls_waiting" "Calls that wait for their turn at the pool." = of(|pool| pool.waiting);
+        histogram "db_wait_seconds" "Time that calls waited for their turn at the pool." = by("pool", waits);
+        counter "db_wait_timeouts_total" "Calls that timed out waiting for their turn." = of(|pool| pool.timeouts);
+    });
 }
 
-fn write_starts(page: &mut MetricsPage, app: &App) {
+fn write_application(page: &mut MetricsPage, app: &App) {
     let counted = app.metrics();
-    page.histogram(
-        "start_step_seconds",
-        "Time that starts of conversations spent in a step.",
-        by("step", counted.steps),
-    );
-    page.gauge(
-        "starts_running",
-        "Starts of conversations under way.",
-        one(counted.starts_running),
-    );
-    page.counter(
-        "starts_total",
-        "Starts that ended in this process; `left`: another process went on.",
-        by("outcome", counted.starts_ended),
-    );
-    page.gauge(
-        "start_queue",
-        "Unfinished starts of this host, as of the last check.",
-        by("state", counted.start_queue),
-    );
-    page.gauge(
-        "sandboxes",
-        "Sandboxes of this host, as of the last comparison with its backend.",
-        by("status", counted.sandboxes),
-    );
-}
-
-fn write_reports(page: &mut MetricsPage, app: &App) {
-    let counted = app.metrics();
-    page.counter(
-        "webhook_batches_total",
-        "Batches of events that agent servers sent.",
-        by("outcome", counted.reports),
-    );
-    page.counter(
-        "webhook_events_total",
-        "Events in batches that the service accepted.",
-        one(counted.events),
-    );
-    page.histogram(
-        "webhook_lag_seconds",
-        "From an event until its commit, for the oldest of each batch with something new.",
-        one(counted.report_lag),
-    );
-    page.gauge(
-        "event_streams",
-        "Streams of events that are open.",
-        one(counted.event_streams),
-    );
-    page.gauge(
-        "sandbox_log_readers",
-        "Logs of sandboxes that are being read.",
-        one(counted.log_readers),
-    );
-    write_quotas(page, &counted.quotas);
-}
-
-fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
-    page.counter(
-        "quota_refusals_total",
-        "Requests of users that were refused because a quota is used up.",
-        by("quota", counted.refusals),
-    );
-    page.gauge(
-        "quota_users",
-        "Users of the last 30 s who use four fifths of a quota or more, and those who use all of one.",
-        by("state", counted.users),
-    );
-    page.counter(
-        "webhook_slowed_batches_total",
-        "Batches of events that were refused because of the rate of their sandbox.",
-        one(counted.slowed_reports),
-    );
-    page.counter(
-        "shortened_events_total",
-        "Events whose long texts were cut because a quota is used up.",
-        one(counted.shortened_events),
-    );
-    page.counter(
-        "discarded_events_total",
-        "Events that were not stored because a quota is used up.",
-        one(counted.discarded_events),
-    );
+    write_series!(page {
+        histogram "start_step_seconds" "Time that starts of conversations spent in a step." = by("step", counted.steps);
+        gauge "starts_running" "Starts of conversations under way." = one(counted.starts_running);
+        counter "starts_total" "Starts that ended in this process; `left`: another process went on."
+            = by("outcome", counted.starts_ended);
+        gauge "start_queue" "Unfinished starts of this host, as of the last check." = by("state", counted.start_queue);
+        gauge "sandboxes" "Sandboxes of this host, as of the last comparison with its backend."
+            = by("status", counted.sandboxes);
+        counter "webhook_batches_total" "Batches of events that agent servers sent." = by("outcome", counted.reports);
+        counter "webhook_events_total" "Events in batches that the service accepted." = one(counted.events);
+        histogram "webhook_lag_seconds"
+            "From an event until its commit, for the oldest of each batch with something new."
+            = one(counted.report_lag);
+        gauge "event_streams" "Streams of events that are open." = one(counted.event_streams);
+        gauge "sandbox_log_readers" "Logs of sandboxes that are being read." = one(counted.log_readers);
+        counter "quota_refusals_total" "Requests of users that were refused because a quota is used up."
+            = by("quota", counted.quotas.refusals);
+        gauge "quota_users"
+            "Users of the last 30 s who use four fifths of a quota or more, and those who use all of one."
+            = by("state", counted.quotas.users);
+        counter "webhook_slowed_batches_total"
+            "Batches of events that were refused because of the rate of their sandbox."
+            = one(counted.quotas.slowed_reports);
+        counter "shortened_events_total" "Events whose long texts were cut because a quota is used up."
+            = one(counted.quotas.shortened_events);
+        counter "discarded_events_total" "Events that were not stored because a quota is used up."
+            = one(counted.quotas.discarded_events);
+    });
 }
 
 fn write_gateway(page: &mut MetricsPage, counted: GatewayCounts) {
-    page.gauge(
-        "gateway_requests_in_flight",
-        "Requests that are being forwarded, until their answers have been sent.",
-        one(counted.requests_open),
-    );
-    page.gauge(
-        "gateway_tunnels",
-        "Tunnels (web sockets) that are open.",
-        one(counted.tunnels_open),
-    );
     let outcomes = [
         ("answered", counted.answered),
         ("upgraded", counted.upgraded),
         ("refused", counted.refused),
         ("failed", counted.failed),
     ];
-    page.counter(
-        "gateway_requests_total",
-        "Requests to sandboxes by outcome: the service refused it, the sandbox answered it or failed.",
-        by("outcome", outcomes),
-    );
-    page.counter(
-        "gateway_bytes_total",
-        "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`).",
-        by(
-            "direction",
-            [("up", counted.bytes_up), ("down", counted.bytes_down)],
-        ),
-    );
+    write_series!(page {
+        gauge "gateway_requests_in_flight"
+            "Requests that are being forwarded, until their answers have been sent." = one(counted.requests_open);
+        gauge "gateway_tunnels" "Tunnels (web sockets) that are open." = one(counted.tunnels_open);
+        counter "gateway_requests_total"
+            "Requests to sandboxes by outcome: the service refused it, the sandbox answered it or failed."
+            = by("outcome", outcomes);
+        counter "gateway_bytes_total"
+            "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`)."
+            = by("direction", [("up", counted.bytes_up), ("down", counted.bytes_down)]);
+    });
 }
 
 fn write_warm(page: &mut MetricsPage, app: &App) {
     let warm = app.warm_counts();
-    page.gauge(
-        "warm_sandboxes_target",
-        "Target number of warm sandboxes.",
-        one(warm.target.into()),
-    );
     let states = [
         ("ready", warm.ready.into()),
         ("booting", warm.booting.into()),
         ("claimed", warm.claimed.into()),
     ];
-    page.gauge(
-        "warm_sandboxes",
-        "Warm sandboxes of this host, as of the last check.",
-        by("state", states),
-    );
-    page.counter(
-        "warm_claims_total",
-        "Starts that found a warm sandbox (`hit`) or none (`miss`).",
-        by("outcome", [("hit", warm.hits), ("miss", warm.misses)]),
-    );
-    page.counter(
-        "warm_boot_failures_total",
-        "Boots of warm sandboxes that failed.",
-        one(warm.failed_boots),
-    );
-    page.counter(
-        "warm_ended_total",
-        "Warm sandboxes that were deleted unused.",
-        one(warm.ended),
-    );
+    write_series!(page {
+        gauge "warm_sandboxes_target" "Target number of warm sandboxes." = one(warm.target.into());
+        gauge "warm_sandboxes" "Warm sandboxes of this host, as of the last check." = by("state", states);
+        counter "warm_claims_total" "Starts that found a warm sandbox (`hit`) or none (`miss`)."
+            = by("outcome", [("hit", warm.hits), ("miss", warm.misses)]);
+        counter "warm_boot_failures_total" "Boots of warm sandboxes that failed." = one(warm.failed_boots);
+        counter "warm_ended_total" "Warm sandboxes that were deleted unused." = one(warm.ended);
+    });
 }
 
 /// Names and meanings follow the conventions of Prometheus client libraries.
@@ -273,30 +159,11 @@ fn write_process(page: &mut MetricsPage, process: &ProcessSample) {
         "Start time of the process, since 1970.",
         Duration::from_micros(u64::try_from(process.started.micros()).unwrap_or_default()),
     );
-    let gauges = [
-        (
-            "process_resident_memory_bytes",
-            "Memory in use.",
-            process.resident,
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "Address space in use.",
-            process.virtual_,
-        ),
-        (
-            "process_open_fds",
-            "Files, sockets and pipes that are open.",
-            process.open_files,
-        ),
-        (
-            "process_max_fds",
-            "Maximum number of open files.",
-            process.max_files,
-        ),
-        ("process_threads", "Threads.", process.threads),
-    ];
-    for (name, help, value) in gauges {
-        page.gauge(name, help, one(value));
-    }
+    write_series!(page {
+        gauge "process_resident_memory_bytes" "Memory in use." = one(process.resident);
+        gauge "process_virtual_memory_bytes" "Address space in use." = one(process.virtual_);
+        gauge "process_open_fds" "Files, sockets and pipes that are open." = one(process.open_files);
+        gauge "process_max_fds" "Maximum number of open files." = one(process.max_files);
+        gauge "process_threads" "Threads." = one(process.threads);
+    });
 }

@@ -12,6 +12,8 @@ pub(super) const METHODS: [&str; 8] = [
 ];
 /// The tag of the operations whose errors have the legacy shape.
 const LEGACY_TAG: &str = "Legacy";
+/// The tag of the operations for administrators.
+const ADMINISTRATION_TAG: &str = "Administration";
 
 const DESCRIPTION: &str =
     "Runs software-agent conversations inside sandboxes, and keeps settings and secrets per user.";
@@ -33,6 +35,7 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
         let operations = item.as_object_mut().into_iter().flatten();
         for (method, operation) in operations.filter(|(name, _)| METHODS.contains(&name.as_str())) {
             operation["operationId"] = unique_id(operation, path, method).into();
+            add_path_parameters(path, operation);
             add_answers((path.as_str(), method.as_str()), operation);
         }
     }
@@ -49,6 +52,43 @@ fn unique_id(operation: &Value, path: &str, method: &str) -> String {
         "{name}{}_{method}",
         path.chars().map(word).collect::<String>()
     )
+}
+
+/// Adds the parameters in braces of the path that the handler does not document itself.
+fn add_path_parameters(path: &str, operation: &mut Value) {
+    let Some(operation) = operation.as_object_mut() else {
+        return;
+    };
+    let own = match operation.shift_remove("parameters") {
+        Some(Value::Array(own)) => own,
+        _ => Vec::new(),
+    };
+    let is_own = |name: &&str| {
+        let is_it = |one: &Value| one["in"] == "path" && one["name"] == *name;
+        own.iter().any(is_it)
+    };
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{'));
+    let names = names.filter_map(|name| name.strip_suffix('}'));
+    let missing = names.filter(|name| !is_own(name)).map(path_parameter);
+    let all: Vec<Value> = missing.chain(own.iter().cloned()).collect();
+    if !all.is_empty() {
+        let before = operation.keys().position(|key| key == "operationId");
+        let at = before.map_or(0, |before| before + 1);
+        operation.shift_insert(at, "parameters".to_owned(), all.into());
+    }
+}
+
+fn path_parameter(name: &str) -> Value {
+    let schema = match name {
+        "conversation_id" | "key_id" | "organization_id" => {
+            json!({"type": "string", "format": "uuid"})
+        }
+        "name" => {
+            json!({"type": "string", "maxLength": 64, "minLength": 1, "pattern": "^[A-Za-z0-9._-]{1,64}$"})
+        }
+        _ => json!({"type": "string"}),
+    };
+    json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
 fn add_components(document: &mut Value) {
@@ -121,6 +161,9 @@ fn add_answers(route: (&str, &str), operation: &mut Value) {
     let Some(Value::Object(responses)) = own else {
         return;
     };
+    for (status, response) in responses.iter_mut() {
+        complete_response(status, response);
+    }
     for (status, description, schema) in shared {
         let shared = answer(status, description, schema);
         match responses.get_mut(status) {
@@ -130,23 +173,20 @@ fn add_answers(route: (&str, &str), operation: &mut Value) {
             Some(own) => widen(own, &shared),
         }
     }
-    for (status, response) in responses
-        .iter_mut()
-        .filter(|(_, own)| own.get("$ref").is_none())
-    {
-        // Version 3.1 requires a description.
-        let code = status
-            .parse()
-            .ok()
-            .and_then(|code| StatusCode::from_u16(code).ok());
-        if response.get("description").is_none() {
-            response["description"] = code
-                .and_then(|code| code.canonical_reason())
-                .unwrap_or("Response")
-                .into();
-        }
-    }
     responses.sort_keys();
+}
+
+/// Adds the description, which version 3.1 requires, and the usual body of an error.
+fn complete_response(status: &str, response: &mut Value) {
+    let code = status.parse::<StatusCode>().ok();
+    if response["description"].as_str().is_none_or(str::is_empty) {
+        let reason = code.and_then(|code| code.canonical_reason());
+        response["description"] = reason.unwrap_or("Response").into();
+    }
+    let is_error = code.is_some_and(|code| code.is_client_error() || code.is_server_error());
+    if is_error && response.get("content").is_none() {
+        response["content"] = answer(status, "", "Detail")["content"].take();
+    }
 }
 
 /// Allows both bodies where a route and the layers around it answer with the same status.
@@ -185,6 +225,12 @@ fn shared_answers(
     let table = [
         (true, "500", "A server error", "Detail"),
         (!public, "401", "Missing or unknown key", refused),
+        (
+            lists("tags", &ADMINISTRATION_TAG.into()),
+            "403",
+            "The caller is not an administrator",
+            "Detail",
+        ),
         (!public, "429", "A limit was reached", "Detail"),
         (!public, "503", "Temporarily unavailable", "Detail"),
         (writes, "507", full, "Detail"),

@@ -9,46 +9,12 @@ mod glossary;
 mod prebuilt;
 
 use actix_web::dev::ResourceDef;
-use actix_web::web::Bytes;
-use serde_json::Value;
 
 pub(crate) use complete::complete;
-use prebuilt::PrebuiltDocument;
-pub(crate) use prebuilt::{IS_PREBUILT, document as prebuilt_document};
+pub(crate) use prebuilt::{IS_PREBUILT, ServedDocument, document as prebuilt_document};
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
-
-/// The document as clients receive it.
-pub(crate) struct ServedDocument(DocumentForm);
-
-enum DocumentForm {
-    /// From the binary; each encoding is built at the first request for it.
-    Prebuilt(PrebuiltDocument),
-    /// Serialized.
-    Collected(Bytes),
-}
-
-impl ServedDocument {
-    /// Serves this completed document.
-    pub(crate) fn collected(document: &Value) -> Self {
-        Self(DocumentForm::Collected(Bytes::from(document.to_string())))
-    }
-
-    /// Serves the prebuilt document of a service whose public URL has this path.
-    pub(crate) fn prebuilt(prefix: &str) -> Self {
-        Self(DocumentForm::Prebuilt(PrebuiltDocument::at(prefix)))
-    }
-
-    /// The text, and whether it is compressed with gzip. All requests share it.
-    pub(crate) fn text(&self, takes_gzip: bool) -> (Bytes, bool) {
-        match &self.0 {
-            DocumentForm::Collected(text) => (text.clone(), false),
-            DocumentForm::Prebuilt(document) if takes_gzip => (document.packed(), true),
-            DocumentForm::Prebuilt(document) => (document.plain(), false),
-        }
-    }
-}
 
 /// The registered routes of a listener.
 pub(crate) struct RouteSurface {
@@ -116,19 +82,11 @@ impl RouteSurface {
     }
 }
 
-/// The document of a service whose public URL has this path.
-pub(crate) fn with_prefix(mut document: Value, prefix: &str) -> Value {
-    if !prefix.is_empty() {
-        document["servers"] = serde_json::json!([{"url": prefix}]);
-    }
-    document
-}
-
 /// Every path of the document.
 #[cfg(test)]
-pub(crate) fn operations(document: &Value) -> Operations {
+pub(crate) fn operations(document: &serde_json::Value) -> Operations {
     let paths = document["paths"].as_object().into_iter().flatten();
-    let methods = |item: &Value| {
+    let methods = |item: &serde_json::Value| {
         let names = item.as_object().into_iter().flat_map(|item| item.keys());
         names
             .filter(|name| complete::METHODS.contains(&name.as_str()))

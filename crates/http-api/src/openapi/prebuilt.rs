@@ -4,7 +4,7 @@
 //! builds therefore contain the file, and `cargo xtask ci` checks that it equals the collected document. Debug builds collect
 //! it, so that a new route appears at once.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::sync::OnceLock;
 
 use actix_web::web::Bytes;
@@ -20,60 +20,82 @@ const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"
 pub(crate) const IS_PREBUILT: bool = !cfg!(debug_assertions);
 
 /// Parses the document: some milliseconds, and some megabytes while the value exists.
-pub(crate) fn document() -> std::io::Result<Value> {
-    Ok(serde_json::from_slice(&text()?)?)
+pub(crate) fn document() -> io::Result<Value> {
+    Ok(serde_json::from_slice(&unpack(PACKED)?)?)
 }
 
-/// The document in one line.
-fn text() -> std::io::Result<Vec<u8>> {
+fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    GzDecoder::new(PACKED).read_to_end(&mut text)?;
+    GzDecoder::new(packed).read_to_end(&mut text)?;
     Ok(text)
 }
 
+fn pack(text: &[u8]) -> io::Result<Bytes> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(text)?;
+    packed.finish().map(Bytes::from)
+}
+
 /// The document as a service sends it. Each encoding is built at its first request (some milliseconds), and then shared.
-pub(super) struct PrebuiltDocument {
+pub(crate) struct ServedDocument {
+    /// The path of the public URL.
     prefix: String,
     plain: OnceLock<Bytes>,
     packed: OnceLock<Bytes>,
 }
 
-impl PrebuiltDocument {
-    pub(super) fn at(prefix: &str) -> Self {
-        let (plain, packed) = <_>::default();
-        let prefix = prefix.to_owned();
+impl ServedDocument {
+    /// The document from the binary.
+    pub(crate) fn prebuilt(prefix: String) -> Self {
+        let packed = if prefix.is_empty() {
+            OnceLock::from(Bytes::from_static(PACKED))
+        } else {
+            OnceLock::new()
+        };
         Self {
             prefix,
-            plain,
+            plain: OnceLock::new(),
             packed,
         }
     }
 
-    pub(super) fn plain(&self) -> Bytes {
-        let make = || {
-            if self.prefix.is_empty() {
-                return text().map(Bytes::from);
-            }
-            let document = super::with_prefix(document()?, &self.prefix);
-            Ok(Bytes::from(document.to_string()))
-        };
-        // The build script compressed it; a test decompresses it.
-        let plain = self.plain.get_or_init(|| make().unwrap_or_default());
-        plain.clone()
+    /// This completed document.
+    pub(crate) fn collected(document: Value, prefix: String) -> Self {
+        let text = with_prefix(document, &prefix).to_string();
+        Self {
+            prefix,
+            plain: OnceLock::from(Bytes::from(text)),
+            packed: OnceLock::new(),
+        }
     }
 
-    pub(super) fn packed(&self) -> Bytes {
-        if self.prefix.is_empty() {
-            return Bytes::from_static(PACKED);
-        }
-        let pack = || {
-            let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-            packed.write_all(&self.plain())?;
-            packed.finish().map(Bytes::from)
+    /// The text, compressed with gzip or not.
+    pub(crate) fn text(&self, is_packed: bool) -> Bytes {
+        let text = if is_packed {
+            let pack = || pack(&self.text(false)).unwrap_or_default();
+            self.packed.get_or_init(pack)
+        } else {
+            // The build script compressed it; a test decompresses it.
+            let unpack = || self.unpack().unwrap_or_default();
+            self.plain.get_or_init(unpack)
         };
-        let packed = self.packed.get_or_init(|| pack().unwrap_or_default());
-        packed.clone()
+        text.clone()
     }
+
+    fn unpack(&self) -> io::Result<Bytes> {
+        if self.prefix.is_empty() {
+            return unpack(PACKED).map(Bytes::from);
+        }
+        let document = with_prefix(document()?, &self.prefix);
+        Ok(document.to_string().into())
+    }
+}
+
+fn with_prefix(mut document: Value, prefix: &str) -> Value {
+    if !prefix.is_empty() {
+        document["servers"] = serde_json::json!([{"url": prefix}]);
+    }
+    document
 }
 
 #[cfg(test)]
@@ -90,18 +112,13 @@ mod tests {
 
     #[test]
     fn both_encodings_contain_the_same_document_with_its_prefix() {
-        let unpacked = |packed: Bytes| {
-            let mut text = Vec::new();
-            GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();
-            text
-        };
         let read = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
-        let here = PrebuiltDocument::at("");
-        assert_eq!(unpacked(here.packed()), here.plain());
-        assert_eq!(read(&here.plain()), document().unwrap());
-        let below = PrebuiltDocument::at("/agents");
-        assert_eq!(unpacked(below.packed()), below.plain());
-        let expected = super::super::with_prefix(document().unwrap(), "/agents");
-        assert_eq!(read(&below.plain()), expected);
+        let here = ServedDocument::prebuilt(String::new());
+        assert_eq!(unpack(&here.text(true)).unwrap(), here.text(false));
+        assert_eq!(read(&here.text(false)), document().unwrap());
+        let below = ServedDocument::prebuilt("/agents".to_owned());
+        assert_eq!(unpack(&below.text(true)).unwrap(), below.text(false));
+        let expected = with_prefix(document().unwrap(), "/agents");
+        assert_eq!(read(&below.text(false)), expected);
     }
 }

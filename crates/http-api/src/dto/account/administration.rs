@@ -6,13 +6,10 @@ use application::administration::{IssuedKey, KeyOptions};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
-use domain::page::PageRequest;
 use domain::user::identity::{ApiKey, MAX_KEY_NAME_CHARS, Role, User};
 use uuid::Uuid;
 
 use crate::decode::model;
-use crate::dto::enums::{AuditOutcomeSchema, RoleSchema};
-use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 use crate::extract::NamedParam;
 
@@ -21,14 +18,11 @@ const DEFAULT_ROTATION_GRACE_SECONDS: i64 = 24 * 60 * 60;
 
 /// A user.
 #[model(response = AdministeredUser, from(user: User))]
-pub struct AccountDto {
+pub(crate) struct AccountDto {
     /// The user's name, which is also the id.
     id: UserId,
     /// The user's role.
-    #[from(user.role.as_str())]
-    #[schema(value_type = RoleSchema)]
-    role: &'static str,
-    /// When the user was created.
+    role: Role,
     created_at: Timestamp,
     /// When the deletion began; the entry stays until all data is deleted.
     deleted_at: Option<Timestamp>,
@@ -36,17 +30,14 @@ pub struct AccountDto {
 
 /// An API key, without its text.
 #[model(response = ApiKey, from(key: ApiKey, current: Option<ApiKeyId>))]
-pub struct KeyDto {
-    /// The id of the key.
+pub(crate) struct KeyDto {
     id: ApiKeyId,
-    /// The owner.
     #[from(key.user)]
     user_id: UserId,
     /// The name that the owner chose.
     name: Option<String>,
     /// The first characters of its text.
     prefix: String,
-    /// When the key was created.
     created_at: Timestamp,
     /// When the key expires; `null`: never.
     expires_at: Option<Timestamp>,
@@ -61,7 +52,7 @@ pub struct KeyDto {
 
 /// A new API key: the only response with its text.
 #[model(response = NewApiKey, from(made: IssuedKey))]
-pub struct CreatedKeyDto {
+pub(crate) struct CreatedKeyDto {
     /// The text of the key. It cannot be shown again.
     #[from(made.text.into())]
     key: SecretText,
@@ -73,8 +64,7 @@ pub struct CreatedKeyDto {
 /// The options of a new key.
 #[model(body = ApiKeyCreate, into = KeyOptions)]
 #[derive(Default)]
-pub struct CreateKeyDto {
-    /// The name of the key.
+pub(crate) struct CreateKeyDto {
     #[validate(custom(function = check_key_name))]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
@@ -86,7 +76,7 @@ pub struct CreateKeyDto {
 
 /// The options of a key rotation.
 #[model(body = ApiKeyRotate, into = KeyOptions)]
-pub struct RotationDto {
+pub(crate) struct RotationDto {
     /// The name of the new key; the old key's if absent.
     #[validate(custom(function = check_key_name))]
     #[schema(min_length = 1, max_length = 100)]
@@ -105,7 +95,7 @@ pub struct RotationDto {
 
 impl RotationDto {
     /// The options of the new key, and the grace period of the old one. A missing body has the defaults.
-    pub fn into_parts(body: Option<Self>) -> (KeyOptions, Duration) {
+    pub(crate) fn into_parts(body: Option<Self>) -> (KeyOptions, Duration) {
         let grace = body
             .as_ref()
             .map_or(DEFAULT_ROTATION_GRACE_SECONDS, |body| body.grace_period);
@@ -133,7 +123,7 @@ fn check_key_name(name: &str) -> Result<(), String> {
 
 /// A user to create.
 #[model(body = UserCreate)]
-pub struct NewUserDto {
+pub(crate) struct NewUserDto {
     /// The name: 1 to 128 visible characters.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\s\x00-\x1f\x7f]+$")]
     pub id: UserId,
@@ -145,7 +135,7 @@ pub struct NewUserDto {
 
 /// A change of a user's role.
 #[model(body = UserUpdate)]
-pub struct UserUpdateDto {
+pub(crate) struct UserUpdateDto {
     /// The role.
     pub role: Role,
 }
@@ -162,7 +152,7 @@ impl NamedParam for ApiKeyId {
 /// User and key in a path.
 #[model]
 #[derive(Debug, Clone)]
-pub struct UserKeyParams {
+pub(crate) struct UserKeyParams {
     /// The user; an invalid name answers 404, after the key was decoded.
     #[decode(rename = "user_id")]
     pub user: String,
@@ -173,8 +163,7 @@ pub struct UserKeyParams {
 
 /// An entry of the audit log.
 #[model(response = AuditEntry, from(entry: AuditEntry))]
-pub struct AuditEntryDto {
-    /// The id of the entry.
+pub(crate) struct AuditEntryDto {
     id: Uuid,
     /// When the action ended.
     at: Timestamp,
@@ -193,9 +182,7 @@ pub struct AuditEntryDto {
     /// The address of the client.
     source: Option<String>,
     /// The outcome.
-    #[from(entry.outcome.as_str())]
-    #[schema(value_type = AuditOutcomeSchema)]
-    outcome: &'static str,
+    outcome: AuditOutcome,
     /// The status of the response.
     status: Option<u16>,
     /// The id of the request, as in the log.
@@ -204,9 +191,9 @@ pub struct AuditEntryDto {
     count: u32,
 }
 
-/// The query for entries.
-#[model(query)]
-pub struct AuditQuery {
+/// The query for entries, in addition to [`PageQuery`].
+#[model(query, into = AuditFilter)]
+pub(crate) struct AuditQuery {
     /// Only entries of this actor: `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
     actor: Option<AuditActor>,
     /// Only entries with exactly this action.
@@ -219,21 +206,4 @@ pub struct AuditQuery {
     since: Option<Timestamp>,
     /// Only entries before this time.
     until: Option<Timestamp>,
-    #[decode(flatten)]
-    page: PageQuery,
-}
-
-impl AuditQuery {
-    /// Filter and page.
-    pub fn into_parts(self) -> (AuditFilter, PageRequest) {
-        let filter = AuditFilter {
-            actor: self.actor,
-            action: self.action,
-            object: self.object,
-            outcome: self.outcome,
-            since: self.since,
-            until: self.until,
-        };
-        (filter, self.page.into())
-    }
 }

@@ -1,6 +1,6 @@
 //! Users, their keys, organizations and usage on the wire.
 
-pub mod access;
-pub mod administration;
-pub mod organization;
-pub mod usage;
+pub(crate) mod access;
+pub(crate) mod administration;
+pub(crate) mod organization;
+pub(crate) mod usage;

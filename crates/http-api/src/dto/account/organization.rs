@@ -6,7 +6,7 @@ use crate::decode::model;
 
 /// An organization.
 #[model(response = Organization, from(user: &UserId))]
-pub struct OrganizationDto {
+pub(crate) struct OrganizationDto {
     #[from(OrganizationId::personal(user))]
     id: OrganizationId,
     /// The name of the user.
@@ -19,7 +19,7 @@ pub struct OrganizationDto {
 
 /// The organizations of a user.
 #[model(response = Organizations, from(user: &UserId))]
-pub struct OrganizationsDto {
+pub(crate) struct OrganizationsDto {
     /// Exactly one: the user's own.
     #[schema(min_items = 1, max_items = 1)]
     #[from([user.into()])]
@@ -31,10 +31,9 @@ pub struct OrganizationsDto {
 
 /// A user's membership in their organization.
 #[model(response = OrganizationMember, from(user: &UserId))]
-pub struct MemberDto {
+pub(crate) struct MemberDto {
     #[from(OrganizationId::personal(user))]
     org_id: OrganizationId,
-    /// The user's name.
     #[from(user.clone())]
     user_id: UserId,
     /// Always `owner`.
@@ -47,13 +46,12 @@ pub struct MemberDto {
 
 /// Keys of model providers that several profiles share. There are none; each profile has its own key.
 #[model(response = ProviderConnections)]
-pub struct ProviderConnectionsDto {
+pub(crate) struct ProviderConnectionsDto {
     /// Always empty.
     #[schema(value_type = Vec<serde_json::Value>)]
     connections: [(); 0],
 }
 
 impl ProviderConnectionsDto {
-    /// The only value.
-    pub const NONE: Self = Self { connections: [] };
+    pub(crate) const NONE: Self = Self { connections: [] };
 }

@@ -8,7 +8,7 @@ use crate::dto::enums::EventStorageSchema;
 
 /// The usage of a quota.
 #[model(response = QuotaUsage)]
-pub struct QuotaUsageDto {
+pub(crate) struct QuotaUsageDto {
     /// The stored amount.
     used: u64,
     /// The limit; `null`: unlimited.
@@ -24,7 +24,7 @@ fn usage_of(report: &UsageReport, quota: Quota) -> QuotaUsageDto {
 
 /// The usage and quotas of a user.
 #[model(response = Usage, from(report: UsageReport))]
-pub struct UsageDto {
+pub(crate) struct UsageDto {
     /// Conversations and running starts.
     #[from(usage_of(&report, Quota::Conversations))]
     conversations: QuotaUsageDto,

@@ -8,7 +8,7 @@ use crate::dto::page::CataloguePageQuery;
 
 /// A model.
 #[model(response = LLMModel, from(model: CatalogueModel))]
-pub struct ModelDto {
+pub(crate) struct ModelDto {
     /// The prefix of the name in settings: `provider/name`.
     provider: Option<&'static str>,
     /// The name without the provider.
@@ -26,7 +26,7 @@ pub struct ModelDto {
 
 /// A provider of models.
 #[model(response = LLMProvider, from(provider: ModelProvider))]
-pub struct ProviderDto {
+pub(crate) struct ProviderDto {
     name: &'static str,
     /// Whether one of its models is verified.
     #[from(provider.is_verified)]
@@ -35,7 +35,7 @@ pub struct ProviderDto {
 
 /// The query for providers.
 #[model(query)]
-pub struct ProviderQuery {
+pub(crate) struct ProviderQuery {
     #[decode(flatten)]
     page: CataloguePageQuery,
     /// Only names that contain this, case-insensitive.
@@ -47,7 +47,7 @@ pub struct ProviderQuery {
 
 /// The query for models, in addition to [`ProviderQuery`].
 #[model(query)]
-pub struct ModelQuery {
+pub(crate) struct ModelQuery {
     #[decode(flatten)]
     names: ProviderQuery,
     /// Only models of this provider.
@@ -56,8 +56,7 @@ pub struct ModelQuery {
 }
 
 impl ProviderQuery {
-    /// Filter and page.
-    pub fn into_parts(self) -> (CatalogueFilter, PageRequest) {
+    pub(crate) fn into_parts(self) -> (CatalogueFilter, PageRequest) {
         let filter = CatalogueFilter {
             text: self.query,
             is_verified: self.is_verified,
@@ -68,8 +67,7 @@ impl ProviderQuery {
 }
 
 impl ModelQuery {
-    /// Filter and page.
-    pub fn into_parts(self) -> (CatalogueFilter, PageRequest) {
+    pub(crate) fn into_parts(self) -> (CatalogueFilter, PageRequest) {
         let (mut filter, page) = self.names.into_parts();
         filter.provider = self.provider;
         (filter, page)

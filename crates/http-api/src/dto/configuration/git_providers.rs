@@ -31,7 +31,7 @@ impl Choice for LegacyProviderKey {
 
 /// A provider's token.
 #[model(body = ProviderToken, into = TokenInput)]
-pub struct ProviderTokenDto {
+pub(crate) struct ProviderTokenDto {
     /// The token. If blank or absent, the stored one stays.
     token: Option<SecretString>,
     /// The user's id at the provider.
@@ -57,7 +57,7 @@ fn token_inputs<K: Into<GitProvider>>(
 
 /// Git tokens, and MCP servers.
 #[model(body = POSTProviderModel, into = GitProvidersInput)]
-pub struct AddGitProvidersDto {
+pub(crate) struct AddGitProvidersDto {
     /// Replaces the stored configuration; null or absent keeps it.
     #[into(mcp_config.map(McpConfig::from))]
     mcp_config: Option<McpConfigDto>,
@@ -70,7 +70,7 @@ pub struct AddGitProvidersDto {
 
 /// Tokens that their providers reject; nothing was stored.
 #[model(response = TokensRejected)]
-pub struct TokensRejectedDto {
+pub(crate) struct TokensRejectedDto {
     /// A text about the first of them.
     error: String,
     /// One item per token, at `["body", "provider_tokens", <provider>, "token"]`, with `type` `invalid_token`.
@@ -125,7 +125,7 @@ fn push_issue(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: F
 
 /// Git tokens. An `mcp_config` in the body is ignored: V1 has another operation for it.
 #[model(body = GitProvidersUpdate, into_default = GitProvidersInput)]
-pub struct GitProvidersDto {
+pub(crate) struct GitProvidersDto {
     /// Tokens by provider (those of the legacy operation, and `bitbucket_data_center`). Other tokens stay.
     #[decode(default)]
     #[schema(value_type = BTreeMap<String, ProviderTokenDto>)]

@@ -1,10 +1,10 @@
 //! Settings, secrets, profiles and catalogues on the wire.
 
-pub mod catalogue;
-pub mod git_providers;
-pub mod mcp;
-pub mod profiles;
-pub mod secret;
-pub mod settings;
-pub mod skills;
-pub mod web_client;
+pub(crate) mod catalogue;
+pub(crate) mod git_providers;
+pub(crate) mod mcp;
+pub(crate) mod profiles;
+pub(crate) mod secret;
+pub(crate) mod settings;
+pub(crate) mod skills;
+pub(crate) mod web_client;

@@ -20,7 +20,7 @@ static PROFILE_NAME_PATTERN: LazyLock<Regex> =
 
 /// The name of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileName(pub String);
+pub(crate) struct ProfileName(pub String);
 
 impl DecodeScalar for ProfileName {
     fn parse(value: &Value) -> Result<Self, FieldError> {
@@ -41,7 +41,7 @@ impl NamedParam for ProfileName {
 
 /// `llm_profiles` of the settings: every profile's configuration by name.
 #[model(response = LLMProfiles, from(saved: &Profiles, reveal: SecretVisibility, now: Timestamp))]
-pub struct SavedProfilesDto {
+pub(crate) struct SavedProfilesDto {
     #[schema(value_type = Object)]
     #[from(saved.iter().map(|p| (p.name().to_owned(), p.view(reveal, now))).collect())]
     profiles: Map<String, Value>,
@@ -51,7 +51,7 @@ pub struct SavedProfilesDto {
 
 /// A profile in a list.
 #[model(response = ProfileInfo, from(profile: &Profile))]
-pub struct ProfileInfoDto {
+pub(crate) struct ProfileInfoDto {
     #[from(profile.name().to_owned())]
     name: String,
     #[from(Some(profile.model()))]
@@ -65,7 +65,7 @@ pub struct ProfileInfoDto {
 
 /// All profiles of the user.
 #[model(response = ProfileListResponse, from(saved: &Profiles))]
-pub struct ProfileListDto {
+pub(crate) struct ProfileListDto {
     #[from(saved.iter().map(ProfileInfoDto::from).collect())]
     profiles: Vec<ProfileInfoDto>,
     #[from(saved.active().map(str::to_owned))]
@@ -74,7 +74,7 @@ pub struct ProfileListDto {
 
 /// One profile with its configuration.
 #[model(response = ProfileDetailResponse, from(profile: &Profile, now: Timestamp))]
-pub struct ProfileDetailDto {
+pub(crate) struct ProfileDetailDto {
     #[from(profile.name().to_owned())]
     name: String,
     /// The configuration, as in `agent_settings.llm`; secrets are null.
@@ -87,27 +87,23 @@ pub struct ProfileDetailDto {
 
 /// The result of changing a profile.
 #[model(response = ProfileMutationResponse)]
-pub struct ProfileChangedDto {
+pub(crate) struct ProfileChangedDto {
     /// The current name.
     pub name: String,
-    /// A text about the result.
     pub message: String,
 }
 
 /// The active profile.
 #[model(response = ActivateProfileResponse)]
-pub struct ProfileActivatedDto {
-    /// The name of the profile.
+pub(crate) struct ProfileActivatedDto {
     pub name: String,
-    /// A text about the result.
     pub message: String,
-    /// The model.
     pub model: Option<String>,
 }
 
 /// The fields of a model; the settings validate them.
 #[derive(Debug)]
-pub struct LlmFields(Sensitive<Map<String, Value>>);
+pub(crate) struct LlmFields(Sensitive<Map<String, Value>>);
 
 /// By hand: an object with any members, whose error is that of a model.
 impl DecodeScalar for LlmFields {
@@ -126,7 +122,7 @@ impl DecodeScalar for LlmFields {
 
 /// A configuration to save as a profile.
 #[model(body = SaveProfileRequest, into = SaveProfile)]
-pub struct SaveProfileDto {
+pub(crate) struct SaveProfileDto {
     /// Whether to store keys with the profile.
     #[decode(default = true)]
     include_secrets: bool,
@@ -142,7 +138,7 @@ pub struct SaveProfileDto {
 
 /// A new name.
 #[model(body = RenameProfileRequest)]
-pub struct RenameProfileDto {
+pub(crate) struct RenameProfileDto {
     /// The new name.
     #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub new_name: ProfileName,

@@ -10,12 +10,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::decode::{DecodeScalar, FieldError, model};
-use crate::dto::page::PageQuery;
 use crate::extract::NamedParam;
 
 /// A secret without its value.
 #[model(response = CustomSecretWithoutValue, not_required, from(secret: SecretInfo))]
-pub struct SecretDto {
+pub(crate) struct SecretDto {
     /// The name of the environment variable.
     pub name: String,
     /// The purpose; may be empty.
@@ -33,32 +32,29 @@ impl From<SecretSummary> for SecretDto {
 
 /// All secrets of the user.
 #[model(response = GETCustomSecrets)]
-pub struct SecretsDto {
+pub(crate) struct SecretsDto {
     /// Oldest first.
     pub custom_secrets: Vec<SecretDto>,
 }
 
 /// The secrets that a sandbox may read.
 #[model(response = SecretNamesResponse)]
-pub struct SecretNamesDto {
+pub(crate) struct SecretNamesDto {
     /// Custom secrets, and the tokens of git providers as `<provider>_token`.
     pub secrets: Vec<SecretDto>,
 }
 
 /// The query of a search.
 #[model(query)]
-pub struct SecretQuery {
+pub(crate) struct SecretQuery {
     /// Only names that contain this, case-insensitive.
     #[decode(rename = "name__contains")]
     pub name_contains: Option<String>,
-    /// The page.
-    #[decode(flatten)]
-    pub page: PageQuery,
 }
 
 /// The name of a secret in a path; an invalid one answers 404.
 #[derive(Debug, Clone)]
-pub struct SecretName(pub String);
+pub(crate) struct SecretName(pub String);
 
 /// By hand: every text is looked up, also one with NUL.
 impl DecodeScalar for SecretName {
@@ -75,7 +71,7 @@ impl NamedParam for SecretName {
 
 /// A new secret.
 #[model(body = CustomSecretCreate, into = NewSecret)]
-pub struct NewSecretDto {
+pub(crate) struct NewSecretDto {
     /// The name of the environment variable.
     #[validate(custom(function = check_name))]
     #[schema(pattern = "^[A-Za-z_][A-Za-z0-9_]*$", max_length = 255)]
@@ -84,7 +80,6 @@ pub struct NewSecretDto {
     #[validate(custom(function = check_value))]
     #[schema(write_only)]
     value: SecretString,
-    /// The purpose.
     #[validate(custom(function = check_description))]
     #[schema(max_length = 4096)]
     description: Option<String>,
@@ -92,7 +87,7 @@ pub struct NewSecretDto {
 
 /// A changed secret.
 #[model(body = CustomSecretUpdate, into = SecretUpdate)]
-pub struct SecretUpdateDto {
+pub(crate) struct SecretUpdateDto {
     /// The new name.
     #[validate(custom(function = check_name))]
     #[schema(pattern = "^[A-Za-z_][A-Za-z0-9_]*$", max_length = 255)]

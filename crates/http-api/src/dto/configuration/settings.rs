@@ -19,7 +19,7 @@ use crate::problem::Problem;
 
 /// Always empty; for clients that expect it.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
-pub struct Empty {}
+pub(crate) struct Empty {}
 
 /// The hosts of all stored tokens by provider.
 pub(crate) fn tokens_set(s: &Settings) -> BTreeMap<&'static str, Option<String>> {
@@ -43,14 +43,14 @@ pub(crate) fn settings_problem(refusal: V1Refusal) -> Problem {
 /// `secrets_store` of the V1 responses.
 #[model(response = SecretsStore)]
 #[derive(Clone, Copy, Default)]
-pub struct SecretsStoreDto {
+pub(crate) struct SecretsStoreDto {
     provider_tokens: Empty,
 }
 
 /// The members of both V1 responses.
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
 #[model(response, not_required, from(s: &Settings, reveal: SecretVisibility, now: Timestamp))]
-pub struct SettingsFields {
+pub(crate) struct SettingsFields {
     language: Option<String>,
     user_version: Option<i64>,
     remote_runtime_resource_factor: Option<i64>,
@@ -106,7 +106,7 @@ pub struct SettingsFields {
 
 /// Response of `GET /api/v1/settings`. Secrets are null; flags say whether they are set.
 #[model(response = GETSettingsModel, from(s: &Settings, now: Timestamp))]
-pub struct SettingsDto {
+pub(crate) struct SettingsDto {
     #[serde(flatten)]
     #[from(SettingsFields::of(s, SecretVisibility::Hidden, now))]
     fields: SettingsFields,
@@ -120,10 +120,9 @@ pub struct SettingsDto {
 
 /// Response of `GET /api/v1/users/me`.
 #[model(response = UserInfo, not_required)]
-pub struct UserDto {
+pub(crate) struct UserDto {
     #[serde(flatten)]
     fields: SettingsFields,
-    /// The user's id.
     id: UserId,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     llm: Option<LlmDto>,
@@ -135,13 +134,11 @@ pub struct UserDto {
 #[schema(as = UserLlm)]
 #[expect(clippy::struct_field_names, reason = "the wire's names")]
 struct LlmDto {
-    /// Model, as `agent_settings.llm.model`.
     #[schema(value_type = Option<String>)]
     llm_model: Value,
     /// The key in clear.
     #[schema(value_type = Option<String>)]
     llm_api_key: Value,
-    /// Endpoint; null for the vendor's own.
     #[schema(value_type = Option<String>)]
     llm_base_url: Value,
 }
@@ -156,7 +153,7 @@ impl fmt::Debug for LlmDto {
 
 impl UserDto {
     /// Converts settings, with this visibility of secrets.
-    pub fn of(id: UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
+    pub(crate) fn of(id: UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
         let fields = SettingsFields::of(s, reveal, now);
         let field = |name: &str| fields.agent_settings["llm"][name].clone();
         let llm = (reveal == SecretVisibility::Clear).then(|| LlmDto {
@@ -171,7 +168,7 @@ impl UserDto {
 /// The changes: fields of the response, and differences to its two documents. Unknown fields are ignored.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SettingsUpdate)]
-pub struct SettingsUpdateDto {
+pub(crate) struct SettingsUpdateDto {
     /// Merged into `agent_settings` key by key; an `mcp_config` in it replaces the stored one.
     #[schema(value_type = Option<Object>)]
     agent_settings_diff: Option<Value>,
@@ -202,7 +199,6 @@ pub struct SettingsUpdateDto {
     git_user_email: Option<String>,
     #[schema(required = false)]
     git_full_clone: bool,
-    /// Which conversations share a sandbox.
     #[schema(
         required = false,
         pattern = "^(NO_GROUPING|GROUP_BY_NEWEST|LEAST_RECENTLY_USED|FEWEST_CONVERSATIONS|ADD_TO_ANY)$"
@@ -215,7 +211,7 @@ pub struct SettingsUpdateDto {
 
 /// An error response with the member `error` instead of `detail`.
 #[model(response)]
-pub struct ErrorText {
+pub(crate) struct ErrorText {
     /// What is wrong, as a text.
     error: String,
 }

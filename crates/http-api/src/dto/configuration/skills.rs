@@ -14,20 +14,19 @@ use crate::dto::enums::choice;
 
 /// A skill.
 #[model(response = SkillInfo, from(skill: ListedSkill))]
-pub struct SkillDto {
+pub(crate) struct SkillDto {
     name: String,
     /// `knowledge`, `repo` or `task`, or the type in its file.
     #[serde(rename = "type")]
     kind: String,
     /// `global`, `user` or `marketplace:<name>`.
     source: String,
-    /// Words that trigger the skill.
     triggers: Option<Vec<String>>,
 }
 
 /// A plugin that a marketplace offers.
 #[model(response = MarketplacePluginPreview, from(plugin: OfferedPlugin))]
-pub struct PluginDto {
+pub(crate) struct PluginDto {
     name: String,
     description: Option<String>,
     /// The marketplace's source, as in the request.
@@ -38,7 +37,7 @@ pub struct PluginDto {
 
 /// The offers of marketplaces.
 #[model(response = MarketplaceSkillsPreviewResponse, from(offers: MarketplaceOffers))]
-pub struct MarketplaceOffersDto {
+pub(crate) struct MarketplaceOffersDto {
     #[from(each(offers.skills))]
     skills: Vec<SkillDto>,
     #[from(each(offers.plugins))]
@@ -50,7 +49,7 @@ pub struct MarketplaceOffersDto {
     errors: Vec<String>,
 }
 
-choice!(pub Enum RegistrationScope, "The audience of a marketplace. Without effect." {
+choice!(pub(crate) Enum RegistrationScope, "The audience of a marketplace. Without effect." {
     Instance = "instance",
     Org = "org",
     Personal = "personal",
@@ -58,7 +57,7 @@ choice!(pub Enum RegistrationScope, "The audience of a marketplace. Without effe
 
 /// A marketplace to read.
 #[model(body, into = RegisteredMarketplace)]
-pub struct MarketplaceRegistration {
+pub(crate) struct MarketplaceRegistration {
     #[decode(with = check_name)]
     #[schema(pattern = "^[A-Za-z][A-Za-z0-9_-]*$", max_length = 128)]
     name: String,
@@ -76,9 +75,11 @@ pub struct MarketplaceRegistration {
     /// Without effect.
     #[decode(default = false)]
     #[into(skip)]
-    pub auto_load: bool,
+    #[expect(dead_code, reason = "only validated")]
+    auto_load: bool,
     /// Without effect.
     #[schema(value_type = Option<String>, pattern = "^(instance|org|personal)$")]
     #[into(skip)]
-    pub scope: Option<RegistrationScope>,
+    #[expect(dead_code, reason = "only validated")]
+    scope: Option<RegistrationScope>,
 }

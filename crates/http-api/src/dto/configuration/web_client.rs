@@ -44,7 +44,7 @@ pub struct WebClient {
 #[model(response = WebClientConfig, from(config: &WebClient, updated_at: Timestamp))]
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
-pub struct WebClientDto {
+pub(crate) struct WebClientDto {
     /// Always `oss`: front ends log in with a key, or without one in open mode.
     #[schema(pattern = "^oss$")]
     #[from("oss")]
@@ -100,7 +100,7 @@ pub struct WebClientDto {
 #[model(response = WebClientFeatureFlags, from(config: &WebClient))]
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire shape")]
-pub struct FeatureFlagsDto {
+pub(crate) struct FeatureFlagsDto {
     #[from(false)]
     enable_billing: bool,
     hide_llm_settings: bool,
@@ -132,7 +132,7 @@ pub struct FeatureFlagsDto {
 /// An ACP agent, as `acp_server` in the settings names it.
 #[model(response = ACPProvider)]
 #[derive(Clone, Deserialize)]
-pub struct AcpProviderDto {
+pub(crate) struct AcpProviderDto {
     key: String,
     display_name: String,
     /// The command that the agent server runs when the settings name none.
@@ -147,7 +147,7 @@ pub struct AcpProviderDto {
 /// A model of such an agent.
 #[model(response = ACPModel)]
 #[derive(Clone, Deserialize)]
-pub struct AcpModelDto {
+pub(crate) struct AcpModelDto {
     id: String,
     label: String,
 }
@@ -161,7 +161,7 @@ fn provider_hosts() -> Map<String, Value> {
 #[model(response = LegacyWebClientConfig, from(config: &WebClient))]
 #[derive(Clone)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub struct LegacyWebClientDto {
+pub(crate) struct LegacyWebClientDto {
     #[from("oss")]
     app_mode: &'static str,
     /// Always empty.
@@ -178,7 +178,7 @@ pub struct LegacyWebClientDto {
 #[model(response = LegacyFeatureFlags, from(config: &WebClient))]
 #[derive(Clone)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub struct LegacyFeatureFlagsDto {
+pub(crate) struct LegacyFeatureFlagsDto {
     #[from(false)]
     enable_billing: bool,
     hide_llm_settings: bool,

@@ -12,7 +12,7 @@ use crate::dto::enums::choice;
 use crate::dto::page::PageQuery;
 
 // The agent server's words, in the order in which errors list them.
-choice!(pub Literal EventKind, "A kind of event." {
+choice!(pub(crate) Literal EventKind, "A kind of event." {
     ServerErrorEvent = "ServerErrorEvent",
     ACPToolCallEvent = "ACPToolCallEvent",
     Condensation = "Condensation",
@@ -36,8 +36,7 @@ choice!(pub Literal EventKind, "A kind of event." {
 
 /// The query of an event stream: position and filter.
 #[model(query)]
-pub struct EventStreamQuery {
-    /// Only events of this kind.
+pub(crate) struct EventStreamQuery {
     #[decode(rename = "kind__eq")]
     #[param(inline)]
     kind: Option<EventKind>,
@@ -49,13 +48,13 @@ pub struct EventStreamQuery {
     last_event_id: Option<u64>,
 }
 
-choice!(pub Literal StreamFrom, "Where a stream begins." {
+choice!(pub(crate) Literal StreamFrom, "Where a stream begins." {
     Now = "now",
 });
 
 impl EventStreamQuery {
     /// The start position, given the header, and the kind.
-    pub fn into_parts(self, header: Option<u64>) -> (StreamPosition, Option<String>) {
+    pub(crate) fn into_parts(self, header: Option<u64>) -> (StreamPosition, Option<String>) {
         let begin = match (header.or(self.last_event_id), self.from) {
             (Some(seq), _) => StreamPosition::After(seq),
             (None, Some(StreamFrom::Now)) => StreamPosition::Now,
@@ -67,8 +66,7 @@ impl EventStreamQuery {
 
 /// The query for counting events.
 #[model(query, into = EventFilter)]
-pub struct EventCountQuery {
-    /// Only events of this kind.
+pub(crate) struct EventCountQuery {
     #[decode(rename = "kind__eq")]
     #[param(inline)]
     #[into(kind.map(|kind| kind.word().to_owned()))]
@@ -83,10 +81,9 @@ pub struct EventCountQuery {
 
 /// The query for searching events, in addition to [`EventCountQuery`] and [`PageQuery`].
 #[model(query)]
-pub struct EventSearchQuery {
+pub(crate) struct EventSearchQuery {
     #[decode(flatten)]
     filter: EventCountQuery,
-    /// Order.
     #[decode(rename = "sort_order", default)]
     #[param(inline)]
     order: EventOrder,
@@ -95,8 +92,7 @@ pub struct EventSearchQuery {
 }
 
 impl EventSearchQuery {
-    /// Filter, order and page.
-    pub fn into_parts(self) -> (EventFilter, EventOrder, PageRequest) {
+    pub(crate) fn into_parts(self) -> (EventFilter, EventOrder, PageRequest) {
         (self.filter.into(), self.order, self.page.into())
     }
 }
@@ -108,7 +104,7 @@ impl EventSearchQuery {
     dead_code,
     reason = "for the document only: events are answered as they came"
 )]
-pub struct EventDocument {
+pub(crate) struct EventDocument {
     /// Unique in its conversation.
     id: String,
     /// The kind of event.

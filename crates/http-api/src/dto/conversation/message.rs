@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use crate::decode::{Choice, model};
 use crate::dto::enums::choice;
 
-choice!(pub Literal MessageRole, "The role in a first message." {
+choice!(pub(crate) Literal MessageRole, "The role in a first message." {
     User = "user",
     System = "system",
     Assistant = "assistant",
     Tool = "tool",
 });
 
-choice!(pub Literal UserRole, "The role in a later message." {
+choice!(pub(crate) Literal UserRole, "The role in a later message." {
     User = "user",
 });
 
-choice!(pub Literal TextType, "The type of a text." {
+choice!(pub(crate) Literal TextType, "The type of a text." {
     Text = "text",
 });
 
-choice!(pub Literal ImageType, "The type of images." {
+choice!(pub(crate) Literal ImageType, "The type of images." {
     Image = "image",
 });
 
@@ -32,7 +32,7 @@ choice!(pub Literal ImageType, "The type of images." {
 #[model(body, deny_unknown_fields)]
 #[derive(Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct TextContent {
+pub(crate) struct TextContent {
     #[decode(default = false)]
     cache_prompt: bool,
     #[decode(default = TextType::Text)]
@@ -43,13 +43,14 @@ pub struct TextContent {
     #[decode(default)]
     #[serde(skip)]
     #[schema(ignore)]
-    pub enable_truncation: Value,
+    #[expect(dead_code, reason = "ignored")]
+    enable_truncation: Value,
 }
 
 /// Images in a message. Other members are ignored, as in the reference; only texts are strict.
 #[model(body)]
 #[derive(Serialize)]
-pub struct ImageContent {
+pub(crate) struct ImageContent {
     #[decode(default = false)]
     cache_prompt: bool,
     #[decode(default = ImageType::Image)]
@@ -63,7 +64,7 @@ pub struct ImageContent {
 #[model(body)]
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum MessageContent {
+pub(crate) enum MessageContent {
     /// Text.
     TextContent(TextContent),
     /// Images.
@@ -77,7 +78,7 @@ pub(crate) fn content_values(content: &[MessageContent]) -> Vec<Value> {
 
 /// Sends a message to the agent.
 #[model(body = AppSendMessageRequest, into = MessageInput)]
-pub struct NextMessageDto {
+pub(crate) struct NextMessageDto {
     #[decode(default = UserRole::User)]
     #[schema(value_type = String, pattern = "^user$", default = "user")]
     #[into(role.word().to_owned())]
@@ -85,14 +86,13 @@ pub struct NextMessageDto {
     #[validate(length(min = 1))]
     #[into(content_values(&content))]
     content: Vec<MessageContent>,
-    /// Whether to run the agent.
     #[decode(default = true)]
     run: bool,
 }
 
 /// The first message of a conversation.
 #[model(body = SendMessageRequest, into = MessageInput)]
-pub struct FirstMessageDto {
+pub(crate) struct FirstMessageDto {
     #[decode(default = MessageRole::User)]
     #[schema(
         value_type = String,
@@ -104,15 +104,13 @@ pub struct FirstMessageDto {
     #[decode(default)]
     #[into(content_values(&content))]
     content: Vec<MessageContent>,
-    /// Whether to run the agent.
     #[decode(default = false)]
     run: bool,
 }
 
 /// The agent server has accepted the message.
 #[model(response = AppSendMessageResponse, from(sent: SentMessage))]
-pub struct SentMessageDto {
-    /// Always `true`.
+pub(crate) struct SentMessageDto {
     #[from(true)]
     success: bool,
     sandbox_status: SandboxStatus,

@@ -1,12 +1,12 @@
 //! Conversations, their events, messages and start tasks on the wire.
 
-pub mod event;
-pub mod message;
-pub mod pending_message;
-pub mod record;
-pub mod start_request;
-pub mod start_task;
-pub mod workspace;
+pub(crate) mod event;
+pub(crate) mod message;
+pub(crate) mod pending_message;
+pub(crate) mod record;
+pub(crate) mod start_request;
+pub(crate) mod start_task;
+pub(crate) mod workspace;
 
 /// Longest title that a client may set.
 const MAX_TITLE_CHARS: u64 = 20_000;

@@ -18,7 +18,7 @@ use crate::problem::Problem;
 
 /// The target in a path: a conversation, or its start task as `task-<id>`, in any spelling of a UUID.
 #[derive(Debug, Clone)]
-pub struct PendingTargetParam(pub String);
+pub(crate) struct PendingTargetParam(pub String);
 
 /// Written by hand, because the handler parses the text and answers 404 to an invalid one.
 impl DecodeScalar for PendingTargetParam {
@@ -34,7 +34,7 @@ impl NamedParam for PendingTargetParam {
 
 impl PendingTargetParam {
     /// Parses the target; 404 if it is invalid.
-    pub fn read(&self) -> Result<MessageTarget, Problem> {
+    pub(crate) fn read(&self) -> Result<MessageTarget, Problem> {
         let task = self.0.strip_prefix("task-");
         let task = task.map(|id| id.parse::<StartTaskId>().map(MessageTarget::Task));
         let parsed = task.unwrap_or_else(|| {
@@ -48,7 +48,7 @@ impl PendingTargetParam {
 const INVALID_BODY: &str = "Invalid request body";
 
 /// Decodes a body. All errors are 400.
-pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
+pub(crate) fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
     let refused = |text: &str| Err(Problem::bad_request(text));
     let Ok(Value::Object(body)) = body else {
         return refused(INVALID_BODY);
@@ -100,7 +100,7 @@ fn items(content: &Value) -> Result<Vec<Value>, Problem> {
 /// A message to store until its conversation can receive it.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `message`")]
-pub struct PendingMessageRequest {
+pub(crate) struct PendingMessageRequest {
     #[schema(min_items = 1)]
     content: Vec<MessageContent>,
     #[schema(required = false, pattern = "^user$", default = "user")]
@@ -109,7 +109,7 @@ pub struct PendingMessageRequest {
 
 /// The message is pending.
 #[model(response, from(placed: QueuedMessage))]
-pub struct PendingMessageResponse {
+pub(crate) struct PendingMessageResponse {
     id: Uuid,
     /// Always `true`.
     #[from(true)]

@@ -25,10 +25,9 @@ use crate::dto::secret_text::SecretText;
 
 /// A conversation.
 #[model(response = AppConversation, from((conversation, around): (Conversation, ConversationSurroundings)))]
-pub struct ConversationDto {
+pub(crate) struct ConversationDto {
     /// 32 hex digits.
     id: ConversationId,
-    /// The owner.
     #[schema(value_type = Option<String>, required)]
     #[from(conversation.owner)]
     created_by_user_id: UserId,
@@ -39,7 +38,6 @@ pub struct ConversationDto {
     git_provider: Option<GitProvider>,
     title: Option<String>,
     trigger: Option<Trigger>,
-    /// Numbers of the pull requests that it concerns.
     #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
     llm_model: Option<String>,
@@ -47,7 +45,6 @@ pub struct ConversationDto {
     agent_kind: String,
     #[from(conversation.metrics.into())]
     metrics: MetricsDto,
-    /// The conversation that this one is a part of.
     #[from(conversation.parent)]
     parent_conversation_id: Option<ConversationId>,
     /// Its parts, oldest first.
@@ -66,7 +63,6 @@ pub struct ConversationDto {
     /// Its URL at the agent server, while the sandbox is RUNNING.
     #[from(around.url)]
     conversation_url: Option<String>,
-    /// The key of the agent server, while the sandbox is RUNNING.
     #[from(around.session_key)]
     session_api_key: Option<SecretText>,
     /// The agent behind an `acp` conversation.
@@ -78,7 +74,7 @@ pub struct ConversationDto {
 
 /// Cost and tokens so far.
 #[model(response = MetricsSnapshot, from(metrics: Metrics))]
-pub struct MetricsDto {
+pub(crate) struct MetricsDto {
     /// Always `default`: the totals are over all models.
     #[from("default")]
     model_name: &'static str,
@@ -92,7 +88,7 @@ pub struct MetricsDto {
 
 /// Tokens so far.
 #[model(response = TokenUsage, from(metrics: Metrics))]
-pub struct TokenUsageDto {
+pub(crate) struct TokenUsageDto {
     /// Always empty: the totals are over all models.
     #[from("")]
     model: &'static str,
@@ -110,7 +106,7 @@ pub struct TokenUsageDto {
 
 /// The agent profile that a conversation was started with.
 #[model(response = LaunchedAgentProfile)]
-pub struct LaunchedProfileDto {
+pub(crate) struct LaunchedProfileDto {
     agent_profile_id: Uuid,
     revision: i64,
 }
@@ -126,7 +122,11 @@ impl LaunchedProfileDto {
 
 impl ConversationDto {
     /// Converts a conversation for its owner.
-    pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
+    pub(crate) fn of(
+        view: ConversationView,
+        sandboxes: &SandboxService,
+        addresses: &Addresses,
+    ) -> Self {
         split_view(view, sandboxes, addresses).into()
     }
 }
@@ -136,7 +136,6 @@ pub(crate) struct ConversationSurroundings {
     pub(crate) sandbox_status: SandboxStatus,
     /// The URL of the conversation at the agent server, while the sandbox is RUNNING.
     pub(crate) url: Option<String>,
-    /// The key of the agent server, while the sandbox is RUNNING.
     pub(crate) session_key: Option<SecretText>,
     pub(crate) children: Vec<ConversationId>,
     acp_server: Option<String>,
@@ -174,7 +173,7 @@ fn known_status(sandbox: SandboxStatus, agent: Option<ExecutionStatus>) -> Optio
 /// The response of `GET /app-conversations`: with `ids` the requested conversations, otherwise a page of all.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-pub enum ListedConversations {
+pub(crate) enum ListedConversations {
     /// In the requested order, with `null` for unknown ones.
     Batch(Vec<Option<ConversationDto>>),
     /// Newest first.
@@ -183,11 +182,10 @@ pub enum ListedConversations {
 
 /// The filter of a search.
 #[model(query)]
-pub struct ConversationFilterQuery {
+pub(crate) struct ConversationFilterQuery {
     /// A part of the title, case-insensitive.
     #[decode(rename = "title__contains")]
     title_contains: Option<String>,
-    /// Created at or after this time.
     #[decode(rename = "created_at__gte")]
     created_from: Option<Timestamp>,
     /// Created before this time.
@@ -206,8 +204,7 @@ pub struct ConversationFilterQuery {
 
 /// Which conversations a list includes.
 #[model(query)]
-pub struct IncludedPartsQuery {
-    /// Whether to include parts of other conversations.
+pub(crate) struct IncludedPartsQuery {
     #[decode(default = false)]
     include_sub_conversations: bool,
 }
@@ -215,7 +212,7 @@ pub struct IncludedPartsQuery {
 /// The query for counting conversations.
 #[model]
 #[derive(Debug)]
-pub struct ConversationCountQuery {
+pub(crate) struct ConversationCountQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
     #[decode(flatten)]
@@ -225,7 +222,7 @@ pub struct ConversationCountQuery {
 /// The query for searching conversations.
 #[model]
 #[derive(Debug)]
-pub struct ConversationSearchQuery {
+pub(crate) struct ConversationSearchQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
     #[decode(flatten)]
@@ -236,7 +233,7 @@ pub struct ConversationSearchQuery {
 
 impl ConversationCountQuery {
     /// The filter; `None` if nothing can match, because the sandbox id is invalid.
-    pub fn into_filter(self) -> Option<ConversationFilter> {
+    pub(crate) fn into_filter(self) -> Option<ConversationFilter> {
         let Self { filter, parts } = self;
         let sandbox_id = filter.sandbox.map(SandboxId::parse).transpose().ok()?;
         Some(ConversationFilter {
@@ -254,7 +251,7 @@ impl ConversationCountQuery {
 
 impl ConversationSearchQuery {
     /// Filter and page; the filter is as that of [`ConversationCountQuery`].
-    pub fn into_parts(self) -> (Option<ConversationFilter>, PageRequest) {
+    pub(crate) fn into_parts(self) -> (Option<ConversationFilter>, PageRequest) {
         let Self {
             filter,
             page,
@@ -267,7 +264,7 @@ impl ConversationSearchQuery {
 
 /// The parameter that turns the list into a batch read.
 #[model(query)]
-pub struct BatchQuery {
+pub(crate) struct BatchQuery {
     /// Load these conversations (at most 99) and ignore all other parameters.
     #[param(required = false)]
     pub ids: Vec<String>,
@@ -275,7 +272,7 @@ pub struct BatchQuery {
 
 /// The query of the route that is both list and batch read.
 #[derive(Debug)]
-pub enum ConversationListQuery {
+pub(crate) enum ConversationListQuery {
     /// Load the conversations with these ids, unparsed.
     Batch(BatchQuery),
     /// A search.
@@ -293,9 +290,16 @@ impl Decode for ConversationListQuery {
     }
 }
 
+/// The id in a path as text, for routes with their own response to an invalid id.
+#[model]
+#[derive(Debug, Clone)]
+pub(crate) struct ConversationIdText {
+    pub conversation_id: String,
+}
+
 /// A change by the owner. Absent members keep their value; `null` clears.
 #[model(body = AppConversationUpdateRequest, into = ConversationChange)]
-pub struct ConversationUpdateDto {
+pub(crate) struct ConversationUpdateDto {
     #[validate(length(max = MAX_TITLE_CHARS))]
     #[schema(max_length = 20_000)]
     title: Patch<String>,

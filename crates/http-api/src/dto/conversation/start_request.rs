@@ -17,7 +17,7 @@ use crate::dto::conversation::message::FirstMessageDto;
 
 /// Starts a conversation. All members are optional.
 #[model(body = AppConversationStartRequest, into_default = StartRequest)]
-pub struct StartConversationDto {
+pub(crate) struct StartConversationDto {
     /// Run in this sandbox; if absent, a new one is created.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     sandbox_id: Option<SandboxId>,
@@ -26,7 +26,6 @@ pub struct StartConversationDto {
     conversation_id: Option<ConversationId>,
     #[into(initial_message.map(MessageInput::from))]
     initial_message: Option<FirstMessageDto>,
-    /// Appended to the system prompt.
     system_message_suffix: Option<String>,
     #[into(processors.as_deref().map(documents))]
     processors: Option<Vec<ProcessorDto>>,
@@ -43,7 +42,6 @@ pub struct StartConversationDto {
     /// A valid git branch name.
     selected_branch: Option<String>,
     git_provider: Option<GitProvider>,
-    /// A suggested task that provides the first message.
     #[into(suggested_task.map(|task| json!(task)))]
     suggested_task: Option<SuggestedTaskInput>,
     #[validate(length(max = MAX_TITLE_CHARS))]
@@ -53,7 +51,6 @@ pub struct StartConversationDto {
     #[decode(default)]
     #[validate(length(max = 100))]
     pr_number: Vec<i64>,
-    /// The conversation that this one is a part of.
     #[schema(format = Uuid)]
     parent_conversation_id: Option<ConversationId>,
     #[decode(default = AgentType::Default)]
@@ -87,7 +84,7 @@ fn documents(list: &[impl Serialize]) -> Vec<Value> {
 /// A callback processor of the conversation's events.
 // Only its kind has an effect.
 #[model(response = EventCallbackProcessor)]
-pub struct ProcessorDto {
+pub(crate) struct ProcessorDto {
     #[schema(pattern = "^(LoggingCallbackProcessor|SetTitleCallbackProcessor)$")]
     kind: String,
 }
@@ -121,7 +118,7 @@ impl Decode for ProcessorDto {
 /// A suggested task.
 #[model(body = SuggestedTask)]
 #[derive(Serialize)]
-pub struct SuggestedTaskInput {
+pub(crate) struct SuggestedTaskInput {
     git_provider: GitProvider,
     #[schema(
         value_type = String,
@@ -136,7 +133,7 @@ pub struct SuggestedTaskInput {
 /// A plugin.
 #[model(body = PluginSpec)]
 #[derive(Serialize)]
-pub struct PluginInput {
+pub(crate) struct PluginInput {
     /// `github:owner/repo`, a git URL, or a path.
     #[validate(custom(function = check_source))]
     source: String,

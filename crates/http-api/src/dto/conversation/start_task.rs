@@ -20,10 +20,9 @@ use crate::dto::secret_text::MASK;
 
 /// A start task.
 #[model(response = AppConversationStartTask, from(task: StartTask))]
-pub struct StartTaskDto {
+pub(crate) struct StartTaskDto {
     /// 32 hex digits.
     id: StartTaskId,
-    /// The user who started it.
     #[schema(value_type = Option<String>, required)]
     #[from(task.owner)]
     created_by_user_id: UserId,
@@ -51,7 +50,7 @@ pub struct StartTaskDto {
 
 /// The request with its defaults and without the values of secrets.
 #[model(response = AppConversationStartRequestEcho, from(request: StartRequest))]
-pub struct StartRequestDto {
+pub(crate) struct StartRequestDto {
     sandbox_id: Option<SandboxId>,
     /// With dashes.
     #[from(request.conversation_id.map(ConversationId::uuid))]
@@ -100,22 +99,20 @@ fn masked(names: Vec<String>) -> BTreeMap<String, &'static str> {
 
 /// The query for counting start tasks.
 #[model(query, into = StartTaskFilter)]
-pub struct StartTaskCountQuery {
+pub(crate) struct StartTaskCountQuery {
     /// Only READY tasks of this conversation.
     #[decode(rename = "conversation_id__eq")]
     #[param(format = Uuid)]
     conversation_id: Option<ConversationId>,
-    /// Created at or after this time.
     #[decode(rename = "created_at__gte")]
     created_from: Option<Timestamp>,
 }
 
 /// The query for searching start tasks, in addition to [`StartTaskCountQuery`] and [`PageQuery`].
 #[model(query)]
-pub struct StartTaskSearchQuery {
+pub(crate) struct StartTaskSearchQuery {
     #[decode(flatten)]
     filter: StartTaskCountQuery,
-    /// Order.
     #[decode(rename = "sort_order", default)]
     #[param(inline)]
     order: StartTaskOrder,
@@ -124,15 +121,14 @@ pub struct StartTaskSearchQuery {
 }
 
 impl StartTaskSearchQuery {
-    /// Filter, order and page.
-    pub fn into_parts(self) -> (StartTaskFilter, StartTaskOrder, PageRequest) {
+    pub(crate) fn into_parts(self) -> (StartTaskFilter, StartTaskOrder, PageRequest) {
         (self.filter.into(), self.order, self.page.into())
     }
 }
 
 /// `?ids=…&ids=…`
 #[model(query)]
-pub struct StartTaskIdsQuery {
+pub(crate) struct StartTaskIdsQuery {
     /// The tasks, at most 100.
     #[param(value_type = Vec<Uuid>)]
     pub ids: Vec<StartTaskId>,

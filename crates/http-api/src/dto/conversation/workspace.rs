@@ -10,7 +10,7 @@ use crate::dto::each;
 
 /// The file to read.
 #[model(query)]
-pub struct FileQuery {
+pub(crate) struct FileQuery {
     /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is. If absent, the plan.
     #[param(required = false, default = "/workspace/project/PLAN.md")]
     pub file_path: Option<String>,
@@ -18,16 +18,14 @@ pub struct FileQuery {
 
 /// The directory to list.
 #[model(query)]
-pub struct FilesQuery {
-    /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
+pub(crate) struct FilesQuery {
     #[decode(default = "/workspace/project")]
     pub path: String,
 }
 
 /// The repository, or a file in it.
 #[model(query)]
-pub struct GitQuery {
-    /// Path in the sandbox. `/workspace/project` stands for the workspace, wherever it is.
+pub(crate) struct GitQuery {
     pub path: String,
     /// The revision to compare with; if absent, the base branch.
     #[decode(rename = "ref")]
@@ -38,7 +36,7 @@ pub struct GitQuery {
 #[derive(Debug, ToSchema)]
 #[schema(as = GitChange)]
 #[expect(dead_code, reason = "for the document only; it is passed on")]
-pub struct GitChangeDto {
+pub(crate) struct GitChangeDto {
     /// `ADDED`, `UPDATED`, `DELETED` or `MOVED`.
     #[schema(value_type = Value, required = false)]
     status: Value,
@@ -51,7 +49,7 @@ pub struct GitChangeDto {
 #[derive(Debug, ToSchema)]
 #[schema(as = GitDiff)]
 #[expect(dead_code, reason = "for the document only; it is passed on")]
-pub struct GitDiffDto {
+pub(crate) struct GitDiffDto {
     /// The text after the change.
     #[schema(value_type = Value, required = false)]
     modified: Value,
@@ -62,14 +60,14 @@ pub struct GitDiffDto {
 
 /// The skills of a project.
 #[model(response = GetConversationSkillsResponse, from(all: Vec<ProjectSkill>))]
-pub struct ProjectSkillsDto {
+pub(crate) struct ProjectSkillsDto {
     #[from(each(all))]
     skills: Vec<ProjectSkillDto>,
 }
 
 /// A skill of a project.
 #[model(response = ConversationSkill, from(skill: ProjectSkill))]
-pub struct ProjectSkillDto {
+pub(crate) struct ProjectSkillDto {
     name: String,
     /// `repo`, `knowledge` or `agentskills`.
     #[from(skill.kind)]
@@ -80,14 +78,14 @@ pub struct ProjectSkillDto {
 
 /// The agent hooks of a project.
 #[model(response = GetHooksResponse, from(events: Vec<EventHooks>))]
-pub struct ProjectHooksDto {
+pub(crate) struct ProjectHooksDto {
     #[from(each(events))]
     hooks: Vec<EventHooksDto>,
 }
 
 /// The hooks of one event.
 #[model(response = HookEvent, from(hooks: EventHooks))]
-pub struct EventHooksDto {
+pub(crate) struct EventHooksDto {
     /// `pre_tool_use`, `post_tool_use`, `user_prompt_submit`, `session_start`, `session_end` or `stop`.
     #[from(hooks.event)]
     event_type: &'static str,
@@ -97,7 +95,7 @@ pub struct EventHooksDto {
 
 /// Hooks for the tools that a pattern matches.
 #[model(response = HookMatcher, from(found: HookMatcher))]
-pub struct HookMatcherDto {
+pub(crate) struct HookMatcherDto {
     matcher: String,
     #[from(each(found.hooks))]
     hooks: Vec<HookDto>,
@@ -105,7 +103,7 @@ pub struct HookMatcherDto {
 
 /// A hook.
 #[model(response = HookDefinition, from(hook: Hook))]
-pub struct HookDto {
+pub(crate) struct HookDto {
     #[from(hook.kind)]
     r#type: String,
     command: String,
@@ -117,7 +115,7 @@ pub struct HookDto {
 
 /// Switches to the model of a profile.
 #[model(body = SwitchProfileRequest)]
-pub struct SwitchProfileDto {
+pub(crate) struct SwitchProfileDto {
     /// The name of one of the caller's profiles.
     #[validate(length(min = 1))]
     pub profile_name: String,
@@ -125,7 +123,7 @@ pub struct SwitchProfileDto {
 
 /// Switches an ACP agent to another model.
 #[model(body = SwitchAcpModelRequest)]
-pub struct SwitchAcpModelDto {
+pub(crate) struct SwitchAcpModelDto {
     /// The agent's name for the model.
     #[validate(length(min = 1, max = 1000))]
     pub model: String,

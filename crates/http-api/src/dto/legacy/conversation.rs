@@ -25,7 +25,7 @@ const MAX_LEGACY_ID_CHARS: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schema(as = ConversationStatus)]
-pub enum LegacyStatus {
+pub(crate) enum LegacyStatus {
     /// Its sandbox is starting or resuming.
     Starting,
     /// Its sandbox is running.
@@ -68,7 +68,7 @@ impl LegacyStatus {
 
 /// A conversation, as front ends of the 1.0 to 1.3 line see it.
 #[model(response = ConversationInfo, from((conversation, around): (Conversation, ConversationSurroundings)))]
-pub struct LegacyConversationDto {
+pub(crate) struct LegacyConversationDto {
     /// 32 hex digits.
     #[from(conversation.id)]
     conversation_id: ConversationId,
@@ -90,11 +90,9 @@ pub struct LegacyConversationDto {
     /// Its URL at the agent server, while its sandbox is running.
     #[from(around.url)]
     url: Option<String>,
-    /// The key of the agent server, while its sandbox is running.
     #[from(around.session_key)]
     session_api_key: Option<SecretText>,
     created_at: Timestamp,
-    /// Numbers of the pull requests that it concerns.
     #[from(conversation.pr_numbers)]
     pr_number: Vec<i64>,
     /// Always `V1`.
@@ -107,29 +105,30 @@ pub struct LegacyConversationDto {
 
 impl LegacyConversationDto {
     /// Converts a conversation for its owner.
-    pub fn of(view: ConversationView, sandboxes: &SandboxService, addresses: &Addresses) -> Self {
+    pub(crate) fn of(
+        view: ConversationView,
+        sandboxes: &SandboxService,
+        addresses: &Addresses,
+    ) -> Self {
         split_view(view, sandboxes, addresses).into()
     }
 }
 
 /// A page of conversations.
 #[model(response = ConversationInfoResultSet)]
-pub struct LegacyConversationsDto {
+pub(crate) struct LegacyConversationsDto {
     /// Newest first.
     results: Vec<LegacyConversationDto>,
-    /// Send it as `page_id` for the next page; `null` on the last one.
     next_page_id: Option<String>,
 }
 
 impl LegacyConversationsDto {
-    /// The empty page.
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         results: Vec::new(),
         next_page_id: None,
     };
 
-    /// Converts a page for its owner.
-    pub fn of(
+    pub(crate) fn of(
         page: Page<ConversationView>,
         sandboxes: &SandboxService,
         addresses: &Addresses,
@@ -144,7 +143,7 @@ impl LegacyConversationsDto {
 
 /// The sandbox of a conversation.
 #[model(response = RuntimeConfig)]
-pub struct RuntimeConfigDto {
+pub(crate) struct RuntimeConfigDto {
     /// Its sandbox.
     pub runtime_id: SandboxId,
     /// The conversation.
@@ -153,7 +152,7 @@ pub struct RuntimeConfigDto {
 
 /// The response of a legacy route for an unknown conversation.
 #[model(response = LegacyProblem)]
-pub struct LegacyProblemDto {
+pub(crate) struct LegacyProblemDto {
     /// Always `error`.
     status: &'static str,
     message: &'static str,
@@ -161,8 +160,7 @@ pub struct LegacyProblemDto {
 }
 
 impl LegacyProblemDto {
-    /// The only value.
-    pub const NOT_FOUND: Self = Self {
+    pub(crate) const NOT_FOUND: Self = Self {
         status: "error",
         message: "Conversation not found",
         msg_id: "CONVERSATION$NOT_FOUND",
@@ -171,8 +169,7 @@ impl LegacyProblemDto {
 
 /// The query for conversations.
 #[model(query)]
-pub struct LegacyListQuery {
-    /// `next_page_id` of the previous page.
+pub(crate) struct LegacyListQuery {
     page_id: Option<PageToken>,
     /// Maximum number of conversations on the page. Above 100 it is 100; below 1 the page is empty.
     #[decode(default = SaturatedInt(20))]
@@ -183,14 +180,13 @@ pub struct LegacyListQuery {
     /// Only conversations with this trigger.
     #[decode(rename = "conversation_trigger")]
     trigger: Option<Trigger>,
-    /// Whether to include parts of other conversations.
     #[decode(rename = "include_sub_conversations", default = false)]
     include_parts: bool,
 }
 
 impl LegacyListQuery {
     /// Filter and page; `None` for a limit below 1.
-    pub fn into_parts(self) -> Option<(ConversationFilter, PageRequest)> {
+    pub(crate) fn into_parts(self) -> Option<(ConversationFilter, PageRequest)> {
         let filter = ConversationFilter {
             selected_repository: self.selected_repository,
             trigger: self.trigger,
@@ -207,7 +203,7 @@ impl LegacyListQuery {
 
 /// An id in a path: the text and the conversation id, if it is one.
 #[derive(Debug, Clone)]
-pub struct LegacyId {
+pub(crate) struct LegacyId {
     /// The text as sent, of at most 100 characters and without path tricks.
     pub text: String,
     /// `None` for `task-…`, which front ends request during a start, and for any other text that is not an id.
@@ -216,7 +212,7 @@ pub struct LegacyId {
 
 impl LegacyId {
     /// Parses a text, or returns the error.
-    pub fn parse(text: String) -> Result<Self, &'static str> {
+    pub(crate) fn parse(text: String) -> Result<Self, &'static str> {
         if text.chars().count() > MAX_LEGACY_ID_CHARS {
             return Err("Conversation ID is too long");
         }
@@ -229,17 +225,9 @@ impl LegacyId {
     }
 }
 
-/// The id in a path as text.
-#[model]
-#[derive(Debug, Clone)]
-pub struct LegacyIdText {
-    /// The text.
-    pub conversation_id: String,
-}
-
 /// A new title.
 #[model(body = UpdateConversationRequest, into_default = ConversationChange)]
-pub struct LegacyTitleDto {
+pub(crate) struct LegacyTitleDto {
     #[validate(length(min = 1, max = 200))]
     #[into(Patch::Set(title))]
     title: String,

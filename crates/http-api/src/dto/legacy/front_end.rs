@@ -7,8 +7,7 @@ use crate::decode::model;
 
 /// The key of a request.
 #[model(response = CurrentApiKey, not_required, from(user: &UserId))]
-pub struct CurrentKeyDto {
-    /// The owner of the key.
+pub(crate) struct CurrentKeyDto {
     #[from(user.clone())]
     user_id: UserId,
     /// Always null: keys do not belong to organizations.
@@ -18,7 +17,7 @@ pub struct CurrentKeyDto {
 
 /// Agent profiles; there are none. Models have profiles.
 #[model(response = AgentProfiles, not_required)]
-pub struct AgentProfilesDto {
+pub(crate) struct AgentProfilesDto {
     /// Always empty.
     #[schema(value_type = Vec<serde_json::Value>)]
     profiles: [(); 0],
@@ -26,8 +25,7 @@ pub struct AgentProfilesDto {
 }
 
 impl AgentProfilesDto {
-    /// The only value.
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         profiles: [],
         active_agent_profile_id: None,
     };

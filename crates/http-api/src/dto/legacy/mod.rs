@@ -1,6 +1,6 @@
 //! Shapes of earlier releases.
 
-pub mod conversation;
-pub mod front_end;
-pub mod settings;
-pub mod user;
+pub(crate) mod conversation;
+pub(crate) mod front_end;
+pub(crate) mod settings;
+pub(crate) mod user;

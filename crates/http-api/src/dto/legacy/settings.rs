@@ -13,7 +13,7 @@ use crate::dto::configuration::settings::{Empty, tokens_set};
 /// `secrets_store` of the legacy response: its members are always empty objects.
 #[model(response = UserSecrets)]
 #[derive(Clone, Copy, Default)]
-pub struct UserSecretsDto {
+pub(crate) struct UserSecretsDto {
     provider_tokens: Empty,
     custom_secrets: Empty,
 }
@@ -24,7 +24,7 @@ pub struct UserSecretsDto {
     reason = "the shape of the interface document"
 )]
 #[model(response = LegacySettings, not_required, from(s: &Settings))]
-pub struct LegacySettingsDto {
+pub(crate) struct LegacySettingsDto {
     language: Option<String>,
     #[from(s.legacy_agent().map(str::to_owned))]
     agent: Option<String>,
@@ -78,7 +78,6 @@ pub struct LegacySettingsDto {
     email_verified: Option<bool>,
     git_user_name: Option<String>,
     git_user_email: Option<String>,
-    /// Always true.
     #[schema(required = false)]
     #[from(true)]
     v1_enabled: bool,
@@ -96,7 +95,7 @@ pub struct LegacySettingsDto {
 /// The changes: absent fields stay. Null resets a field, except `llm_model`, `llm_api_key`, `llm_base_url`,
 /// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
 #[model(body = LegacySettingsUpdate)]
-pub struct LegacySettingsUpdateDto {
+pub(crate) struct LegacySettingsUpdateDto {
     language: Patch<String>,
     agent: Patch<String>,
     max_iterations: Patch<i64>,
@@ -111,7 +110,8 @@ pub struct LegacySettingsUpdateDto {
     #[decode(not_null)]
     #[validate(custom(function = check_secrets_store))]
     #[schema(ignore)]
-    pub secrets_store: Option<Sensitive<Value>>,
+    #[expect(dead_code, reason = "only validated")]
+    secrets_store: Option<Sensitive<Value>>,
     #[decode(not_null)]
     enable_default_condenser: Option<bool>,
     #[decode(not_null)]
@@ -145,52 +145,26 @@ fn check_secrets_store(value: &Sensitive<Value>) -> Result<(), &'static str> {
     Err("Secrets must be initialized with a dictionary")
 }
 
+/// `change("name", update.name)` of each member.
+macro_rules! members {
+    ($change:ident, $update:ident: $($name:ident),+) => {
+        [$($change(stringify!($name), $update.$name)),+]
+    };
+}
+
 impl From<LegacySettingsUpdateDto> for LegacySettings {
     fn from(update: LegacySettingsUpdateDto) -> Self {
         let shown_as_set = update.search_api_key_set;
-        let fields = [
-            named("language", update.language),
-            named("agent", update.agent),
-            named("max_iterations", update.max_iterations),
-            named("security_analyzer", update.security_analyzer),
-            named("confirmation_mode", update.confirmation_mode),
-            named(
-                "remote_runtime_resource_factor",
-                update.remote_runtime_resource_factor,
-            ),
-            named(
-                "sandbox_base_container_image",
-                update.sandbox_base_container_image,
-            ),
-            named(
-                "sandbox_runtime_container_image",
-                update.sandbox_runtime_container_image,
-            ),
-            named("max_budget_per_task", update.max_budget_per_task),
-            named("email", update.email),
-            named("email_verified", update.email_verified),
-            named("git_user_name", update.git_user_name),
-            named("git_user_email", update.git_user_email),
-            flag("enable_default_condenser", update.enable_default_condenser),
-            flag(
-                "enable_sound_notifications",
-                update.enable_sound_notifications,
-            ),
-            flag(
-                "enable_proactive_conversation_starters",
-                update.enable_proactive_conversation_starters,
-            ),
-            flag(
-                "enable_solvability_analysis",
-                update.enable_solvability_analysis,
-            ),
-            flag(
-                "user_consents_to_analytics",
-                update.user_consents_to_analytics,
-            ),
-        ];
+        // Null resets the first ones and keeps the others.
+        let fields = members!(named, update: language, agent, max_iterations, security_analyzer,
+            confirmation_mode, remote_runtime_resource_factor, sandbox_base_container_image,
+            sandbox_runtime_container_image, max_budget_per_task, email, email_verified, git_user_name,
+            git_user_email);
+        let flags = members!(flag, update: enable_default_condenser, enable_sound_notifications,
+            enable_proactive_conversation_starters, enable_solvability_analysis,
+            user_consents_to_analytics);
         Self {
-            fields: fields.into_iter().flatten().collect(),
+            fields: fields.into_iter().chain(flags).flatten().collect(),
             llm_model: update.llm_model,
             llm_api_key: update.llm_api_key,
             llm_base_url: update.llm_base_url,

@@ -10,7 +10,7 @@ use crate::dto::git::{BranchDto, RepositoryDto};
 
 /// The page of a list, by its number.
 #[model(query)]
-pub struct NumberedPageQuery {
+pub(crate) struct NumberedPageQuery {
     /// The page number, 1 to 20; later pages are empty.
     #[decode(default = SaturatedInt(1))]
     #[param(default = 1)]
@@ -33,40 +33,36 @@ impl From<NumberedPageQuery> for PageNumber {
 
 /// The query for repositories.
 #[model(query)]
-pub struct LegacyRepositoriesQuery {
+pub(crate) struct LegacyRepositoriesQuery {
     /// The git provider; if absent, all with a stored token.
     #[decode(rename = "selected_provider")]
     pub provider: Option<GitProvider>,
-    /// The page.
     #[decode(flatten)]
     pub page: NumberedPageQuery,
-    /// Only repositories of this installation, workspace, project or organization.
     #[decode(rename = "installation_id")]
     pub installation: Option<String>,
 }
 
 /// The query for branches.
 #[model(query)]
-pub struct LegacyBranchesQuery {
-    /// `owner/name`.
+pub(crate) struct LegacyBranchesQuery {
     pub repository: String,
     /// The git provider; if absent, the first one that knows the repository.
     #[decode(rename = "selected_provider")]
     pub provider: Option<GitProvider>,
-    /// The page.
     #[decode(flatten)]
     pub page: NumberedPageQuery,
 }
 
 /// The query for installations.
 #[model(query)]
-pub struct LegacyInstallationsQuery {
+pub(crate) struct LegacyInstallationsQuery {
     /// The git provider; if absent, the first one with a stored token.
     pub provider: Option<GitProvider>,
 }
 
 /// Converts repositories. Each has the address of the next page, if there is one, where front ends look for it.
-pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<RepositoryDto> {
+pub(crate) fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<RepositoryDto> {
     let next = page.has_next.then(|| {
         let next = number.saturating_add(1).min(MAX_PAGE_NUMBER);
         format!("</api/user/repositories?page={next}>; rel=\"next\"")
@@ -81,7 +77,7 @@ pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<Repos
 
 /// Branches.
 #[model(response = PaginatedBranchesResponse, from(found: NumberedPage<GitBranch>, page: PageNumber))]
-pub struct NumberedBranchesDto {
+pub(crate) struct NumberedBranchesDto {
     #[from(each(found.items))]
     branches: Vec<BranchDto>,
     #[from(found.has_next)]

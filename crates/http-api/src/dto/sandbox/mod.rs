@@ -1,5 +1,5 @@
 //! Sandboxes, their specs and the warm pool on the wire.
 
-pub mod record;
-pub mod spec;
-pub mod warm_pool;
+pub(crate) mod record;
+pub(crate) mod spec;
+pub(crate) mod warm_pool;

@@ -16,15 +16,13 @@ const VSCODE: &str = "VSCODE";
 
 /// A sandbox.
 #[model(response = SandboxInfo)]
-pub struct SandboxDto {
+pub(crate) struct SandboxDto {
     id: SandboxId,
-    /// The owner.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
     /// The spec that it was created from.
     sandbox_spec_id: SpecId,
     status: SandboxStatus,
-    /// The key of its agent server, only while it is RUNNING.
     session_api_key: Option<SecretText>,
     /// URLs of its ports, only while it is RUNNING.
     exposed_urls: Option<Vec<ExposedUrlDto>>,
@@ -35,7 +33,7 @@ pub struct SandboxDto {
 
 /// An exposed port of a sandbox.
 #[model(response = ExposedUrl)]
-pub struct ExposedUrlDto {
+pub(crate) struct ExposedUrlDto {
     /// `AGENT_SERVER`, `VSCODE`, `WORKER_1` or `WORKER_2`.
     name: String,
     /// The public URL. The editor's contains the session key.
@@ -46,7 +44,7 @@ pub struct ExposedUrlDto {
 
 impl SandboxDto {
     /// Converts a sandbox for its owner.
-    pub fn of(
+    pub(crate) fn of(
         sandbox: impl Into<SandboxView>,
         sandboxes: &SandboxService,
         addresses: &Addresses,
@@ -108,7 +106,7 @@ fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String 
 
 /// `?id=…&id=…`: a batch read by text ids. An invalid id counts as unknown.
 #[model(query)]
-pub struct IdsQuery {
+pub(crate) struct IdsQuery {
     /// The ids, at most 100.
     #[decode(rename = "id")]
     pub ids: Vec<String>,
@@ -116,7 +114,7 @@ pub struct IdsQuery {
 
 /// The query of `POST /sandboxes`.
 #[model(query)]
-pub struct NewSandboxQuery {
+pub(crate) struct NewSandboxQuery {
     /// The spec; the default one if absent.
     #[param(nullable = false)]
     pub sandbox_spec_id: Option<String>,
@@ -124,7 +122,7 @@ pub struct NewSandboxQuery {
 
 /// The query of `DELETE /sandboxes/{id}`, in which clients repeat the id.
 #[model(query)]
-pub struct DeleteSandboxQuery {
+pub(crate) struct DeleteSandboxQuery {
     /// The id again; optional, and must equal the one in the path.
     #[param(nullable = false)]
     pub sandbox_id: Option<String>,
@@ -165,7 +163,7 @@ mod tests {
 
 /// The part of a log to read.
 #[model(query, into = LogTail)]
-pub struct LogsQuery {
+pub(crate) struct LogsQuery {
     /// Number of lines from the end.
     #[decode(default = 200)]
     #[validate(range(min = 0, max = 10_000))]

@@ -10,10 +10,9 @@ use crate::decode::model;
 
 /// A sandbox spec.
 #[model(response = SandboxSpecInfo, from(spec: SandboxSpec))]
-pub struct SpecDto {
+pub(crate) struct SpecDto {
     /// For containers, the image.
     id: SpecId,
-    /// The command.
     command: Option<Vec<String>>,
     created_at: Timestamp,
     /// Environment, without secret values.

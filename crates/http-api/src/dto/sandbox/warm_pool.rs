@@ -6,7 +6,7 @@ use crate::decode::model;
 
 /// The warm pool of one process.
 #[model(response = WarmPool, from(counts: WarmCounts))]
-pub struct WarmPoolDto {
+pub(crate) struct WarmPoolDto {
     /// Target number of warm sandboxes; 0 if there is no pool.
     target: u32,
     /// Sandboxes that a start can claim.

@@ -13,17 +13,10 @@ use crate::dto::{PageDto, Success};
 use crate::extract::{
     Admin, ApiCall, Application, AuditOrigin, Body, OptionalBody, PathParam, PathParams, Query,
 };
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Lists users by name, including those whose deletion is not complete.
-#[utoipa::path(
-    tag = "Administration",
-    params(PageQuery),
-    responses(
-        (status = 200, description = "A page", body = PageDto<AccountDto>),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", params(PageQuery), responses((status = 200, body = PageDto<AccountDto>)))]
 #[get("/api/v1/admin/users")]
 pub(crate) async fn list(
     app: Application,
@@ -34,15 +27,10 @@ pub(crate) async fn list(
 }
 
 /// Creates a user without keys.
-#[utoipa::path(
-    tag = "Administration",
-    request_body = NewUserDto,
-    responses(
-        (status = 201, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The name is taken, or was freed recently", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", request_body = NewUserDto, responses(
+    (status = 201, body = AccountDto),
+    (status = 409, description = "The name is taken, or was freed recently"),
+))]
 #[post("/api/v1/admin/users")]
 pub(crate) async fn create(
     app: Application,
@@ -56,14 +44,7 @@ pub(crate) async fn create(
 }
 
 /// Loads a user.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    responses(
-        (status = 200, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses((status = 200, body = AccountDto)))]
 #[get("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn load(
     app: Application,
@@ -74,16 +55,10 @@ pub(crate) async fn load(
 }
 
 /// Changes a user's role. Administrators cannot remove their own.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    request_body = UserUpdateDto,
-    responses(
-        (status = 200, description = "The user", body = AccountDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The user is the caller", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", request_body = UserUpdateDto, responses(
+    (status = 200, body = AccountDto),
+    (status = 409, description = "The user is the caller"),
+))]
 #[patch("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn update(
     app: Application,
@@ -99,15 +74,10 @@ pub(crate) async fn update(
 }
 
 /// Deletes a user with all their data, permanently; sandboxes follow shortly after. Callers cannot delete themselves.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    responses(
-        (status = 200, description = "Deleted", body = Success),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The user is the caller", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses(
+    (status = 200, body = Success),
+    (status = 409, description = "The user is the caller"),
+))]
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn remove(
     app: Application,
@@ -119,14 +89,7 @@ pub(crate) async fn remove(
 }
 
 /// Lists a user's keys, oldest first, all on one page.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    responses(
-        (status = 200, description = "All keys", body = PageDto<KeyDto>),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses((status = 200, body = PageDto<KeyDto>)))]
 #[get("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn keys(
     app: Application,
@@ -143,16 +106,10 @@ pub(crate) async fn keys(
 }
 
 /// Creates a key for a user. Only this response contains its text.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    request_body = CreateKeyDto,
-    responses(
-        (status = 201, description = "The key", body = CreatedKeyDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The user has the maximum number of keys", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", request_body = CreateKeyDto, responses(
+    (status = 201, body = CreatedKeyDto),
+    (status = 409, description = "The user has the maximum number of keys"),
+))]
 #[post("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn create_key(
     app: Application,
@@ -168,16 +125,10 @@ pub(crate) async fn create_key(
 }
 
 /// Replaces one of a user's keys. The old key stays valid for a grace period.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
-    request_body = RotationDto,
-    responses(
-        (status = 201, description = "The new key", body = CreatedKeyDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The key has expired, or the user has the maximum number of keys", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", request_body = RotationDto, responses(
+    (status = 201, body = CreatedKeyDto),
+    (status = 409, description = "The key has expired, or the user has the maximum number of keys"),
+))]
 #[post("/api/v1/admin/users/{user_id}/keys/{key_id}/rotate")]
 pub(crate) async fn rotate_key(
     app: Application,
@@ -199,15 +150,10 @@ pub(crate) async fn rotate_key(
 }
 
 /// Revokes a user's key within a second. The key of this request cannot be revoked.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
-    responses(
-        (status = 200, description = "Revoked", body = Success),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-        (status = 409, description = "The request uses this key", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses(
+    (status = 200, body = Success),
+    (status = 409, description = "The request uses this key"),
+))]
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
 pub(crate) async fn revoke_key(
     app: Application,

@@ -8,13 +8,10 @@ use domain::id::ApiKeyId;
 use crate::dto::account::administration::{CreateKeyDto, CreatedKeyDto, KeyDto, RotationDto};
 use crate::dto::{PageDto, Success};
 use crate::extract::{Actor, ApiCall, Application, AuditOrigin, OptionalBody, PathParam};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Lists the caller's keys, oldest first, all on one page.
-#[utoipa::path(
-    tag = "Keys",
-    responses((status = 200, description = "All keys", body = PageDto<KeyDto>))
-)]
+#[utoipa::path(tag = "Keys", responses((status = 200, body = PageDto<KeyDto>)))]
 #[get("/api/v1/keys")]
 pub(crate) async fn list(
     app: Application,
@@ -29,14 +26,10 @@ pub(crate) async fn list(
 }
 
 /// Creates a key for the caller. Only this response contains its text.
-#[utoipa::path(
-    tag = "Keys",
-    request_body = CreateKeyDto,
-    responses(
-        (status = 201, description = "The key", body = CreatedKeyDto),
-        (status = 409, description = "The user has the maximum number of keys", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Keys", request_body = CreateKeyDto, responses(
+    (status = 201, body = CreatedKeyDto),
+    (status = 409, description = "The user has the maximum number of keys"),
+))]
 #[post("/api/v1/keys")]
 pub(crate) async fn create(
     app: Application,
@@ -55,15 +48,10 @@ pub(crate) async fn create(
 
 /// Replaces one of the caller's keys. The old key stays valid for a grace period. Only this response contains the text of
 /// the new key.
-#[utoipa::path(
-    tag = "Keys",
-    params(("key_id" = Uuid, Path)),
-    request_body = RotationDto,
-    responses(
-        (status = 201, description = "The new key", body = CreatedKeyDto),
-        (status = 409, description = "The key has expired, or the user has the maximum number of keys", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Keys", request_body = RotationDto, responses(
+    (status = 201, body = CreatedKeyDto),
+    (status = 409, description = "The key has expired, or the user has the maximum number of keys"),
+))]
 #[post("/api/v1/keys/{key_id}/rotate")]
 pub(crate) async fn rotate(
     app: Application,
@@ -80,14 +68,10 @@ pub(crate) async fn rotate(
 }
 
 /// Revokes one of the caller's keys within a second. The key of this request cannot be revoked.
-#[utoipa::path(
-    tag = "Keys",
-    params(("key_id" = Uuid, Path)),
-    responses(
-        (status = 200, description = "Revoked", body = Success),
-        (status = 409, description = "The request uses this key", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Keys", responses(
+    (status = 200, body = Success),
+    (status = 409, description = "The request uses this key"),
+))]
 #[delete("/api/v1/keys/{key_id}")]
 pub(crate) async fn revoke(
     app: Application,

@@ -5,13 +5,10 @@ use domain::id::UserId;
 
 use crate::dto::account::usage::UsageDto;
 use crate::extract::{Actor, Admin, ApiCall, Application, PathParam};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Loads the caller's usage and quotas.
-#[utoipa::path(
-    tag = "Users",
-    responses((status = 200, description = "The usage and the quotas", body = UsageDto))
-)]
+#[utoipa::path(tag = "Users", responses((status = 200, body = UsageDto)))]
 #[get("/api/v1/usage")]
 pub(crate) async fn own(
     app: Application,
@@ -21,14 +18,7 @@ pub(crate) async fn own(
 }
 
 /// Loads a user's usage and quotas.
-#[utoipa::path(
-    tag = "Administration",
-    params(("user_id" = String, Path)),
-    responses(
-        (status = 200, description = "The usage and the quotas", body = UsageDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses((status = 200, body = UsageDto)))]
 #[get("/api/v1/admin/users/{user_id}/usage")]
 pub(crate) async fn of_user(
     app: Application,

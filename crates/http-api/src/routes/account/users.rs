@@ -50,11 +50,7 @@ struct MeOptions {
 
 /// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key
 /// of the user's own sandbox, while it runs or starts, they are in clear.
-#[utoipa::path(
-    tag = "Users",
-    params(MeOptions),
-    responses((status = 200, description = "Done", body = UserDto))
-)]
+#[utoipa::path(tag = "Users", params(MeOptions), responses((status = 200, body = UserDto)))]
 #[get("/api/v1/users/me")]
 pub(crate) async fn me(
     app: Application,
@@ -75,10 +71,7 @@ pub(crate) async fn me(
 }
 
 /// Loads the caller's identity and role.
-#[utoipa::path(
-    tag = "Users",
-    responses((status = 200, description = "The caller", body = AccessDto))
-)]
+#[utoipa::path(tag = "Users", responses((status = 200, body = AccessDto)))]
 #[get("/api/v1/users/me/access")]
 pub(crate) async fn access(ApiCall(actor, ()): ApiCall<Actor, ()>) -> web::Json<AccessDto> {
     web::Json(actor.into())

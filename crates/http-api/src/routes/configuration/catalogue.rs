@@ -10,11 +10,9 @@ use crate::extract::{Actor, ApiCall, Query};
 use crate::problem::Problem;
 
 /// Searches the names of models. Other names work too, if the agent server knows them.
-#[utoipa::path(
-    tag = "Config",
-    params(CataloguePageQuery, ProviderQuery, ModelQuery),
-    responses((status = 200, description = "A page", body = PageDto<ModelDto>))
-)]
+#[utoipa::path(tag = "Config", params(CataloguePageQuery, ProviderQuery, ModelQuery), responses(
+    (status = 200, body = PageDto<ModelDto>),
+))]
 #[get("/api/v1/config/models/search")]
 pub(crate) async fn models(
     ApiCall(_actor, Query(query)): ApiCall<Actor, Query<ModelQuery>>,
@@ -25,11 +23,9 @@ pub(crate) async fn models(
 }
 
 /// Searches the providers of models: `openhands`, verified ones, others.
-#[utoipa::path(
-    tag = "Config",
-    params(CataloguePageQuery, ProviderQuery),
-    responses((status = 200, description = "A page", body = PageDto<ProviderDto>))
-)]
+#[utoipa::path(tag = "Config", params(CataloguePageQuery, ProviderQuery), responses(
+    (status = 200, body = PageDto<ProviderDto>),
+))]
 #[get("/api/v1/config/providers/search")]
 pub(crate) async fn providers(
     ApiCall(_actor, Query(query)): ApiCall<Actor, Query<ProviderQuery>>,

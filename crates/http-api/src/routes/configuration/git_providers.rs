@@ -12,11 +12,10 @@ use crate::problem::Problem;
 
 /// Stores git tokens by provider. A new token is checked with its provider only where the service is configured to verify
 /// tokens.
-#[utoipa::path(
-    tag = "Secrets",
-    request_body = GitProvidersDto,
-    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
-)]
+#[utoipa::path(tag = "Secrets", request_body = GitProvidersDto, responses(
+    (status = 200, body = Message),
+    (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto),
+))]
 #[post("/api/v1/secrets/git-providers")]
 pub(crate) async fn store(
     app: Application,
@@ -31,7 +30,7 @@ pub(crate) async fn store(
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Deleted", body = Message)))]
+#[utoipa::path(tag = "Secrets", responses((status = 200, body = Message)))]
 #[delete("/api/v1/secrets/git-providers")]
 pub(crate) async fn unset(
     app: Application,

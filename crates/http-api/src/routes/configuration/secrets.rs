@@ -5,36 +5,28 @@ use actix_web::{HttpResponse, delete, get, post, put, web};
 use crate::dto::configuration::secret::{
     NewSecretDto, SecretDto, SecretName, SecretQuery, SecretUpdateDto,
 };
-use crate::dto::page::PageQuery;
+use crate::dto::page::{PageQuery, Paged};
 use crate::dto::{Message, PageDto};
 use crate::extract::{Actor, ApiCall, Application, Body, PathParam, Query};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Searches secrets, ordered by name.
-#[utoipa::path(
-    tag = "Secrets",
-    params(SecretQuery, PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<SecretDto>))
-)]
+#[utoipa::path(tag = "Secrets", params(SecretQuery, PageQuery), responses((status = 200, body = PageDto<SecretDto>)))]
 #[get("/api/v1/secrets/search")]
 pub(crate) async fn search(
     app: Application,
-    ApiCall(actor, Query(query)): ApiCall<Actor, Query<SecretQuery>>,
+    ApiCall(actor, Query(Paged { query, page })): ApiCall<Actor, Query<Paged<SecretQuery>>>,
 ) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
-    let (contains, page) = (query.name_contains.as_deref(), query.page.into());
+    let (contains, page) = (query.name_contains.as_deref(), page.into());
     let found = app.secrets.search(&actor.user, contains, &page).await?;
     Ok(web::Json(PageDto::of(found, SecretDto::from)))
 }
 
 /// Stores a secret, or replaces the value (and description, if given) of the one with this name.
-#[utoipa::path(
-    tag = "Secrets",
-    request_body = NewSecretDto,
-    responses(
-        (status = 201, description = "Stored", body = Message),
-        (status = 409, description = "The user has the maximum number of secrets", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Secrets", request_body = NewSecretDto, responses(
+    (status = 201, body = Message),
+    (status = 409, description = "The user has the maximum number of secrets"),
+))]
 #[post("/api/v1/secrets")]
 pub(crate) async fn create(
     app: Application,
@@ -45,12 +37,7 @@ pub(crate) async fn create(
 }
 
 /// Renames or describes a secret. It keeps its value unless the body contains one.
-#[utoipa::path(
-    tag = "Secrets",
-    params(("secret_id" = String, Path, description = "Its name.")),
-    request_body = SecretUpdateDto,
-    responses((status = 200, description = "Changed", body = Message))
-)]
+#[utoipa::path(tag = "Secrets", request_body = SecretUpdateDto, responses((status = 200, body = Message)))]
 #[put("/api/v1/secrets/{secret_id}")]
 pub(crate) async fn update(
     app: Application,
@@ -65,11 +52,7 @@ pub(crate) async fn update(
 }
 
 /// Deletes a secret.
-#[utoipa::path(
-    tag = "Secrets",
-    params(("secret_id" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "Deleted", body = Message))
-)]
+#[utoipa::path(tag = "Secrets", responses((status = 200, body = Message)))]
 #[delete("/api/v1/secrets/{secret_id}")]
 pub(crate) async fn remove(
     app: Application,

@@ -14,7 +14,10 @@ use crate::extract::{Actor, ApiCall, Application, Body, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; 404 if nothing is stored.
-#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = SettingsDto), (status = 404, description = "Nothing stored yet", body = ErrorText)))]
+#[utoipa::path(tag = "Settings", responses(
+    (status = 200, body = SettingsDto),
+    (status = 404, description = "Nothing stored yet", body = ErrorText),
+))]
 #[get("/api/v1/settings")]
 pub(crate) async fn load(
     app: Application,
@@ -31,11 +34,11 @@ pub(crate) async fn load(
 }
 
 /// Changes the settings in the body. `null` or `""` clears a secret; its mask keeps it.
-#[utoipa::path(
-    tag = "Settings",
-    request_body = SettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Invalid values", body = ErrorText), (status = 422, description = "Legacy keys, or not an object", body = ErrorText))
-)]
+#[utoipa::path(tag = "Settings", request_body = SettingsUpdateDto, responses(
+    (status = 200, body = Message),
+    (status = 400, description = "Invalid values", body = ErrorText),
+    (status = 422, description = "Legacy keys, or not an object", body = ErrorText),
+))]
 #[post("/api/v1/settings")]
 pub(crate) async fn store(
     app: Application,
@@ -49,14 +52,14 @@ pub(crate) async fn store(
 }
 
 /// Describes the fields of `agent_settings`.
-#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
+#[utoipa::path(tag = "Settings", responses((status = 200, body = Object)))]
 #[get("/api/v1/settings/agent-schema")]
 pub(crate) async fn agent(ApiCall(_caller, ()): ApiCall<Actor>) -> web::Json<Value> {
     web::Json(agent_schema())
 }
 
 /// Describes the fields of `conversation_settings`.
-#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
+#[utoipa::path(tag = "Settings", responses((status = 200, body = Object)))]
 #[get("/api/v1/settings/conversation-schema")]
 pub(crate) async fn conversation(ApiCall(_caller, ()): ApiCall<Actor>) -> web::Json<Value> {
     web::Json(conversation_schema())

@@ -10,11 +10,7 @@ use crate::extract::{Actor, ApiCall, Application, Body, Query};
 use crate::problem::Problem;
 
 /// Lists the skills of this installation, by source and name.
-#[utoipa::path(
-    tag = "Skills",
-    params(PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<SkillDto>))
-)]
+#[utoipa::path(tag = "Skills", params(PageQuery), responses((status = 200, body = PageDto<SkillDto>)))]
 #[get("/api/v1/skills/search")]
 pub(crate) async fn search(
     app: Application,
@@ -26,11 +22,9 @@ pub(crate) async fn search(
 
 /// Lists the skills of marketplaces: public git repositories, fetched for each request. `errors` describes those that cannot
 /// be read.
-#[utoipa::path(
-    tag = "Skills",
-    request_body = Vec<MarketplaceRegistration>,
-    responses((status = 200, description = "The offered plugins and skills", body = MarketplaceOffersDto))
-)]
+#[utoipa::path(tag = "Skills", request_body = Vec<MarketplaceRegistration>, responses(
+    (status = 200, body = MarketplaceOffersDto),
+))]
 #[post("/api/v1/skills/marketplace-skills")]
 pub(crate) async fn marketplace_skills(
     app: Application,

@@ -6,11 +6,7 @@ use crate::dto::configuration::web_client::WebClientDto;
 use crate::extract::{Anonymous, ApiCall, State};
 
 /// Loads the configuration of web front ends. It needs no key and concerns no user.
-#[utoipa::path(
-    tag = "Config",
-    security(()),
-    responses((status = 200, description = "The configuration", body = WebClientDto))
-)]
+#[utoipa::path(tag = "Config", security(()), responses((status = 200, body = WebClientDto)))]
 #[get("/api/v1/web-client/config")]
 pub(crate) async fn config(
     state: State,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::body_writer::{BodyEnd, BodyWriter, Disconnected};
 use crate::dto::conversation::record::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, State};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 use crate::zip::{ZipWriter, safe_name};
 
 /// Largest indented event, in bytes: indentation makes deeply nested lists over a hundred times as long.
@@ -29,14 +29,10 @@ const TRANSIENT_FIELDS: [&str; 4] = [
 ];
 
 /// Downloads a conversation as a zip archive: `meta.json`, and its events in files of their own, oldest first.
-#[utoipa::path(
-    tag = "Conversations",
-    params(("conversation_id" = Uuid, Path)),
-    responses(
-        (status = 200, description = "The archive", body = ArchiveDocument, content_type = "application/zip"),
-        (status = 409, description = "The user is already downloading it", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations", responses(
+    (status = 200, body = ArchiveDocument, content_type = "application/zip"),
+    (status = 409, description = "The user is already downloading it"),
+))]
 #[get("/api/v1/app-conversations/{conversation_id}/download")]
 pub(crate) async fn download(
     app: Application,

@@ -20,7 +20,7 @@ use crate::dto::conversation::event::EventStreamQuery;
 use crate::extract::{
     AccessRecheck, Actor, ApiCall, Application, LastEventId, PathParam, Query, State,
 };
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};
 
 /// Milliseconds after which a client reconnects when its stream has ended.
@@ -36,14 +36,10 @@ const END_GRACE: Duration = Duration::from_secs(1);
 /// `unauthorized` (the key was revoked or has expired), `shutdown` or `failed` (reconnect).
 #[utoipa::path(
     tag = "Events",
-    params(
-        ("conversation_id" = Uuid, Path),
-        EventStreamQuery,
-        ("Last-Event-ID" = Option<i64>, Header, description = "The `id` of the last received event; browsers send it when they reconnect"),
-    ),
+    params(EventStreamQuery, ("Last-Event-ID" = Option<i64>, Header, description = "The `id` of the last received event; browsers send it when they reconnect")),
     responses(
-        (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
-        (status = 429, description = "The user has too many open streams", body = Detail),
+        (status = 200, body = String, content_type = "text/event-stream"),
+        (status = 429, description = "The user has too many open streams"),
     )
 )]
 #[get("/api/v1/conversation/{conversation_id}/events/stream")]

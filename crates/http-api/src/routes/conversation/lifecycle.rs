@@ -16,12 +16,11 @@ use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
 use crate::audit::CreatedResource;
-use crate::decode::model;
 use crate::dto::conversation::message::{NextMessageDto, SentMessageDto};
 use crate::dto::conversation::record::{
     BatchQuery, ConversationCountQuery, ConversationDto, ConversationFilterQuery,
-    ConversationListQuery, ConversationSearchQuery, ConversationUpdateDto, IncludedPartsQuery,
-    ListedConversations,
+    ConversationIdText, ConversationListQuery, ConversationSearchQuery, ConversationUpdateDto,
+    IncludedPartsQuery, ListedConversations,
 };
 use crate::dto::conversation::start_request::StartConversationDto;
 use crate::dto::conversation::start_task::StartTaskDto;
@@ -32,23 +31,19 @@ use crate::extract::{
     PathParams, Query, State,
 };
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
+use crate::routes::conversation::workspace::ConversationCall;
 
 /// Ids in one batch read; the reference has the same limit.
 const MAX_BATCH_IDS: usize = 99;
 
 /// Starts a conversation. Answers immediately with the start task.
-#[utoipa::path(
-    tag = "Conversations",
-    params(IdempotencyKeyHeader),
-    request_body = StartConversationDto,
-    responses(
-        (status = 200, description = "The task", body = StartTaskDto),
-        (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
-        (status = 404, description = "Unknown sandbox or parent", body = Detail),
-        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations", params(IdempotencyKeyHeader), request_body = StartConversationDto, responses(
+    (status = 200, body = StartTaskDto),
+    (status = 403, description = "Only the first user may have sandboxes on this installation"),
+    (status = 404, description = "Unknown sandbox or parent"),
+    (status = 409, description = "The id is taken, or the sandbox cannot be used"),
+))]
 #[post("/api/v1/app-conversations")]
 pub(crate) async fn start(
     app: Application,
@@ -84,17 +79,12 @@ async fn start_or_replay(
 }
 
 /// Starts a conversation and streams every state of its start task, as one JSON array that grows until READY or ERROR.
-#[utoipa::path(
-    tag = "Conversations",
-    params(IdempotencyKeyHeader),
-    request_body = StartConversationDto,
-    responses(
-        (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
-        (status = 403, description = "Only the first user may have sandboxes on this installation", body = Detail),
-        (status = 404, description = "Unknown sandbox or parent", body = Detail),
-        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations", params(IdempotencyKeyHeader), request_body = StartConversationDto, responses(
+    (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
+    (status = 403, description = "Only the first user may have sandboxes on this installation"),
+    (status = 404, description = "Unknown sandbox or parent"),
+    (status = 409, description = "The id is taken, or the sandbox cannot be used"),
+))]
 #[post("/api/v1/app-conversations/stream-start")]
 pub(crate) async fn stream_start(
     app: Application,
@@ -161,11 +151,10 @@ fn array_element(before: &str, task: StartTask) -> io::Result<Bytes> {
 
 /// Lists conversations, newest first. With `ids`, loads exactly these in their order, with `null` for unknown ones.
 #[utoipa::path(
-    tag = "Conversations",
-    params(BatchQuery, ConversationFilterQuery, IncludedPartsQuery, PageQuery),
+    tag = "Conversations", params(BatchQuery, ConversationFilterQuery, IncludedPartsQuery, PageQuery),
     responses(
         (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
-        (status = 400, description = "Invalid or too many ids", body = Detail),
+        (status = 400, description = "Invalid or too many ids"),
     )
 )]
 #[get("/api/v1/app-conversations")]
@@ -192,11 +181,9 @@ pub(crate) async fn list(
 }
 
 /// Searches conversations, newest first.
-#[utoipa::path(
-    tag = "Conversations",
-    params(ConversationFilterQuery, IncludedPartsQuery, PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<ConversationDto>))
-)]
+#[utoipa::path(tag = "Conversations", params(ConversationFilterQuery, IncludedPartsQuery, PageQuery), responses(
+    (status = 200, body = PageDto<ConversationDto>),
+))]
 #[get("/api/v1/app-conversations/search")]
 pub(crate) async fn search(
     app: Application,
@@ -207,11 +194,9 @@ pub(crate) async fn search(
 }
 
 /// Counts all matches of a search.
-#[utoipa::path(
-    tag = "Conversations",
-    params(ConversationFilterQuery, IncludedPartsQuery),
-    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
-)]
+#[utoipa::path(tag = "Conversations", params(ConversationFilterQuery, IncludedPartsQuery), responses(
+    (status = 200, description = "How many there are", body = u64, content_type = "application/json"),
+))]
 #[get("/api/v1/app-conversations/count")]
 pub(crate) async fn count(
     app: Application,
@@ -224,20 +209,14 @@ pub(crate) async fn count(
 }
 
 /// Changes title, public flag, repository, branch or provider.
-#[utoipa::path(
-    tag = "Conversations",
-    params(("conversation_id" = Uuid, Path)),
-    request_body = ConversationUpdateDto,
-    responses((status = 200, description = "The conversation", body = ConversationDto))
-)]
+#[utoipa::path(tag = "Conversations", request_body = ConversationUpdateDto, responses(
+    (status = 200, body = ConversationDto),
+))]
 #[patch("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn update(
     app: Application,
     state: State,
-    ApiCall(actor, (PathParam(id), Body(update))): ApiCall<
-        Actor,
-        (PathParam<ConversationId>, Body<ConversationUpdateDto>),
-    >,
+    ApiCall(actor, (PathParam(id), Body(update))): ConversationCall<Body<ConversationUpdateDto>>,
 ) -> Result<web::Json<ConversationDto>, Problem> {
     let view = app
         .conversations
@@ -250,55 +229,33 @@ pub(crate) async fn update(
     )))
 }
 
-/// The id of a deletion as text: this route has its own response to an invalid id.
-#[model]
-pub(crate) struct RawConversationId {
-    conversation_id: String,
-}
-
 /// Deletes a conversation with its parts, and its sandbox if no other conversation uses it.
-#[utoipa::path(
-    tag = "Conversations",
-    params(("conversation_id" = Uuid, Path)),
-    responses(
-        (status = 200, description = "Deleted", body = Success),
-        (status = 400, description = "Invalid id", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations", responses(
+    (status = 200, body = Success),
+    (status = 400, description = "Invalid id"),
+))]
 #[delete("/api/v1/app-conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(actor, PathParams(RawConversationId { conversation_id })): ApiCall<
-        Actor,
-        PathParams<RawConversationId>,
-    >,
+    ApiCall(actor, PathParams(id)): ApiCall<Actor, PathParams<ConversationIdText>>,
 ) -> Result<web::Json<Success>, Problem> {
-    let id = conversation_id
-        .parse()
-        .map_err(|_| Problem::bad_request("Invalid conversation ID format"))?;
+    let id = id.conversation_id.parse();
+    let id = id.map_err(|_| Problem::bad_request("Invalid conversation ID format"))?;
     app.conversations.delete(&actor.scope(), id).await?;
     Ok(web::Json(Success::DONE))
 }
 
 /// Sends a message to the agent. Answers once the agent server has accepted it.
-#[utoipa::path(
-    tag = "Conversations",
-    params(("conversation_id" = Uuid, Path)),
-    request_body = NextMessageDto,
-    responses(
-        (status = 200, description = "Delivered", body = SentMessageDto),
-        (status = 409, description = "The sandbox is not running", body = Detail),
-        (status = 410, description = "The sandbox is deleted", body = Detail),
-        (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations", request_body = NextMessageDto, responses(
+    (status = 200, body = SentMessageDto),
+    (status = 409, description = "The sandbox is not running"),
+    (status = 410, description = "The sandbox is deleted"),
+    (status = 502, description = "The agent server failed, or cannot be reached"),
+))]
 #[post("/api/v1/app-conversations/{conversation_id}/send-message")]
 pub(crate) async fn send_message(
     app: Application,
-    ApiCall(actor, (PathParam(id), Body(message))): ApiCall<
-        Actor,
-        (PathParam<ConversationId>, Body<NextMessageDto>),
-    >,
+    ApiCall(actor, (PathParam(id), Body(message))): ConversationCall<Body<NextMessageDto>>,
 ) -> Result<web::Json<SentMessageDto>, Problem> {
     let sent = app
         .conversations

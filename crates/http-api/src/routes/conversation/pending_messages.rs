@@ -9,7 +9,7 @@ use crate::dto::conversation::pending_message::{
 };
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, RawJson};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
 
@@ -22,9 +22,9 @@ type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
     params(("conversation_id" = String, Path), IdempotencyKeyHeader),
     request_body = PendingMessageRequest,
     responses(
-        (status = 201, description = "It waits", body = PendingMessageResponse),
-        (status = 400, description = "No message", body = Detail),
-        (status = 409, description = "The start of the conversation has failed", body = Detail),
+        (status = 201, body = PendingMessageResponse),
+        (status = 400, description = "No message"),
+        (status = 409, description = "The start of the conversation has failed"),
     )
 )]
 #[post("/api/v1/conversations/{conversation_id}/pending-messages")]

@@ -8,14 +8,12 @@ use crate::dto::conversation::start_task::{
 use crate::dto::page::PageQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
 use crate::extract::{Actor, ApiCall, Application, Query};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.
-#[utoipa::path(
-    tag = "Start tasks",
-    params(StartTaskCountQuery, StartTaskSearchQuery, PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<StartTaskDto>))
-)]
+#[utoipa::path(tag = "Start tasks", params(StartTaskCountQuery, StartTaskSearchQuery, PageQuery), responses(
+    (status = 200, body = PageDto<StartTaskDto>),
+))]
 #[get("/api/v1/app-conversations/start-tasks/search")]
 pub(crate) async fn search(
     app: Application,
@@ -30,11 +28,9 @@ pub(crate) async fn search(
 }
 
 /// Counts all matches of a search.
-#[utoipa::path(
-    tag = "Start tasks",
-    params(StartTaskCountQuery),
-    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
-)]
+#[utoipa::path(tag = "Start tasks", params(StartTaskCountQuery), responses(
+    (status = 200, description = "How many there are", body = u64, content_type = "application/json"),
+))]
 #[get("/api/v1/app-conversations/start-tasks/count")]
 pub(crate) async fn count(
     app: Application,
@@ -46,15 +42,11 @@ pub(crate) async fn count(
 }
 
 /// Loads start tasks by id, in the requested order, with `null` for unknown ones.
-#[utoipa::path(
-    tag = "Start tasks",
-    params(StartTaskIdsQuery),
-    responses(
-        (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),
-        (status = 400, description = "Too many ids", body = Detail),
-        (status = 413, description = "More than 32 MiB of start tasks", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Start tasks", params(StartTaskIdsQuery), responses(
+    (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),
+    (status = 400, description = "Too many ids"),
+    (status = 413, description = "More than 32 MiB of start tasks"),
+))]
 #[get("/api/v1/app-conversations/start-tasks")]
 pub(crate) async fn batch(
     app: Application,

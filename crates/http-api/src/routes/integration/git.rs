@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::{get, web};
 use application::git::GitServiceError;
 use domain::error::{Classify as _, ErrorClass};
-use domain::git::GitError;
+use domain::git::{GitError, GitPage};
 
 use crate::decode::{FieldError, Path};
 use crate::dto::PageDto;
@@ -12,9 +12,9 @@ use crate::dto::git::{
     BranchDto, BranchesQuery, GitUserDto, InstallationsQuery, RepositoriesQuery, RepositoryDto,
     SuggestedTaskDto, git_page,
 };
-use crate::dto::page::{PageQuery, ShortPageQuery};
+use crate::dto::page::{PageQuery, Paged, ShortPageQuery};
 use crate::extract::{Actor, ApiCall, Application, Query};
-use crate::problem::{Detail, Problem};
+use crate::problem::{GitProviderErrors, Problem};
 
 /// The error response: a plain text for a rejected token, otherwise `detail`.
 pub(crate) fn problem(failure: GitServiceError) -> Problem {
@@ -30,96 +30,77 @@ pub(crate) fn problem(failure: GitServiceError) -> Problem {
     }
 }
 
+fn answer<T, D: Into<T>>(
+    found: Result<GitPage<D>, GitServiceError>,
+) -> Result<web::Json<PageDto<T>>, Problem> {
+    let page = PageDto::from_git_page(found.map_err(problem)?);
+    Ok(web::Json(page))
+}
+
 /// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
-#[utoipa::path(
-    tag = "Git",
-    params(InstallationsQuery, PageQuery),
-    responses(
-        (status = 200, description = "A page", body = PageDto<String>),
-        (status = 400, description = "The provider does not support this, or its host may not be called", body = Detail),
-        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
-        (status = 403, description = "No token is stored", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git", params(InstallationsQuery, PageQuery), responses(
+    (status = 200, body = PageDto<String>),
+    (status = 400, description = "The provider does not support this, or its host may not be called"),
+    (status = 403, description = "No token is stored"),
+    GitProviderErrors,
+))]
 #[get("/api/v1/git/installations/search")]
 pub(crate) async fn installations(
     app: Application,
-    ApiCall(actor, Query(query)): ApiCall<Actor, Query<InstallationsQuery>>,
+    ApiCall(actor, Query(Paged { query, page })): ApiCall<Actor, Query<Paged<InstallationsQuery>>>,
 ) -> Result<web::Json<PageDto<String>>, Problem> {
-    let page = git_page(query.page);
+    let page = git_page(page);
     let found = app.git.installations(&actor.user, query.provider, &page);
-    Ok(web::Json(PageDto::from_git_page(
-        found.await.map_err(problem)?,
-    )))
+    answer(found.await)
 }
 
 /// Lists repositories that the token can read, or that a search finds.
-#[utoipa::path(
-    tag = "Git",
-    params(RepositoriesQuery, PageQuery),
-    responses(
-        (status = 200, description = "A page", body = PageDto<RepositoryDto>),
-        (status = 400, description = "Only searches can be sorted, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
-        (status = 403, description = "No token is stored", body = Detail),
-        (status = 404, description = "The provider does not find it", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git", params(RepositoriesQuery, PageQuery), responses(
+    (status = 200, body = PageDto<RepositoryDto>),
+    (status = 400, description = "Only searches can be sorted, or the provider's host may not be called"),
+    (status = 403, description = "No token is stored"),
+    (status = 404, description = "The provider does not find it"),
+    GitProviderErrors,
+))]
 #[get("/api/v1/git/repositories/search")]
 pub(crate) async fn repositories(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<RepositoriesQuery>>,
 ) -> Result<web::Json<PageDto<RepositoryDto>>, Problem> {
     let (wanted, page) = (query.query(), git_page(query.page));
-    let found = app
-        .git
-        .repositories(&actor.user, query.provider, &wanted, &page);
-    Ok(web::Json(PageDto::from_git_page(
-        found.await.map_err(problem)?,
-    )))
+    let (git, provider) = (&app.git, query.provider);
+    let found = git.repositories(&actor.user, provider, &wanted, &page);
+    answer(found.await)
 }
 
 /// Lists branches of a repository.
-#[utoipa::path(
-    tag = "Git",
-    params(BranchesQuery, ShortPageQuery),
-    responses(
-        (status = 200, description = "A page", body = PageDto<BranchDto>),
-        (status = 400, description = "Not a repository name, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider rejects the token", body = String, content_type = "application/json"),
-        (status = 403, description = "No token is stored", body = Detail),
-        (status = 404, description = "The provider does not find it", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git", params(BranchesQuery, ShortPageQuery), responses(
+    (status = 200, body = PageDto<BranchDto>),
+    (status = 400, description = "Not a repository name, or the provider's host may not be called"),
+    (status = 403, description = "No token is stored"),
+    (status = 404, description = "The provider does not find it"),
+    GitProviderErrors,
+))]
 #[get("/api/v1/git/branches/search")]
 pub(crate) async fn branches(
     app: Application,
-    ApiCall(actor, Query(query)): ApiCall<Actor, Query<BranchesQuery>>,
+    ApiCall(actor, Query(Paged { query, page })): ApiCall<
+        Actor,
+        Query<Paged<BranchesQuery, ShortPageQuery>>,
+    >,
 ) -> Result<web::Json<PageDto<BranchDto>>, Problem> {
     let which = (query.repository.as_str(), query.text.as_str());
-    let page = git_page(query.page);
+    let page = git_page(page);
     let found = app.git.branches(&actor.user, query.provider, which, &page);
-    Ok(web::Json(PageDto::from_git_page(
-        found.await.map_err(problem)?,
-    )))
+    answer(found.await)
 }
 
 /// Lists issues and pull requests that need the user's attention, of all providers with a stored token. Failing providers
 /// are skipped.
-#[utoipa::path(
-    tag = "Git",
-    params(ShortPageQuery),
-    responses(
-        (status = 200, description = "A page", body = PageDto<SuggestedTaskDto>),
-        (status = 403, description = "No token is stored", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git", params(ShortPageQuery), responses(
+    (status = 200, body = PageDto<SuggestedTaskDto>),
+    (status = 403, description = "No token is stored"),
+))]
 #[get("/api/v1/git/suggested-tasks/search")]
 pub(crate) async fn suggested_tasks(
     app: Application,
@@ -127,22 +108,15 @@ pub(crate) async fn suggested_tasks(
 ) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
     let page = git_page(page);
     let found = app.git.suggested_tasks(&actor.user, &page);
-    Ok(web::Json(PageDto::from_git_page(
-        found.await.map_err(problem)?,
-    )))
+    answer(found.await)
 }
 
 /// Loads the user's account at the first provider that returns one.
-#[utoipa::path(
-    tag = "Users",
-    responses(
-        (status = 200, description = "The user's account", body = GitUserDto),
-        (status = 401, description = "Every provider rejects its token", body = String, content_type = "application/json"),
-        (status = 403, description = "No token is stored", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Users", responses(
+    (status = 200, body = GitUserDto),
+    (status = 403, description = "No token is stored"),
+    GitProviderErrors,
+))]
 #[get("/api/v1/users/git-info")]
 pub(crate) async fn git_info(
     app: Application,

@@ -7,14 +7,15 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, delete, get, patch, web};
 use domain::conversation::ConversationView;
 
+use crate::dto::conversation::record::ConversationIdText;
 use crate::dto::legacy::conversation::{
-    LegacyConversationDto, LegacyConversationsDto, LegacyId, LegacyIdText, LegacyListQuery,
-    LegacyProblemDto, LegacyTitleDto, RuntimeConfigDto,
+    LegacyConversationDto, LegacyConversationsDto, LegacyId, LegacyListQuery, LegacyProblemDto,
+    LegacyTitleDto, RuntimeConfigDto,
 };
 use crate::extract::{
     Actor, ApiCall, Application, Body, Caller, PathParams, Query, State, UserOrSandbox,
 };
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// A user, on a path that agent servers also have.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ impl Caller for LegacyFrontEnd {
     }
 }
 
+type ConversationCall = ApiCall<LegacyFrontEnd, PathParams<ConversationIdText>>;
+
 /// The conversation with this id, if it exists.
 async fn find(
     app: &Application,
@@ -41,16 +44,14 @@ async fn find(
     Ok(found.into_iter().next().flatten())
 }
 
-fn read(id: LegacyIdText) -> Result<LegacyId, Problem> {
+fn read(id: ConversationIdText) -> Result<LegacyId, Problem> {
     LegacyId::parse(id.conversation_id).map_err(Problem::bad_request)
 }
 
 /// Lists conversations, newest first.
-#[utoipa::path(
-    tag = "Conversations of older front ends",
-    params(LegacyListQuery),
-    responses((status = 200, description = "A page", body = LegacyConversationsDto))
-)]
+#[utoipa::path(tag = "Conversations of older front ends", params(LegacyListQuery), responses(
+    (status = 200, body = LegacyConversationsDto),
+))]
 #[get("/api/conversations")]
 pub(crate) async fn list(
     app: Application,
@@ -70,22 +71,15 @@ pub(crate) async fn list(
 }
 
 /// Loads a conversation; `null` for an unknown one, and for the `task-…` ids that front ends request during a start.
-#[utoipa::path(
-    tag = "Conversations of older front ends",
-    params(("conversation_id" = String, Path)),
-    responses(
-        (status = 200, description = "The conversation", body = Option<LegacyConversationDto>),
-        (status = 400, description = "Invalid id", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations of older front ends", params(("conversation_id" = String, Path)), responses(
+    (status = 200, body = Option<LegacyConversationDto>),
+    (status = 400, description = "Invalid id"),
+))]
 #[get("/api/conversations/{conversation_id}")]
 pub(crate) async fn load(
     app: Application,
     state: State,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
-        LegacyFrontEnd,
-        PathParams<LegacyIdText>,
-    >,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
     let shown = found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, &state.addresses));
@@ -93,21 +87,14 @@ pub(crate) async fn load(
 }
 
 /// Loads the sandbox of a conversation.
-#[utoipa::path(
-    tag = "Conversations of older front ends",
-    params(("conversation_id" = String, Path)),
-    responses(
-        (status = 200, description = "Its sandbox", body = RuntimeConfigDto),
-        (status = 400, description = "Invalid id", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations of older front ends", params(("conversation_id" = String, Path)), responses(
+    (status = 200, body = RuntimeConfigDto),
+    (status = 400, description = "Invalid id"),
+))]
 #[get("/api/conversations/{conversation_id}/config")]
 pub(crate) async fn config(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
-        LegacyFrontEnd,
-        PathParams<LegacyIdText>,
-    >,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
 ) -> Result<web::Json<RuntimeConfigDto>, Problem> {
     let id = read(id)?;
     let found = find(&app, &actor, &id).await?;
@@ -126,7 +113,7 @@ pub(crate) async fn config(
     request_body = LegacyTitleDto,
     responses(
         (status = 200, description = "Always `true`", body = bool, content_type = "application/json"),
-        (status = 400, description = "Invalid id", body = Detail),
+        (status = 400, description = "Invalid id"),
         (status = 404, description = "No such conversation", body = LegacyProblemDto),
     )
 )]
@@ -135,7 +122,7 @@ pub(crate) async fn update(
     app: Application,
     ApiCall(LegacyFrontEnd(actor), (PathParams(id), Body(update))): ApiCall<
         LegacyFrontEnd,
-        (PathParams<LegacyIdText>, Body<LegacyTitleDto>),
+        (PathParams<ConversationIdText>, Body<LegacyTitleDto>),
     >,
 ) -> Result<web::Json<bool>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
@@ -151,21 +138,14 @@ pub(crate) async fn update(
 }
 
 /// Deletes a conversation with its parts, and its sandbox if no other conversation uses it.
-#[utoipa::path(
-    tag = "Conversations of older front ends",
-    params(("conversation_id" = String, Path)),
-    responses(
-        (status = 200, description = "Whether it existed", body = bool, content_type = "application/json"),
-        (status = 400, description = "Invalid id", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Conversations of older front ends", params(("conversation_id" = String, Path)), responses(
+    (status = 200, description = "Whether it existed", body = bool, content_type = "application/json"),
+    (status = 400, description = "Invalid id"),
+))]
 #[delete("/api/conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ApiCall<
-        LegacyFrontEnd,
-        PathParams<LegacyIdText>,
-    >,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
 ) -> Result<web::Json<bool>, Problem> {
     let Some(view) = find(&app, &actor, &read(id)?).await? else {
         return Ok(web::Json(false));

@@ -6,10 +6,7 @@ use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
 use crate::extract::{Actor, ApiCall};
 
 /// Loads the key of the request. Front ends check their connection with it.
-#[utoipa::path(
-    tag = "Users",
-    responses((status = 200, description = "The key", body = CurrentKeyDto))
-)]
+#[utoipa::path(tag = "Users", responses((status = 200, body = CurrentKeyDto)))]
 #[get("/api/keys/current")]
 pub(crate) async fn current_key(
     ApiCall(actor, ()): ApiCall<Actor, ()>,
@@ -18,10 +15,7 @@ pub(crate) async fn current_key(
 }
 
 /// Lists agent profiles; always empty. Front ends request it before each start.
-#[utoipa::path(
-    tag = "Settings",
-    responses((status = 200, description = "None", body = AgentProfilesDto))
-)]
+#[utoipa::path(tag = "Settings", responses((status = 200, body = AgentProfilesDto)))]
 #[get("/api/agent-profiles")]
 pub(crate) async fn agent_profiles(
     ApiCall(_actor, ()): ApiCall<Actor, ()>,

@@ -12,7 +12,7 @@ const AGENTS: [&str; 1] = ["CodeActAgent"];
 const ANALYZERS: [&str; 1] = ["llm"];
 
 /// Lists the names of models, sorted.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = Vec<String>)))]
 #[get("/api/options/models")]
 pub(crate) async fn models(
     ApiCall(_actor, ()): ApiCall<LegacyActor>,
@@ -21,7 +21,7 @@ pub(crate) async fn models(
 }
 
 /// Lists the names of agents.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = Vec<String>)))]
 #[get("/api/options/agents")]
 pub(crate) async fn agents(
     ApiCall(_actor, ()): ApiCall<LegacyActor>,
@@ -30,7 +30,7 @@ pub(crate) async fn agents(
 }
 
 /// Lists the names of security analyzers.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = Vec<String>)))]
 #[get("/api/options/security-analyzers")]
 pub(crate) async fn security_analyzers(
     ApiCall(_actor, ()): ApiCall<LegacyActor>,
@@ -39,10 +39,7 @@ pub(crate) async fn security_analyzers(
 }
 
 /// Loads the configuration of web front ends.
-#[utoipa::path(
-    tag = "Legacy",
-    responses((status = 200, description = "The configuration", body = LegacyWebClientDto))
-)]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = LegacyWebClientDto)))]
 #[get("/api/options/config")]
 pub(crate) async fn config(
     state: State,

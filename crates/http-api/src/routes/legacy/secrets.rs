@@ -10,10 +10,10 @@ use crate::dto::configuration::secret::{
 };
 use crate::dto::configuration::settings::ErrorText;
 use crate::extract::{ApiCall, Application, Body, LegacyActor, PathParam};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Lists the secrets, oldest first, without their values.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = SecretsDto)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = SecretsDto)))]
 #[get("/api/secrets")]
 pub(crate) async fn list(
     app: Application,
@@ -26,15 +26,11 @@ pub(crate) async fn list(
 }
 
 /// Stores a secret under a name that is not taken.
-#[utoipa::path(
-    tag = "Legacy",
-    request_body = NewSecretDto,
-    responses(
-        (status = 201, description = "Stored", body = Message),
-        (status = 400, description = "The name is taken", body = Message),
-        (status = 409, description = "The user has the maximum number of secrets", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Legacy", request_body = NewSecretDto, responses(
+    (status = 201, body = Message),
+    (status = 400, description = "The name is taken", body = Message),
+    (status = 409, description = "The user has the maximum number of secrets"),
+))]
 #[post("/api/secrets")]
 pub(crate) async fn create(
     app: Application,
@@ -46,16 +42,11 @@ pub(crate) async fn create(
 }
 
 /// Renames or describes a secret. It keeps its value unless the body contains one.
-#[utoipa::path(
-    tag = "Legacy",
-    params(("secret_id" = String, Path, description = "Its name.")),
-    request_body = SecretUpdateDto,
-    responses(
-        (status = 200, description = "Changed", body = Message),
-        (status = 400, description = "The new name is taken", body = Message),
-        (status = 404, description = "No secret has this name", body = ErrorText),
-    )
-)]
+#[utoipa::path(tag = "Legacy", request_body = SecretUpdateDto, responses(
+    (status = 200, body = Message),
+    (status = 400, description = "The new name is taken", body = Message),
+    (status = 404, description = "No secret has this name", body = ErrorText),
+))]
 #[put("/api/secrets/{secret_id}")]
 pub(crate) async fn update(
     app: Application,
@@ -71,14 +62,10 @@ pub(crate) async fn update(
 }
 
 /// Deletes a secret.
-#[utoipa::path(
-    tag = "Legacy",
-    params(("secret_id" = String, Path, description = "Its name.")),
-    responses(
-        (status = 200, description = "Deleted", body = Message),
-        (status = 404, description = "No secret has this name", body = ErrorText),
-    )
-)]
+#[utoipa::path(tag = "Legacy", responses(
+    (status = 200, body = Message),
+    (status = 404, description = "No secret has this name", body = ErrorText),
+))]
 #[delete("/api/secrets/{secret_id}")]
 pub(crate) async fn remove(
     app: Application,

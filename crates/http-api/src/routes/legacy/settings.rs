@@ -19,7 +19,7 @@ use crate::extract::{ApiCall, Application, Body, LegacyActor, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; defaults if nothing is stored.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = LegacySettingsDto)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = LegacySettingsDto)))]
 #[get("/api/settings")]
 pub(crate) async fn load(
     app: Application,
@@ -36,11 +36,7 @@ pub(crate) async fn load(
 }
 
 /// Changes the settings in the body.
-#[utoipa::path(
-    tag = "Legacy",
-    request_body = LegacySettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message))
-)]
+#[utoipa::path(tag = "Legacy", request_body = LegacySettingsUpdateDto, responses((status = 200, body = Message)))]
 #[post("/api/settings")]
 pub(crate) async fn store(
     app: Application,
@@ -54,11 +50,10 @@ pub(crate) async fn store(
 
 /// Stores git tokens by provider, and an MCP configuration. A new token is checked with its provider only where the service
 /// is configured to verify tokens.
-#[utoipa::path(
-    tag = "Legacy",
-    request_body = AddGitProvidersDto,
-    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto))
-)]
+#[utoipa::path(tag = "Legacy", request_body = AddGitProvidersDto, responses(
+    (status = 200, body = Message),
+    (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto),
+))]
 #[post("/api/add-git-providers")]
 pub(crate) async fn add_git_providers(
     app: Application,
@@ -73,7 +68,7 @@ pub(crate) async fn add_git_providers(
 }
 
 /// Deletes all git tokens.
-#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
+#[utoipa::path(tag = "Legacy", responses((status = 200, body = Message)))]
 #[post("/api/unset-provider-tokens")]
 pub(crate) async fn unset_provider_tokens(
     app: Application,

@@ -12,7 +12,7 @@ use crate::dto::legacy::user::{
     NumberedPageQuery, repositories as with_links,
 };
 use crate::extract::{Actor, ApiCall, Application, Query};
-use crate::problem::{Detail, Problem};
+use crate::problem::{GitProviderErrors, Problem};
 use crate::routes::integration::git::problem;
 
 /// Maximum number of tasks in one response.
@@ -33,15 +33,7 @@ fn refused(failure: GitServiceError) -> Problem {
 }
 
 /// Loads the user's account at the first provider that returns one.
-#[utoipa::path(
-    tag = "Git of older front ends",
-    responses(
-        (status = 200, description = "The user there", body = GitUserDto),
-        (status = 401, description = "No token is stored, or no provider accepts it", body = String, content_type = "application/json"),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git of older front ends", responses((status = 200, body = GitUserDto), GitProviderErrors))]
 #[get("/api/user/info")]
 pub(crate) async fn info(
     app: Application,
@@ -52,18 +44,12 @@ pub(crate) async fn info(
 }
 
 /// Lists repositories that the tokens can read.
-#[utoipa::path(
-    tag = "Git of older front ends",
-    params(LegacyRepositoriesQuery, NumberedPageQuery),
-    responses(
-        (status = 200, description = "A page", body = Vec<RepositoryDto>),
-        (status = 400, description = "The provider's host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
-        (status = 404, description = "Not found there", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git of older front ends", params(LegacyRepositoriesQuery, NumberedPageQuery), responses(
+    (status = 200, body = Vec<RepositoryDto>),
+    (status = 400, description = "The provider's host may not be called"),
+    (status = 404, description = "Not found there"),
+    GitProviderErrors,
+))]
 #[get("/api/user/repositories")]
 pub(crate) async fn repositories(
     app: Application,
@@ -80,18 +66,12 @@ pub(crate) async fn repositories(
 }
 
 /// Lists branches of a repository.
-#[utoipa::path(
-    tag = "Git of older front ends",
-    params(LegacyBranchesQuery, NumberedPageQuery),
-    responses(
-        (status = 200, description = "A page", body = NumberedBranchesDto),
-        (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
-        (status = 404, description = "Not found there", body = Detail),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git of older front ends", params(LegacyBranchesQuery, NumberedPageQuery), responses(
+    (status = 200, body = NumberedBranchesDto),
+    (status = 400, description = "Not a repository's name, or the provider's host may not be called"),
+    (status = 404, description = "Not found there"),
+    GitProviderErrors,
+))]
 #[get("/api/user/repository/branches")]
 pub(crate) async fn branches(
     app: Application,
@@ -107,13 +87,10 @@ pub(crate) async fn branches(
 }
 
 /// Lists issues and pull requests that need the user's attention, at most 100.
-#[utoipa::path(
-    tag = "Git of older front ends",
-    responses(
-        (status = 200, description = "All of them", body = Vec<SuggestedTaskDto>),
-        (status = 401, description = "No token is stored", body = String, content_type = "application/json"),
-    )
-)]
+#[utoipa::path(tag = "Git of older front ends", responses(
+    (status = 200, body = Vec<SuggestedTaskDto>),
+    (status = 401, description = "No token is stored", body = String, content_type = "application/json"),
+))]
 #[get("/api/user/suggested-tasks")]
 pub(crate) async fn suggested_tasks(
     app: Application,
@@ -129,17 +106,11 @@ pub(crate) async fn suggested_tasks(
 }
 
 /// Lists installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
-#[utoipa::path(
-    tag = "Git of older front ends",
-    params(LegacyInstallationsQuery),
-    responses(
-        (status = 200, description = "At most 100", body = Vec<String>),
-        (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
-        (status = 429, description = "The provider limits requests", body = Detail),
-        (status = 502, description = "The provider fails", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Git of older front ends", params(LegacyInstallationsQuery), responses(
+    (status = 200, description = "At most 100", body = Vec<String>),
+    (status = 400, description = "The provider has no such thing, or its host may not be called"),
+    GitProviderErrors,
+))]
 #[get("/api/user/installations")]
 pub(crate) async fn installations(
     app: Application,

@@ -12,14 +12,10 @@ use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery,
 use crate::dto::{PageDto, Success, check_batch};
 use crate::extract::{Actor, ApiCall, Application, IdempotencyKey, PathParam, Query, State};
 use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Searches sandboxes, newest first.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<SandboxDto>))
-)]
+#[utoipa::path(tag = "Sandboxes", params(PageQuery), responses((status = 200, body = PageDto<SandboxDto>)))]
 #[get("/api/v1/sandboxes/search")]
 pub(crate) async fn search(
     app: Application,
@@ -33,14 +29,10 @@ pub(crate) async fn search(
 }
 
 /// Loads sandboxes by id, in the requested order, with `null` for unknown ones.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(IdsQuery),
-    responses(
-        (status = 200, description = "One entry per id", body = Vec<Option<SandboxDto>>),
-        (status = 400, description = "Too many ids", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", params(IdsQuery), responses(
+    (status = 200, description = "One entry per id", body = Vec<Option<SandboxDto>>),
+    (status = 400, description = "Too many ids"),
+))]
 #[get("/api/v1/sandboxes")]
 pub(crate) async fn batch(
     app: Application,
@@ -71,15 +63,11 @@ pub(crate) async fn batch(
 }
 
 /// Starts a sandbox. Answers immediately; poll until it is RUNNING.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(NewSandboxQuery, IdempotencyKeyHeader),
-    responses(
-        (status = 200, description = "The sandbox", body = SandboxDto),
-        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
-        (status = 404, description = "Unknown spec", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", params(NewSandboxQuery, IdempotencyKeyHeader), responses(
+    (status = 200, body = SandboxDto),
+    (status = 403, description = "Only the first user may have sandboxes here"),
+    (status = 404, description = "Unknown spec"),
+))]
 #[post("/api/v1/sandboxes")]
 pub(crate) async fn start(
     app: Application,
@@ -100,16 +88,12 @@ pub(crate) async fn start(
 }
 
 /// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(("sandbox_id" = String, Path)),
-    responses(
-        (status = 200, description = "Paused", body = Success),
-        (status = 409, description = "A concurrent change", body = Detail),
-        (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
-        (status = 502, description = "The sandbox failed", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", responses(
+    (status = 200, body = Success),
+    (status = 409, description = "A concurrent change"),
+    (status = 501, description = "This kind of sandbox cannot pause"),
+    (status = 502, description = "The sandbox failed"),
+))]
 #[post("/api/v1/sandboxes/{sandbox_id}/pause")]
 pub(crate) async fn pause(
     app: Application,
@@ -120,14 +104,10 @@ pub(crate) async fn pause(
 }
 
 /// Resumes a sandbox that is paused or in ERROR. Answers immediately; poll until it is RUNNING.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(("sandbox_id" = String, Path)),
-    responses(
-        (status = 200, description = "Accepted", body = Success),
-        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", responses(
+    (status = 200, body = Success),
+    (status = 403, description = "Only the first user may have sandboxes here"),
+))]
 #[post("/api/v1/sandboxes/{sandbox_id}/resume")]
 pub(crate) async fn resume(
     app: Application,
@@ -138,11 +118,7 @@ pub(crate) async fn resume(
 }
 
 /// Deletes a sandbox with its workspace. Its conversations remain and show MISSING.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(("sandbox_id" = String, Path), DeleteSandboxQuery),
-    responses((status = 200, description = "Deleted", body = Success))
-)]
+#[utoipa::path(tag = "Sandboxes", params(DeleteSandboxQuery), responses((status = 200, body = Success)))]
 #[delete("/api/v1/sandboxes/{sandbox_id}")]
 pub(crate) async fn remove(
     app: Application,

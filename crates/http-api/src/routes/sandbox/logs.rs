@@ -8,21 +8,17 @@ use domain::id::SandboxId;
 use crate::body_writer::{BodyEnd, BodyWriter, Disconnected, STREAM_WRITE_TIMEOUT};
 use crate::dto::sandbox::record::LogsQuery;
 use crate::extract::{AccessRecheck, Actor, ApiCall, Application, PathParam, Query};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Reads the log of a sandbox's agent server: its last lines, and with `follow` new lines until the sandbox stops. Works also
 /// for a paused or failed sandbox. Keys are masked. A followed log also ends after 15 minutes without output, when the key
 /// is revoked, and when the service stops; the client may reconnect.
-#[utoipa::path(
-    tag = "Sandboxes",
-    params(("sandbox_id" = String, Path), LogsQuery),
-    responses(
-        (status = 200, description = "Lines", body = String, content_type = "text/plain"),
-        (status = 429, description = "The user reads too many logs at the same time", body = Detail),
-        (status = 501, description = "This kind of sandbox has no log", body = Detail),
-        (status = 502, description = "The log cannot be read", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", params(LogsQuery), responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 429, description = "The user reads too many logs at the same time"),
+    (status = 501, description = "This kind of sandbox has no log"),
+    (status = 502, description = "The log cannot be read"),
+))]
 #[get("/api/v1/sandboxes/{sandbox_id}/logs")]
 pub(crate) async fn read(
     app: Application,

@@ -10,7 +10,7 @@ use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
 use crate::extract::{
     Anonymous, ApiCall, Application, Caller, PathParams, callback_sandbox, require_active,
 };
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
@@ -35,15 +35,10 @@ pub(crate) struct SecretNameParam {
 }
 
 /// Lists the secrets that the sandbox may read. Requires its session key or callback token, while it runs or starts.
-#[utoipa::path(
-    tag = "Sandboxes",
-    security(("ApiKey" = [])),
-    params(("sandbox_id" = String, Path)),
-    responses(
-        (status = 200, description = "Names", body = SecretNamesDto),
-        (status = 403, description = "The key of another sandbox", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", security(("ApiKey" = [])), responses(
+    (status = 200, body = SecretNamesDto),
+    (status = 403, description = "The key of another sandbox"),
+))]
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets")]
 pub(crate) async fn list(
     app: Application,
@@ -57,15 +52,10 @@ pub(crate) async fn list(
 
 /// Loads the value of a secret: a custom one by its name, a git provider's token as `GITHUB_TOKEN` or `github_token`.
 /// Requires the sandbox's own session key or callback token, while it runs or starts.
-#[utoipa::path(
-    tag = "Sandboxes",
-    security(("ApiKey" = [])),
-    params(("sandbox_id" = String, Path), ("secret_name" = String, Path)),
-    responses(
-        (status = 200, description = "The value", body = String, content_type = "text/plain"),
-        (status = 403, description = "The key of another sandbox", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandboxes", security(("ApiKey" = [])), responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 403, description = "The key of another sandbox"),
+))]
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(crate) async fn reveal(
     app: Application,
@@ -81,14 +71,10 @@ pub(crate) async fn reveal(
 
 /// Loads a git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was issued for runs
 /// or starts.
-#[utoipa::path(
-    tag = "Webhooks",
-    security(("AccessToken" = [])),
-    responses(
-        (status = 200, description = "The token", body = String, content_type = "text/plain"),
-        (status = 404, description = "The user has no token of this provider", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Webhooks", security(("AccessToken" = [])), responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 404, description = "The user has no token of this provider"),
+))]
 #[get("/api/v1/webhooks/secrets")]
 pub(crate) async fn provider_token(
     app: Application,

@@ -14,14 +14,10 @@ use crate::dto::sandbox::spec::SpecDto;
 use crate::dto::timestamped::json_response;
 use crate::dto::{PageDto, check_batch};
 use crate::extract::{Actor, ApiCall, Application, Query, State};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Searches sandbox specs; the default one comes first.
-#[utoipa::path(
-    tag = "Sandbox specs",
-    params(PageQuery),
-    responses((status = 200, description = "A page", body = PageDto<SpecDto>))
-)]
+#[utoipa::path(tag = "Sandbox specs", params(PageQuery), responses((status = 200, body = PageDto<SpecDto>)))]
 #[get("/api/v1/sandbox-specs/search")]
 pub(crate) async fn search(
     app: Application,
@@ -68,14 +64,10 @@ fn to_json(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> 
 }
 
 /// Loads sandbox specs by id, in the requested order, with `null` for unknown ones.
-#[utoipa::path(
-    tag = "Sandbox specs",
-    params(IdsQuery),
-    responses(
-        (status = 200, description = "One entry per id", body = Vec<Option<SpecDto>>),
-        (status = 400, description = "Too many ids", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Sandbox specs", params(IdsQuery), responses(
+    (status = 200, description = "One entry per id", body = Vec<Option<SpecDto>>),
+    (status = 400, description = "Too many ids"),
+))]
 #[get("/api/v1/sandbox-specs")]
 pub(crate) async fn batch(
     app: Application,

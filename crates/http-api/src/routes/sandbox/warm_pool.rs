@@ -4,16 +4,10 @@ use actix_web::{get, web};
 
 use crate::dto::sandbox::warm_pool::WarmPoolDto;
 use crate::extract::{Admin, ApiCall, Application};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Loads the state and the counters of the warm pool of the process that answers, as of its last check.
-#[utoipa::path(
-    tag = "Administration",
-    responses(
-        (status = 200, description = "The pool", body = WarmPoolDto),
-        (status = 403, description = "The caller is not an administrator", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Administration", responses((status = 200, body = WarmPoolDto)))]
 #[get("/api/v1/admin/warm")]
 pub(crate) async fn read(
     app: Application,

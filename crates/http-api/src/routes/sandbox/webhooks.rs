@@ -44,15 +44,10 @@ pub(crate) struct ConversationInfo {
 }
 
 /// Accepts the record of a conversation.
-#[utoipa::path(
-    tag = "Webhooks",
-    security(("ApiKey" = [])),
-    request_body = ConversationInfo,
-    responses(
-        (status = 200, description = "Stored", body = Success),
-        (status = 404, description = "The conversation is being started, or the sandbox is being deleted", body = crate::problem::Detail),
-    )
-)]
+#[utoipa::path(tag = "Webhooks", security(("ApiKey" = [])), request_body = ConversationInfo, responses(
+    (status = 200, body = Success),
+    (status = 404, description = "The conversation is being started, or the sandbox is being deleted"),
+))]
 #[post("/api/v1/webhooks/conversations")]
 pub(crate) async fn conversation(
     app: Application,
@@ -66,16 +61,10 @@ pub(crate) async fn conversation(
 }
 
 /// Accepts events of a conversation. Answers after they are stored; repeating a report is harmless.
-#[utoipa::path(
-    tag = "Webhooks",
-    security(("ApiKey" = [])),
-    params(("conversation_id" = Uuid, Path)),
-    request_body = Vec<EventDocument>,
-    responses(
-        (status = 200, description = "Stored", body = Success),
-        (status = 429, description = "The sandbox has reported too many bytes in the last minute", body = crate::problem::Detail),
-    )
-)]
+#[utoipa::path(tag = "Webhooks", security(("ApiKey" = [])), request_body = Vec<EventDocument>, responses(
+    (status = 200, body = Success),
+    (status = 429, description = "The sandbox has reported too many bytes in the last minute"),
+))]
 #[post("/api/v1/webhooks/events/{conversation_id}")]
 pub(crate) async fn events(
     app: Application,

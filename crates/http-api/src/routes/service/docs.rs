@@ -28,14 +28,13 @@ pub(crate) async fn document(
         .surface()
         .and_then(RouteSurface::document)
         .ok_or_else(|| Problem::internal("this listener has no OpenAPI document"))?;
-    let takes_gzip = accepted.is_some_and(|value| takes_gzip(&value));
-    let (document, is_packed) = document.text(takes_gzip);
+    let is_packed = accepted.is_some_and(|value| takes_gzip(&value));
     let mut answer = HttpResponse::Ok();
     answer.content_type("application/json");
     if is_packed {
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
     }
-    Ok(answer.body(document))
+    Ok(answer.body(document.text(is_packed)))
 }
 
 /// Redirects to `/docs/`, which the page's files are relative to.

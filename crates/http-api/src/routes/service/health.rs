@@ -31,7 +31,9 @@ pub(crate) async fn alive() -> web::Json<Alive> {
 }
 
 /// The process runs (for probes that expect `"OK"`).
-#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = String, content_type = "application/json", example = json!("OK"))))]
+#[utoipa::path(tag = "Health", security(()), responses(
+    (status = 200, body = String, content_type = "application/json", example = json!("OK")),
+))]
 #[get("/health")]
 pub(crate) async fn health() -> web::Json<&'static str> {
     web::Json("OK")
@@ -47,11 +49,10 @@ pub(crate) struct NotReady {
 }
 
 /// Whether the store and the sandbox backend worked at most a second ago, and the service is not about to stop.
-#[utoipa::path(
-    tag = "Health",
-    security(()),
-    responses((status = 200, body = String, content_type = "application/json", example = json!("OK")), (status = 503, body = NotReady))
-)]
+#[utoipa::path(tag = "Health", security(()), responses(
+    (status = 200, body = String, content_type = "application/json", example = json!("OK")),
+    (status = 503, body = NotReady),
+))]
 #[get("/ready")]
 pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     let mut checks = state.checks().await.to_vec();

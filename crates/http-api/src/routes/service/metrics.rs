@@ -6,19 +6,15 @@ use actix_web::{HttpRequest, HttpResponse, get};
 
 use crate::extract::{Application, State, key_of};
 use crate::metrics::{CONTENT_TYPE, MetricsAccess, page};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 use crate::process_stats::ProcessSample;
 
 /// Metrics of this process in Prometheus' text format. Requires the configured key, if there is one. With a metrics listener
 /// and no key, only that listener serves them.
-#[utoipa::path(
-    tag = "Health",
-    security((), ("ApiKey" = [])),
-    responses(
-        (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
-        (status = 404, description = "Only the metrics listener serves them", body = Detail),
-    )
-)]
+#[utoipa::path(tag = "Health", security((), ("ApiKey" = [])), responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 404, description = "Only the metrics listener serves them"),
+))]
 #[get("/metrics")]
 pub(crate) async fn read(
     app: Application,

@@ -24,7 +24,7 @@ const MAX_MCP_SERVERS: u64 = 100;
     reason = "the names of the interface document"
 )]
 #[model(body = MCPConfig, deny_unknown_fields, into = McpConfig)]
-pub struct McpConfigDto {
+pub(crate) struct McpConfigDto {
     /// Servers that use server-sent events.
     #[decode(default)]
     #[validate(length(max = MAX_MCP_SERVERS))]
@@ -44,21 +44,19 @@ pub struct McpConfigDto {
 
 /// A server that uses server-sent events.
 #[model(body = MCPSSEServerConfig, shorthand = "url")]
-pub struct SseServerDto {
+pub(crate) struct SseServerDto {
     /// URL: http, https, ws or wss.
     #[decode(with = checked_url)]
     url: String,
-    /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
     api_key: Option<SecretString>,
 }
 
 /// A server that uses streamable HTTP.
 #[model(body = MCPSHTTPServerConfig, shorthand = "url", into = McpRemote)]
-pub struct ShttpServerDto {
+pub(crate) struct ShttpServerDto {
     /// URL: http, https, ws or wss.
     #[decode(with = checked_url)]
     url: String,
-    /// Bearer key. Responses mask it; the mask in a request keeps the stored key of this URL.
     #[into(api_key.filter(not_empty))]
     api_key: Option<SecretString>,
     /// Timeout in seconds, 1 to 3600.
@@ -69,7 +67,7 @@ pub struct ShttpServerDto {
 
 /// A server that is a process in the sandbox.
 #[model(body = MCPStdioServerConfig, into = McpStdio)]
-pub struct StdioServerDto {
+pub(crate) struct StdioServerDto {
     /// The name: letters, digits, `-` and `_`.
     #[decode(with = checked_name)]
     name: String,
@@ -172,7 +170,7 @@ fn checked_command(text: String) -> Result<String, &'static str> {
 
 /// Arguments: a list of texts, or one text that is split like in a shell.
 #[derive(Debug, Clone)]
-pub struct StdioArgs(Vec<String>);
+pub(crate) struct StdioArgs(Vec<String>);
 
 /// Written by hand, like the next one, because the derive has no model for two forms of one value.
 impl Decode for StdioArgs {
@@ -201,7 +199,7 @@ impl Decode for StdioArgs {
 
 /// An environment: an object of texts, or `A=1,B=2`.
 #[derive(Debug, Clone)]
-pub struct StdioEnv(BTreeMap<String, SecretString>);
+pub(crate) struct StdioEnv(BTreeMap<String, SecretString>);
 
 impl Decode for StdioEnv {
     const SENSITIVE: bool = true;

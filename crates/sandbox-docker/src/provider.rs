@@ -74,7 +74,7 @@ impl ConfiguredBackend for ConfiguredDocker {
         BackendFeatures {
             noun: "containers",
             is_isolated: true,
-            allows_multiple_users: true,
+            single_user: None,
             can_share_host: true,
             // Containers have memory limits of their own.
             warm: 1,

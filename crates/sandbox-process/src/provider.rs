@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use domain::clock::{Clock as _, SystemClock};
+use domain::sandbox::SingleUserRule;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
     SandboxNetworking, SandboxPorts, SandboxProvider,
@@ -26,6 +27,12 @@ use crate::{ProcessSandboxes, specs};
 
 /// The value of `sandbox.backend`.
 pub(crate) const NAME: &str = "process";
+
+const SINGLE_USER: SingleUserRule = SingleUserRule {
+    reason: "Sandboxes are processes of one machine account",
+    advice: "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
+             and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).",
+};
 
 /// Registers processes of this machine.
 #[derive(Debug)]
@@ -208,7 +215,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         BackendFeatures {
             noun: "processes",
             is_isolated: false,
-            allows_multiple_users: self.allow_multiple_users,
+            single_user: (!self.allow_multiple_users).then_some(SINGLE_USER),
             can_share_host: false,
             // They use the memory of a machine that may be a desktop.
             warm: 0,

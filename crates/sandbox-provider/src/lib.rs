@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::id::HostId;
-use domain::sandbox::{SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog};
+use domain::sandbox::{
+    SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog, SingleUserRule,
+};
 use endpoint_guard::EndpointGuard;
 use futures::future::BoxFuture;
 use settings::{EnvVariables, SettingReader, SettingSection};
@@ -112,8 +114,8 @@ pub struct BackendFeatures {
     pub noun: &'static str,
     /// Whether sandboxes are isolated from this machine.
     pub is_isolated: bool,
-    /// Whether more than one user may have sandboxes.
-    pub allows_multiple_users: bool,
+    /// Set if only one user may have sandboxes.
+    pub single_user: Option<SingleUserRule>,
     /// Whether services on several machines can manage the same sandboxes (`sandbox.host`).
     pub can_share_host: bool,
     /// Warm sandboxes to keep unless `sandbox.warm` says otherwise.
@@ -134,6 +136,16 @@ pub enum SandboxNetworking {
         /// Whether another machine seems to run them.
         is_remote: bool,
     },
+}
+
+impl SandboxNetworking {
+    /// The name by which sandboxes with a network of their own reach this machine.
+    pub fn host(self) -> Option<&'static str> {
+        match self {
+            Self::Shared => None,
+            Self::Separate { host, .. } => Some(host),
+        }
+    }
 }
 
 /// Looks up the address of this machine that sandboxes with a network of their own reach. `None` if it is unknown now.

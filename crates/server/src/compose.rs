@@ -19,7 +19,7 @@ use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
-use domain::id::{HostId, IdGenerator, UserId};
+use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
 use http_api::{
     AddressConfig, GatewayLimits, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
@@ -30,14 +30,13 @@ use sandbox_docker::DockerProvider;
 #[cfg(test)]
 use sandbox_example::ExampleProvider;
 use sandbox_process::ProcessProvider;
-use sandbox_provider::SandboxProvider;
+use sandbox_provider::{SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::disk_space::DiskSpace;
-use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
 
 /// The store under a neutral name, for commands that inspect or administer it.
@@ -45,7 +44,8 @@ pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use backends::{
-    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, unnamed_host,
+    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, previous_backend,
+    unnamed_host,
 };
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
@@ -113,11 +113,6 @@ fn store_config(config: &Config) -> StoreConfig {
     store
 }
 
-/// The user of all requests in open mode.
-pub(crate) fn local_user(config: &Config) -> Option<UserId> {
-    (config.auth.mode == AuthModeSetting::Open).then(first_user)
-}
-
 /// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
@@ -172,7 +167,7 @@ pub(crate) fn service(
         ids: ids(),
     };
     let mut policy = policy(config, host, route)?;
-    policy.single_user = !sandboxes.features.allows_multiple_users;
+    policy.single_user = sandboxes.features.single_user;
     policy.warm.keep = config.kept_warm(&sandboxes.features);
     let app = App::new(ports, policy, tasks);
     let http_ports = HttpPorts {
@@ -187,7 +182,8 @@ pub(crate) fn service(
         fingerprints,
         endpoints: Arc::clone(&sandboxes.ports.endpoints),
     };
-    let http = HttpState::new(&http_config(config, bound), http_ports);
+    let http = http_config(config, bound, sandboxes.features.network);
+    let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
     Ok(Service { app, http })
@@ -209,7 +205,8 @@ fn agents_config(config: &Config) -> agent_client::Config {
 }
 
 fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Result<Policy> {
-    let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
+    let auth = config.auth.local_user();
+    let auth = auth.map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("cannot append a path to sandbox.callback_url")?;
     let mut policy = Policy::new(host, webhooks, auth);
@@ -233,7 +230,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     Ok(policy)
 }
 
-fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
+fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -> HttpConfig {
     HttpConfig {
         limits: RequestLimits {
             body: config.http.max_body,
@@ -248,6 +245,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             public_url: Some(config.http.public_url(bound)),
             sandbox_url: config.http.sandbox_url.clone(),
             direct: config.sandbox.direct_urls,
+            callback_host: network.host().map(str::to_owned),
         },
         trusted_proxies: config.http.trusted_proxies.clone(),
         gateway: GatewayLimits {

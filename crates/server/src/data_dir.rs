@@ -10,8 +10,6 @@ use domain::error::chain;
 use domain::id::{HostId, IdGenerator};
 use secrecy::ExposeSecret as _;
 
-use crate::compose::BACKENDS;
-
 /// An existing data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
@@ -138,25 +136,20 @@ impl DataDir {
         HostId::parse(text.expose_secret()).ok()
     }
 
-    /// The backend of the directory's sandboxes, if known: recorded by the last service, or inferred from existing files.
-    pub(crate) fn backend(&self) -> anyhow::Result<Option<String>> {
+    /// The name of the backend that the last service used.
+    pub(crate) fn recorded_backend(&self) -> anyhow::Result<Option<String>> {
         let path = self.backend_file();
         match fs::read_to_string(&path) {
-            Ok(name) => return Ok(Some(name.trim().to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
-            }
+            Ok(name) => Ok(Some(name.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
-        let mut backends = BACKENDS.iter();
-        let found = backends.find(|backend| backend.has_sandboxes(&self.0));
-        Ok(found.map(|backend| backend.name().to_owned()))
     }
 
-    /// Records the backend for [`DataDir::backend`].
+    /// Records the backend for the next service.
     pub(crate) fn record_backend(&self, name: &str) -> anyhow::Result<()> {
         let path = self.backend_file();
-        if self.backend()?.as_deref() == Some(name) && path.exists() {
+        if self.recorded_backend()?.as_deref() == Some(name) {
             return Ok(());
         }
         fs::write(&path, format!("{name}\n"))
@@ -238,17 +231,6 @@ mod tests {
         assert_eq!((mode(&path), mode(&path.join("sandboxes"))), (0o700, 0o700));
         assert_eq!(mode(&path.join("master.key")), 0o600);
         assert_eq!(mode(&outside), 0o644);
-    }
-
-    #[test]
-    fn the_backend_is_recorded_or_inferred_from_process_sandboxes() {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(parent.path()).unwrap();
-        assert_eq!(dir.backend().unwrap(), None);
-        fs::create_dir_all(parent.path().join("sandboxes").join("x")).unwrap();
-        assert_eq!(dir.backend().unwrap().as_deref(), Some("process"));
-        dir.record_backend("docker").unwrap();
-        assert_eq!(dir.backend().unwrap().as_deref(), Some("docker"));
     }
 
     #[test]

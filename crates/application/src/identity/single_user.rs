@@ -3,18 +3,21 @@
 
 use domain::error::ErrorClass;
 use domain::id::UserId;
+use domain::sandbox::SingleUserRule;
 use domain::user::identity::UserRepository;
 
 use crate::ports::AuthMode;
 use crate::{AppError, Inner};
 
-const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each \
-     other's files and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).";
-
-pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
+pub async fn refuse_second_user(
+    rule: SingleUserRule,
+    users: &dyn UserRepository,
+    user: &UserId,
+) -> Result<(), AppError> {
+    let SingleUserRule { reason, advice } = rule;
     match users.find_oldest().await? {
         Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(
-            "Sandboxes are processes of one machine account, so this service accepts no second user. {ADVICE}"
+            "{reason}, so this service accepts no second user. {advice}"
         ))),
         _ => Ok(()),
     }
@@ -23,8 +26,8 @@ pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Re
 impl Inner {
     /// Refuses a second user where the rule applies.
     pub(crate) async fn refuse_second_user(&self, user: &UserId) -> Result<(), AppError> {
-        if self.policy.single_user {
-            refuse_second_user(self.ports.users.as_ref(), user).await?;
+        if let Some(rule) = self.policy.single_user {
+            refuse_second_user(rule, self.ports.users.as_ref(), user).await?;
         }
         Ok(())
     }
@@ -32,15 +35,15 @@ impl Inner {
     /// Only the first user starts sandboxes: an installation may have several users from before the rule applied.
     pub(crate) async fn refuse_second_owner(&self, owner: &UserId) -> Result<(), AppError> {
         // In open mode all requests belong to one user.
-        if !self.policy.single_user || matches!(self.policy.auth, AuthMode::Open(_)) {
+        let is_open = matches!(self.policy.auth, AuthMode::Open(_));
+        let Some(SingleUserRule { reason, advice }) = self.policy.single_user.filter(|_| !is_open)
+        else {
             return Ok(());
-        }
+        };
         match self.ports.users.find_oldest().await? {
             Some(oldest) if oldest.id != *owner => Err(AppError::refused(
                 ErrorClass::Forbidden,
-                format!(
-                    "Sandboxes are processes of one machine account, so only the first user of this service starts them. {ADVICE}"
-                ),
+                format!("{reason}, so only the first user of this service starts them. {advice}"),
             )),
             _ => Ok(()),
         }

@@ -211,6 +211,15 @@ pub struct BackendCapabilities {
     pub replaces_session_key: bool,
 }
 
+/// Why only one user may have sandboxes of a backend without isolation, as texts for users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SingleUserRule {
+    /// What keeps users from being isolated. A clause without a final stop.
+    pub reason: &'static str,
+    /// How to allow more users. A sentence.
+    pub advice: &'static str,
+}
+
 /// Receives the progress of a long preparation. Calls are cheap and never wait; lines may be dropped.
 #[derive(Clone)]
 pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);

@@ -29,7 +29,7 @@ pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<Strin
             Ok(message)
         }
         Users::Delete(delete) => {
-            self::delete(delete, compose::local_user(config).as_ref(), &store).await
+            self::delete(delete, config.auth.local_user().as_ref(), &store).await
         }
     }
 }

@@ -6,7 +6,9 @@ use domain::id::HostId;
 use sandbox_provider::{BackendFeatures, ConfiguredBackend, Installation, SandboxPorts};
 use settings::EnvVariables;
 
+use super::BACKENDS;
 use crate::config::Config;
+use crate::data_dir::DataDir;
 
 /// An open backend, and why it was chosen.
 pub(crate) struct OpenedBackend {
@@ -60,23 +62,36 @@ pub(crate) async fn choose_backend<'a>(
     let mut problems = Vec::new();
     let mut backends = config.backends.iter().map(AsRef::as_ref).peekable();
     while let Some(backend) = backends.next() {
-        match backend.probe(installation).await {
+        let probed = backend.probe(installation).await;
+        let reason = match probed {
             Ok(why) if problems.is_empty() => {
                 let other = backends.peek().map(|other| advice(*other, "instead"));
-                let reason = format!("auto: {why}{}", other.unwrap_or_default());
-                return BackendChoice { backend, reason };
+                format!("auto: {why}{}", other.unwrap_or_default())
             }
-            result if result.is_ok() || backends.peek().is_none() => {
-                let warning = isolation_warning(backend);
-                let problems = problems.join("; ");
-                let reason = format!("auto: {problems}, then start this service again{warning}");
-                return BackendChoice { backend, reason };
+            // The last one is taken in any case: the start then fails with its problem.
+            Err(problem) if backends.peek().is_some() => {
+                problems.push(problem);
+                continue;
             }
-            Ok(_) => {}
-            Err(problem) => problems.push(problem),
-        }
+            _ => {
+                let (problems, warning) = (problems.join("; "), isolation_warning(backend));
+                format!("auto: {problems}, then start this service again{warning}")
+            }
+        };
+        return BackendChoice { backend, reason };
     }
     unreachable!("this program has a backend")
+}
+
+/// The backend of the directory's sandboxes, if known: recorded by the last service, or inferred from existing files.
+pub(crate) fn previous_backend(data_dir: &DataDir) -> anyhow::Result<Option<String>> {
+    let recorded = data_dir.recorded_backend()?;
+    let inferred = || {
+        let mut backends = BACKENDS.iter();
+        let found = backends.find(|backend| backend.has_sandboxes(data_dir.path()));
+        found.map(|backend| backend.name().to_owned())
+    };
+    Ok(recorded.or_else(inferred))
 }
 
 fn isolation_warning(backend: &dyn ConfiguredBackend) -> String {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use sandbox_provider::{BackendFeatures, ConfiguredBackend, SandboxProvider};
 use secrecy::ExposeSecret as _;
-pub(crate) use sections::auth::{AuthModeSetting, AuthSettings, SecretsSettings};
+pub(crate) use sections::auth::{
+    AuthModeSetting, AuthSettings, FIRST_USER, SecretsSettings, first_user,
+};
 pub(crate) use sections::git::GitSettings;
 pub(crate) use sections::http::{HttpSettings, reachable};
 pub(crate) use sections::log::{LogFormat, LogSettings};

@@ -11,7 +11,7 @@ use application::administration::Origin;
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::id::{ApiKeyId, UserId};
+use domain::id::ApiKeyId;
 use domain::user::identity::{
     AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
     KeyHash, Role,
@@ -21,11 +21,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use crate::compose::{self, Store};
-use crate::config::{AuthModeSetting, AuthSettings};
+use crate::config::{AuthModeSetting, AuthSettings, FIRST_USER, first_user};
 use crate::data_dir::DataDir;
-
-/// The user of the first key, and the local user of open mode.
-const FIRST_USER: &str = "admin";
 
 /// The state of the first user's key, for the banner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +37,6 @@ pub(crate) enum FirstKey {
     Earlier,
     /// There is no valid key: no request can be authenticated.
     Missing,
-}
-
-pub(crate) fn first_user() -> UserId {
-    UserId::parse(FIRST_USER).expect("a constant name")
 }
 
 /// Ensures that the service has a valid key, and warns if it has no administrator. The next call repairs what a crash left

@@ -170,7 +170,7 @@ async fn open_backend(
     host: &HostId,
     data_dir: &DataDir,
 ) -> anyhow::Result<OpenedBackend> {
-    let before = data_dir.backend()?;
+    let before = compose::previous_backend(data_dir)?;
     let installation = Installation {
         host,
         data_dir: &config.data_dir,

@@ -39,10 +39,14 @@ impl CallbackRoute {
     /// The route for a service that listens at `bound`.
     pub(crate) fn new(config: &Config, network: SandboxNetworking, bound: SocketAddr) -> Self {
         let is_local = bound.ip().is_loopback();
-        let (gateway, is_elsewhere) = match network {
-            SandboxNetworking::Shared => (None, false),
-            SandboxNetworking::Separate { host, is_remote } => (Some(host), is_remote),
-        };
+        let gateway = network.host();
+        let is_elsewhere = matches!(
+            network,
+            SandboxNetworking::Separate {
+                is_remote: true,
+                ..
+            }
+        );
         let base = match (&config.sandbox.callback_url, gateway) {
             (Some(url), _) => {
                 let warning = (gateway.is_some() && is_loopback(url)).then(|| {

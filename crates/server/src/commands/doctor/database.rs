@@ -191,5 +191,5 @@ async fn api_keys(
         }
     }
     let owners = keys.into_iter().map(|key| key.user);
-    owners.chain(compose::local_user(config)).collect()
+    owners.chain(config.auth.local_user()).collect()
 }

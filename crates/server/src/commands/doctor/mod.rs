@@ -59,10 +59,10 @@ async fn sandboxes(
         data_dir: &config.data_dir,
         variables,
     };
-    let before = match data_dir {
-        Some(dir) => dir.backend()?,
-        None => None,
-    };
+    let before = data_dir
+        .map(compose::previous_backend)
+        .transpose()?
+        .flatten();
     let chosen = compose::choose_backend(config, &installation, before.as_deref()).await;
     let BackendChoice { backend, reason } = chosen;
     let features = backend.features();

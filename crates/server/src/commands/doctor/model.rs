@@ -9,8 +9,9 @@ use domain::clock::Clock;
 use domain::id::UserId;
 use domain::user::settings::SettingsRepository;
 use futures::future::join_all;
+use http_api::CONTAINER_HOST_NAMES;
 use keyring::Keyring;
-use url::{Host, Url};
+use url::Url;
 
 use super::DoctorReport;
 use super::clock::connects;
@@ -89,12 +90,8 @@ async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
 
 /// Whether the host name has a meaning only inside a container.
 fn is_container_host(url: &Url) -> bool {
-    matches!(
-        url.host(),
-        Some(Host::Domain(
-            "host.docker.internal" | "host.containers.internal"
-        ))
-    )
+    url.host_str()
+        .is_some_and(|name| CONTAINER_HOST_NAMES.contains(&name))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use domain::id::UserId;
 use keyring::MasterKey;
 use secrecy::SecretString;
 use settings::SettingReader;
@@ -26,7 +27,19 @@ pub(crate) struct AuthSettings {
     pub(crate) bootstrap_key: Option<SecretString>,
 }
 
+/// The user of the first key, and of all requests in open mode.
+pub(crate) const FIRST_USER: &str = "admin";
+
+pub(crate) fn first_user() -> UserId {
+    UserId::parse(FIRST_USER).expect("a constant name")
+}
+
 impl AuthSettings {
+    /// The user of all requests in open mode.
+    pub(crate) fn local_user(&self) -> Option<UserId> {
+        (self.mode == AuthModeSetting::Open).then(first_user)
+    }
+
     pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
             "api_key" => Some(AuthModeSetting::ApiKey),

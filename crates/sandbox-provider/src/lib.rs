@@ -29,7 +29,7 @@ use url::{Host, Url};
 
 pub use agent_server::{
     FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
-    add_launch_variables, quote_log,
+    add_launch_variables, describe_exit, quote_log,
 };
 pub use digest::short_digest;
 pub use report::DoctorReport;

@@ -90,7 +90,6 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
         })
 }
 
-/// Inspects the store without changing it.
 pub(crate) async fn inspect_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::inspect(store_config(config), Handle::current())
         .await
@@ -113,7 +112,6 @@ fn store_config(config: &Config) -> StoreConfig {
     store
 }
 
-/// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
     pub(crate) http: HttpState,
@@ -189,7 +187,6 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-/// Limits of running sandboxes.
 pub(crate) fn caps(config: &Config) -> SandboxCaps {
     SandboxCaps {
         per_user: config.sandbox.max_running_per_user,
@@ -260,7 +257,6 @@ fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -
     }
 }
 
-/// The readiness checks of the service.
 struct ServiceParts {
     app: App,
     store: Arc<Store>,

@@ -13,12 +13,10 @@ use url::Url;
 use crate::engine::Engine;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 
-/// Time for the whole check.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for one program in seconds: passed to the program, so that it reports the cause.
 const CONNECT_TIMEOUT_SECONDS: &str = "3";
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(3500);
-/// Maximum number of bytes of a program's output that are kept.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// Fails with the cause unless an HTTP response arrives, with any status.
@@ -32,7 +30,6 @@ except OSError as error: sys.exit(str(error))";
 #[derive(Debug, Default)]
 pub(crate) struct ReachableUrls(Mutex<HashSet<Url>>);
 
-/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum ProbeOutcome {
     Answered,

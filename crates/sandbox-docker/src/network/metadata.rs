@@ -48,9 +48,7 @@ pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> 
     PacketFilter::of_host().unblock(bridge, instance).await
 }
 
-/// The packet filter's command line.
 struct PacketFilter<'a> {
-    /// The search path of the program.
     path: &'a str,
 }
 

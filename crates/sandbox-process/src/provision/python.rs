@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -10,6 +9,7 @@ use tokio::process::Command;
 
 use super::child::{self, RunError};
 use super::config::{Config, InstallEnvironment};
+use crate::files::is_executable;
 
 /// The agent server's `Requires-Python`.
 const MIN_VERSION: (u32, u32) = (3, 12);
@@ -28,7 +28,6 @@ const PROBE: &str = "import sys, os, importlib.util as u; print('AGENT-WORKSPACE
     sys.implementation.name, '%d.%d.%d' % sys.version_info[:3], \
     int(bool(u.find_spec('venv') and u.find_spec('ensurepip'))), os.path.realpath(sys.executable))";
 
-/// A usable Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PythonInterpreter {
     /// The program, symbolic links and shims resolved.
@@ -37,10 +36,8 @@ pub(super) struct PythonInterpreter {
     pub(super) version: String,
 }
 
-/// The result of a search, with the reasons of rejections for the error message.
 #[derive(Debug, Default)]
 pub(super) struct PythonSearch {
-    /// The Python to use.
     pub(super) found: Option<PythonInterpreter>,
     /// Each candidate with the reason.
     pub(super) rejected: Vec<String>,
@@ -177,10 +174,6 @@ pub(super) fn on_path(environment: &InstallEnvironment, name: &str) -> Vec<PathB
         .map(|dir| dir.join(name))
         .filter(|path| is_executable(path))
         .collect()
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

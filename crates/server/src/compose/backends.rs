@@ -10,7 +10,6 @@ use super::BACKENDS;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// An open backend, and why it was chosen.
 pub(crate) struct OpenedBackend {
     pub(crate) ports: SandboxPorts,
     pub(crate) features: BackendFeatures,
@@ -18,13 +17,11 @@ pub(crate) struct OpenedBackend {
     pub(crate) reason: String,
 }
 
-/// The chosen backend, before it is opened.
 pub(crate) struct BackendChoice<'a> {
     pub(crate) backend: &'a dyn ConfiguredBackend,
     pub(crate) reason: String,
 }
 
-/// Opens the chosen backend.
 pub(crate) async fn open_backend(
     config: &Config,
     installation: &Installation<'_>,
@@ -102,7 +99,6 @@ fn isolation_warning(backend: &dyn ConfiguredBackend) -> String {
     }
 }
 
-/// How to choose another backend.
 fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
     let features = backend.features();
     let isolation = match features.is_isolated {

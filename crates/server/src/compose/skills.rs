@@ -4,7 +4,6 @@ use skill_library::DirectoryLibrary;
 
 use crate::config::Config;
 
-/// Creates the adapter without reading a file.
 pub(super) fn open(config: &Config) -> DirectoryLibrary {
     let authorities = config.git.authorities.as_ref();
     DirectoryLibrary::new(skill_library::Config {

@@ -21,7 +21,6 @@ const TRACED_CRATES: &[&str] = &[
     "store_sql",
 ];
 
-/// The configured export, if any.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
     let settings = &config.telemetry;
     let Some(endpoint) = settings.otlp_endpoint.clone() else {

@@ -21,14 +21,11 @@ use store_sql::SqlStore;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Interval of checks for new keys and for the key in use.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of announcements without a change: short enough that a rotation does not treat the service as gone.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time to withdraw the announcement at shutdown.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The keys, and the installation's secret that they open.
 pub(crate) struct Vault {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) installation: Arc<InstallationKey>,
@@ -152,7 +149,6 @@ fn read_canary(path: &Path) -> anyhow::Result<Option<Sealed>> {
     }
 }
 
-/// Reads one sealed value.
 async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
     for kind in SealedKind::ALL {
         let page = store.page(kind, None, 1).await;
@@ -237,7 +233,6 @@ impl KeyFollower {
         Ok((vault, follower))
     }
 
-    /// Polls until the service stops.
     pub(crate) fn spawn(&self, tasks: &BackgroundTasks) {
         let follower = self.clone();
         tasks.spawn(async move {
@@ -268,7 +263,6 @@ impl KeyFollower {
         let _ = withdrawn.await;
     }
 
-    /// The keys to announce.
     fn state(&self) -> (Vec<String>, String) {
         (self.keyring.key_ids(), self.keyring.key_id())
     }

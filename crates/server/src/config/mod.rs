@@ -31,7 +31,6 @@ pub(crate) use settings::{parse_duration, without_password};
 
 use sections::{quota, retention, web_client};
 
-/// The sandbox backends that a program registers.
 pub(crate) type SandboxProviders = [&'static dyn SandboxProvider];
 /// The backends of this program with their settings, in the order in which `auto` tries them.
 pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
@@ -39,7 +38,6 @@ pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// The absolute path of the data directory.
     pub(crate) data_dir: PathBuf,
     pub(crate) http: HttpSettings,
     pub(crate) storage: StorageSettings,
@@ -58,7 +56,6 @@ pub(crate) struct Config {
     pub(crate) telemetry: TelemetrySettings,
     pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
-    /// The file it was read from, if any.
     file: Option<PathBuf>,
     fingerprints: ConfigFingerprints,
     text: String,
@@ -80,7 +77,6 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// The problems on one line, for the log.
     pub(crate) fn on_one_line(&self) -> String {
         self.0.join("; ")
     }
@@ -157,7 +153,6 @@ impl Config {
         }
     }
 
-    /// Rereads the same file.
     pub(crate) fn read_again(
         &self,
         providers: &SandboxProviders,
@@ -171,13 +166,11 @@ impl Config {
         self.fingerprints.changes(&other.fingerprints)
     }
 
-    /// A backend of this program.
     pub(crate) fn backend(&self, name: &str) -> Option<&dyn ConfiguredBackend> {
         let mut backends = self.backends.iter().map(AsRef::as_ref);
         backends.find(|backend| backend.name() == name)
     }
 
-    /// The number of warm sandboxes to keep with a backend of these features.
     pub(crate) fn kept_warm(&self, features: &BackendFeatures) -> u32 {
         self.sandbox.warm.unwrap_or(features.warm)
     }

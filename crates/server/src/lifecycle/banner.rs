@@ -8,7 +8,6 @@ use url::Url;
 use crate::config::{Config, LogFormat};
 use crate::lifecycle::bootstrap::FirstKey;
 
-/// The facts that the banner shows.
 pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) bound: SocketAddr,

@@ -29,7 +29,6 @@ use crate::data_dir::DataDir;
 pub(crate) enum FirstKey {
     /// Open mode: requests need no key.
     NotNeeded,
-    /// The operator configured it.
     Configured,
     /// It was generated into this file.
     Generated(PathBuf),
@@ -56,7 +55,6 @@ pub(crate) async fn first_key(
     Ok(key)
 }
 
-/// Whether an active user is an administrator.
 async fn has_administrator(store: &Store) -> anyhow::Result<bool> {
     let all = crate::commands::users::list(store).await?;
     let mut active = all.iter().filter(|user| user.deleted_at.is_none());
@@ -174,7 +172,6 @@ async fn store_generated_key(
     insert(store, id, (text.hash(), text.prefix()), now).await
 }
 
-/// Inserts the key and its user, an administrator.
 async fn insert(
     store: &Store,
     id: ApiKeyId,

@@ -28,7 +28,6 @@ fn is_reloadable(key: &str) -> bool {
         })
 }
 
-/// Reads and applies a changed configuration.
 pub(crate) struct ConfigReloader<'a> {
     /// The configuration at start.
     started: &'a Config,
@@ -37,7 +36,6 @@ pub(crate) struct ConfigReloader<'a> {
     level: &'a LogLevelHandle,
     app: App,
     http: HttpState,
-    /// The configuration of the last reload.
     last: Option<Config>,
 }
 

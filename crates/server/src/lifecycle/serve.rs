@@ -29,7 +29,6 @@ use crate::logging::LogLevelHandle;
 
 /// Time for background work to stop after the last request. The next start resumes unfinished work.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
-/// Time to write the last entries of the audit log.
 const AUDIT_GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the lock of the data directory, which a killed service may hold for a moment.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -103,7 +102,6 @@ pub(crate) async fn serve(
     result
 }
 
-/// Opens the public socket and, if it is configured, the one for metrics.
 fn open_sockets(config: &Config) -> anyhow::Result<(TcpListener, Option<TcpListener>)> {
     let public = listen(Listener::Public, config.http.bind)?;
     let metrics = config.metrics.bind;
@@ -124,7 +122,6 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first
     started.announce();
 }
 
-/// Stops background work after the last request.
 async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {
     if !audit.finish(AUDIT_GRACE).await {
         tracing::warn!(
@@ -136,7 +133,6 @@ async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {
     }
 }
 
-/// The host whose sandboxes this service manages.
 fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
     match &config.sandbox.shared_host {
         Some(host) => Ok(host.clone()),
@@ -198,7 +194,6 @@ fn raise_file_limit() {
     }
 }
 
-/// Logs warnings about the callback route.
 fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedBackend) {
     if let Some(warning) = &route.warning {
         tracing::warn!("{warning}");

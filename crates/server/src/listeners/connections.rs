@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use crate::config::HttpSettings;
 use crate::listeners::closable_stream::ClosableStream;
 
-/// Longest time to receive a request head.
 pub(crate) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than proxies keep idle connections (60 s), so that the service never closes first.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -35,7 +34,6 @@ const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// File descriptors for the database, engines and files.
 const RESERVED_FILE_DESCRIPTORS: u64 = 1024;
 
-/// How a listener treats connections.
 #[derive(Clone)]
 pub(crate) struct ConnectionPolicy {
     pub(crate) connections: Connections,

@@ -15,7 +15,6 @@ use super::event_line;
 use super::output::{CommandOutput, plain};
 use super::sandboxes::{TableOutput, seconds};
 
-/// Longest message that is read from standard input, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
 const TABLE_HEADER: &str =

@@ -80,7 +80,6 @@ pub(super) async fn specs(
     Box::pin(list.show(&listing, page, specs.all())).await
 }
 
-/// How to print a list.
 pub(super) struct TableOutput<'a, T> {
     pub(super) connection: &'a Connection,
     pub(super) output: &'a CommandOutput,

@@ -16,7 +16,6 @@ use crate::compose::{self, SchemaStatus, Store, StoreInspection};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::DataDir;
 
-/// Inspects the database and its content.
 pub(super) async fn examine(
     config: &Config,
     data_dir: Option<&DataDir>,

@@ -115,7 +115,6 @@ fn callbacks(
     }
 }
 
-/// Whether the service can listen on an address.
 fn check_listen(
     what: &str,
     (kind, address): (Listener, SocketAddr),

@@ -8,7 +8,6 @@ use sandbox_provider::is_loopback;
 use settings::SettingReader;
 use url::Url;
 
-/// The section `http`.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpSettings {
     /// The address to listen on; port 0 takes any port.
@@ -19,7 +18,6 @@ pub(crate) struct HttpSettings {
     pub(crate) sandbox_url: Option<Url>,
     /// Networks whose forwarding headers are trusted.
     pub(crate) trusted_proxies: Vec<Network>,
-    /// Allowed CORS origins.
     pub(crate) cors_origins: Vec<String>,
     /// Largest body of a user's request, in bytes.
     pub(crate) max_body: usize,
@@ -31,13 +29,11 @@ pub(crate) struct HttpSettings {
     pub(crate) requests_per_second: u32,
     /// Wrong keys per address and second; 0: unlimited.
     pub(crate) wrong_keys_per_second: u32,
-    /// Connections of clients.
     pub(crate) max_connections: usize,
     /// Connections per address; 0: unlimited.
     pub(crate) max_connections_per_address: usize,
     /// Longest time in which a client reads nothing of its response.
     pub(crate) send_timeout: Duration,
-    /// Worker threads.
     pub(crate) workers: usize,
     /// Time after SIGTERM in which requests are still accepted, while `/ready` already fails.
     pub(crate) drain_delay: Duration,
@@ -87,12 +83,10 @@ impl HttpSettings {
         }
     }
 
-    /// Whether the public URL is configured.
     pub(crate) fn is_url_configured(&self) -> bool {
         self.configured_url.is_some()
     }
 
-    /// A warning about how proxies and clients reach the service.
     pub(crate) fn warning(&self) -> Option<String> {
         let url = self.configured_url.as_ref()?;
         if is_loopback(url) && !self.bind.ip().is_loopback() {

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use settings::SettingReader;
 
-/// The section `skills`.
 #[derive(Debug, Clone)]
 pub(crate) struct SkillsSettings {
-    /// Absolute paths of skill directories.
     pub(crate) directories: Vec<PathBuf>,
 }
 

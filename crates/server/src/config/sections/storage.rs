@@ -6,7 +6,6 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use settings::{SettingReader, parse_size};
 
-/// The database.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageSettings {
     /// `sqlite://PATH` or `postgres://…`; may contain a password.

@@ -4,16 +4,12 @@ use settings::SettingReader;
 use telemetry::{HeaderName, HeaderValue};
 use url::Url;
 
-/// The section `telemetry`.
 #[derive(Debug, Clone)]
 pub(crate) struct TelemetrySettings {
     /// The collector; without one, nothing is exported.
     pub(crate) otlp_endpoint: Option<Url>,
-    /// Headers of exports.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// The service's name in traces.
     pub(crate) service_name: String,
-    /// The share of traces that is recorded.
     pub(crate) sampling_ratio: f64,
 }
 

@@ -9,7 +9,7 @@ use domain::error::chain;
 use serde::{Deserialize, Serialize};
 
 use crate::files::untrusted;
-use crate::processes::marker::Marker;
+use crate::processes::marker::{self, Marker};
 use crate::processes::proc::{self, ProcessKey};
 
 const MAX_STATE_BYTES: u64 = 64 * 1024;
@@ -86,6 +86,16 @@ impl ProcessState {
     pub(crate) fn running_process(&self, marker: &Marker) -> Option<ProcessKey> {
         self.main()
             .filter(|key| proc::is_alive(*key) && marker.marks(key.pid))
+    }
+
+    /// The running main process, also when its start was interrupted before it was recorded. Blocks.
+    pub(crate) fn find_process(&self, marker: &Marker) -> Option<ProcessKey> {
+        match self.phase {
+            LifecyclePhase::Starting if self.boot == proc::boot_id() => {
+                marker::find_main(marker, self.port)
+            }
+            _ => self.running_process(marker),
+        }
     }
 
     /// The main process recorded in this boot of the machine.

@@ -144,25 +144,20 @@ fn inspect(
         return ObservedProcess::Stopped;
     };
     let main = state.main().filter(|key| is_known_member(*key));
-    if let Some(key) = main.or_else(|| state.running_process(marker)) {
+    if let Some(key) = main.or_else(|| state.find_process(marker)) {
         return ObservedProcess::Running(key, state.port);
     }
     match state.phase {
         LifecyclePhase::Stopping | LifecyclePhase::Stopped => ObservedProcess::Stopped,
         LifecyclePhase::Exited { detail } => ObservedProcess::Exited(detail),
-        LifecyclePhase::Starting if state.boot == proc::boot_id() => {
-            marker::find_main(marker, state.port).map_or(ObservedProcess::Stopped, |key| {
-                ObservedProcess::Running(key, state.port)
-            })
-        }
         LifecyclePhase::Starting | LifecyclePhase::Running if state.boot != proc::boot_id() => {
             ObservedProcess::Exited("the machine was restarted".to_owned())
         }
-        LifecyclePhase::Starting | LifecyclePhase::Running => ObservedProcess::Exited(describe(
-            "ended while the service was not watching",
-            paths,
-            &[],
-        )),
+        LifecyclePhase::Starting => ObservedProcess::Stopped,
+        LifecyclePhase::Running => {
+            let exit = "ended while the service was not watching";
+            ObservedProcess::Exited(describe(exit, paths, &[]))
+        }
     }
 }
 

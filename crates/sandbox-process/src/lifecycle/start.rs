@@ -173,18 +173,16 @@ impl ProcessInner {
         let Some(state) = former.cloned() else {
             return Ok(None);
         };
-        let marker = self.marker(id);
-        let recorded = state.clone();
+        if !matches!(
+            state.phase,
+            LifecyclePhase::Starting | LifecyclePhase::Running
+        ) {
+            return Ok(None);
+        }
+        let (marker, recorded) = (self.marker(id), state.clone());
         let session_key = launch.session_key.clone();
         let main = blocking(move || {
-            let main = match (&recorded.phase, recorded.process) {
-                (LifecyclePhase::Starting, None) if recorded.boot == proc::boot_id() => {
-                    marker::find_main(&marker, recorded.port)
-                }
-                (LifecyclePhase::Running, Some(_)) => recorded.running_process(&marker),
-                _ => None,
-            };
-            let key = main?;
+            let key = recorded.find_process(&marker)?;
             let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
             Some((key, initial_key? == session_key.expose_secret()))
         });

@@ -86,13 +86,7 @@ impl ProcessInner {
         let former = self.load(id).await?;
         let exit = self.request_exit(id);
         let (state, mark) = (former.clone(), marker.clone());
-        let main = blocking(move || match state? {
-            state if state.process.is_none() && state.phase == LifecyclePhase::Starting => {
-                marker::find_main(&mark, state.port)
-            }
-            state => state.running_process(&mark),
-        });
-        let main = main.await?;
+        let main = blocking(move || state?.find_process(&mark)).await?;
         if let (Some(state), Some(_)) = (&former, main) {
             // If the service crashes here, the process is not taken for a running sandbox again.
             let stopping = ProcessState {

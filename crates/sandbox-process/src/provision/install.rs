@@ -59,20 +59,17 @@ impl Provisioner {
     /// Describes the Python and the installer that an installation would use. Changes nothing.
     pub async fn describe_python(&self) -> Result<String, ProvisionError> {
         let uv = self.uv().await;
-        let search = python::search(&self.config, uv.is_some()).await;
-        match search.found {
-            Some(python) => Ok(format!(
+        match python::search(&self.config, uv.is_some()).await {
+            Ok(python) => Ok(format!(
                 "Python {} at {}, with {}",
                 python.version,
                 python.program.display(),
                 if uv.is_some() { "uv" } else { "pip" }
             )),
-            None if uv.is_some() && self.config.may_download_python() => {
+            Err(_) if uv.is_some() && self.config.may_download_python() => {
                 Ok("a Python that uv downloads".to_owned())
             }
-            None => Err(ProvisionError::NoPython {
-                rejected: search.rejected,
-            }),
+            Err(rejected) => Err(ProvisionError::NoPython { rejected }),
         }
     }
 
@@ -94,23 +91,20 @@ impl InstallRun<'_> {
     /// An installed Python, or one that `uv` downloads.
     async fn python(&self) -> Result<PythonInterpreter, ProvisionError> {
         let config = &self.provisioner.config;
-        let mut search = python::search(config, self.uv.is_some()).await;
-        if let (None, Some(uv), true) = (&search.found, self.uv, config.may_download_python()) {
+        let mut found = python::search(config, self.uv.is_some()).await;
+        if let (Err(rejected), Some(uv), true) = (&mut found, self.uv, config.may_download_python())
+        {
             let mut command = self.provisioner.command(uv);
             command.args(["python", "install", PYTHON_FOR_UV]);
             self.credentials(&mut command);
             let limit = config.deadlines.environment;
-            match self
-                .step("downloading a Python with uv", command, limit)
-                .await
-            {
-                Ok(()) => search = python::search(config, true).await,
-                Err(error) => search.rejected.push(format!("uv: {error}")),
+            let installed = self.step("downloading a Python with uv", command, limit);
+            match installed.await {
+                Ok(()) => found = python::search(config, true).await,
+                Err(error) => rejected.push(format!("uv: {error}")),
             }
         }
-        search.found.ok_or(ProvisionError::NoPython {
-            rejected: search.rejected,
-        })
+        found.map_err(|rejected| ProvisionError::NoPython { rejected })
     }
 
     /// Removes the rest of an interrupted installation.

@@ -36,15 +36,12 @@ pub(super) struct PythonInterpreter {
     pub(super) version: String,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct PythonSearch {
-    pub(super) found: Option<PythonInterpreter>,
-    /// Each candidate with the reason.
-    pub(super) rejected: Vec<String>,
-}
-
-/// Tries the candidates in order until one is suitable. `uv` creates environments without the `venv` module, `pip` does not.
-pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
+/// Tries the candidates in order until one is suitable. The error has the reasons of all rejections. `uv` creates environments
+/// without the `venv` module, `pip` does not.
+pub(super) async fn search(
+    config: &Config,
+    with_uv: bool,
+) -> Result<PythonInterpreter, Vec<String>> {
     let candidates = if let Some(program) = &config.python {
         vec![program.clone()]
     } else {
@@ -53,19 +50,14 @@ pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
             .await
             .unwrap_or_default()
     };
-    let mut search = PythonSearch::default();
+    let mut rejected = Vec::new();
     for program in candidates {
         match probe(config, &program, with_uv).await {
-            Ok(python) => {
-                search.found = Some(python);
-                break;
-            }
-            Err(reason) => search
-                .rejected
-                .push(format!("{}: {reason}", program.display())),
+            Ok(python) => return Ok(python),
+            Err(reason) => rejected.push(format!("{}: {reason}", program.display())),
         }
     }
-    search
+    Err(rejected)
 }
 
 async fn probe(

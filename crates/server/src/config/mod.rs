@@ -21,9 +21,7 @@ pub(crate) use sections::http::{HttpSettings, reachable};
 pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
-pub(crate) use sections::skills::SkillsSettings;
 pub(crate) use sections::storage::StorageSettings;
-pub(crate) use sections::telemetry::TelemetrySettings;
 use settings::{
     CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader, variable,
 };
@@ -47,13 +45,14 @@ pub(crate) struct Config {
     pub(crate) backends: Vec<Arc<dyn ConfiguredBackend>>,
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
-    pub(crate) skills: SkillsSettings,
+    /// Absolute paths.
+    pub(crate) skill_directories: Vec<PathBuf>,
     /// Whether agents get the service's own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) quota: domain::user::usage::QuotaLimits,
     pub(crate) log: LogSettings,
-    pub(crate) telemetry: TelemetrySettings,
+    pub(crate) telemetry: Option<telemetry::Config>,
     pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
     file: Option<PathBuf>,
@@ -136,12 +135,16 @@ impl Config {
             backends,
             start: StartSettings::read(reader),
             git: GitSettings::read(reader),
-            skills: SkillsSettings::read(reader),
+            skill_directories: reader.parsed_list(
+                "skills.directories",
+                "paths of directories",
+                |path| std::path::absolute(path).ok(),
+            ),
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             quota: quota::read(reader),
             log: LogSettings::read(reader),
-            telemetry: TelemetrySettings::read(reader),
+            telemetry: sections::telemetry::read(reader),
             metrics: MetricsSettings::read(reader, &http),
             web_client: web_client::read(reader),
             file: None,

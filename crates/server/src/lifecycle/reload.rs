@@ -72,7 +72,7 @@ impl<'a> ConfigReloader<'a> {
         self.app.set_retention(config.retention);
         self.app.set_quota(config.quota);
         self.http
-            .set_requests_per_second(config.http.requests_per_second);
+            .set_requests_per_second(config.http.limits.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);
         let mut changed = before.changes(&config);
         changed.retain(|key| is_reloadable(key));

@@ -36,11 +36,11 @@ impl AuthSettings {
     }
 
     pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
-        let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
-            "api_key" => Some(AuthModeSetting::ApiKey),
-            "open" => Some(AuthModeSetting::Open),
-            _ => None,
-        });
+        let modes = [
+            ("api_key", AuthModeSetting::ApiKey),
+            ("open", AuthModeSetting::Open),
+        ];
+        let mode = reader.choice("auth.mode", &modes);
         let is_allowed_on_public = reader.switch("auth.allow_open_on_public");
         if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !is_allowed_on_public {
             let problem = format!(

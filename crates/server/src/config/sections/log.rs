@@ -26,11 +26,10 @@ impl LogSettings {
                 "error, warn, info, debug or trace, or directives such as info,store_sql=debug",
                 levels,
             ),
-            format: reader.parsed("log.format", "text or json", |text| match text {
-                "text" => Some(LogFormat::Text),
-                "json" => Some(LogFormat::Json),
-                _ => None,
-            }),
+            format: reader.choice(
+                "log.format",
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            ),
         }
     }
 }

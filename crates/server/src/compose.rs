@@ -41,8 +41,7 @@ pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use backends::{
-    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, previous_backend,
-    unnamed_host,
+    OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};

@@ -24,12 +24,12 @@ type ModelEndpoints = BTreeSet<(String, Option<String>)>;
 
 pub(super) async fn examine(
     store: Arc<dyn SettingsRepository>,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     users: &BTreeSet<UserId>,
     report: &mut DoctorReport,
 ) {
-    let service = SettingsService::new(store, Arc::new(keyring), clock);
+    let service = SettingsService::new(store, keyring, clock);
     let mut models = ModelEndpoints::new();
     for user in users.iter().take(MAX_USERS) {
         match service.load(user).await {

@@ -32,7 +32,7 @@ impl DockerSandboxes {
         let metadata_problem = match config.metadata {
             MetadataBlocking::Off => None,
             MetadataBlocking::Auto | MetadataBlocking::Required => {
-                metadata::check_chain().await.err()
+                metadata::HOST.check_chain().await.err()
             }
         };
         report.ok("engine", summary(&info));

@@ -1,7 +1,6 @@
 //! Classifies failures of the engine and maps them to errors of the port.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 
 use bollard::errors::Error as ClientError;
@@ -26,7 +25,8 @@ pub(crate) enum EngineErrorKind {
     Other,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed ({kind:?})")]
 pub(crate) struct EngineError {
     pub(crate) kind: EngineErrorKind,
     /// The operation: "creating the container".
@@ -166,18 +166,6 @@ impl From<EngineError> for SandboxError {
                 source: Some(Box::new(error)),
             },
         }
-    }
-}
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed ({:?})", self.what, self.kind)
-    }
-}
-
-impl Error for EngineError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
     }
 }
 

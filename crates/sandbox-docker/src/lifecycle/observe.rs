@@ -137,14 +137,12 @@ impl DockerInner {
         id: &SandboxId,
     ) -> Result<Ownership<ContainerSnapshot>, EngineError> {
         let name = labels::name(id);
-        let Some(container) = self.inspect_container(&name).await? else {
-            return Ok(Ownership::Missing);
-        };
-        let is_ours = self.is_ours(id, &name, &container.labels);
-        Ok(if is_ours {
-            Ownership::Ours(container)
-        } else {
-            Ownership::Foreign
+        Ok(match self.inspect_container(&name).await? {
+            Some(container) if self.is_ours(id, &name, &container.labels) => {
+                Ownership::Ours(container)
+            }
+            Some(_) => Ownership::Foreign,
+            None => Ownership::Missing,
         })
     }
 

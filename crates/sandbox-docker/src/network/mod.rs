@@ -135,7 +135,9 @@ impl SandboxNetwork {
             }
         }
         if self.config.metadata != MetadataBlocking::Off
-            && let Err(error) = metadata::unblock(&self.device, self.config.instance.as_str()).await
+            && let Err(error) = metadata::HOST
+                .unblock(&self.device, self.config.instance.as_str())
+                .await
         {
             tracing::debug!(
                 error,

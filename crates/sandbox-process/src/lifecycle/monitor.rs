@@ -207,18 +207,14 @@ impl Monitor {
         };
         drop(main);
         self.ended.send_replace(true);
-        if let Err(error) = self.report(&inner, &exit).await {
+        if let Err(error) = self.report(&inner, describe_status(exit)).await {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot record the exit of a sandbox");
         }
         inner.untrack(&self.id, self.key);
     }
 
     /// Records and reports an unrequested exit, and ends the remaining processes.
-    async fn report(
-        &self,
-        inner: &Arc<ProcessInner>,
-        exit: &ProcessExit,
-    ) -> Result<(), SandboxError> {
+    async fn report(&self, inner: &Arc<ProcessInner>, exit: String) -> Result<(), SandboxError> {
         if self.is_exit_requested.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -253,9 +249,9 @@ impl Monitor {
             report(BackendState::Absent);
             return Ok(());
         };
-        let (paths, keys, exit_text) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
-        let detail = blocking(move || describe(&exit_text, &paths, &keys)).await?;
         tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} exited by itself", self.id);
+        let (paths, keys) = (inner.paths(&self.id), self.keys.clone());
+        let detail = blocking(move || describe(&exit, &paths, &keys)).await?;
         let exited = ProcessState {
             phase: LifecyclePhase::Exited {
                 detail: detail.clone(),
@@ -269,37 +265,24 @@ impl Monitor {
     }
 }
 
-enum ProcessExit {
-    Status(ExitStatus),
-    /// Not a child: the kernel reports that it exited, not how.
-    Unknown,
-}
-
-impl std::fmt::Display for ProcessExit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Status(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => write!(f, "ended with exit code {code}"),
-                (None, Some(9)) => f.write_str("was killed (signal 9; perhaps memory ran out)"),
-                (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
-                (None, None) => f.write_str("ended"),
-            },
-            Self::Unknown => f.write_str("ended"),
-        }
+/// How a process exited. The kernel tells that only its parent.
+fn describe_status(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!("ended with exit code {code}"),
+        Some((None, Some(9))) => "was killed (signal 9; perhaps memory ran out)".to_owned(),
+        Some((None, Some(signal))) => format!("was ended by signal {signal}"),
+        Some((None, None)) | None => "ended".to_owned(),
     }
 }
 
-async fn wait_for_exit(main: &mut MainProcess) -> ProcessExit {
+async fn wait_for_exit(main: &mut MainProcess) -> Option<ExitStatus> {
     match main {
-        MainProcess::Child(child) => child
-            .wait()
-            .await
-            .map_or(ProcessExit::Unknown, ProcessExit::Status),
+        MainProcess::Child(child) => child.wait().await.ok(),
         MainProcess::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
                 tracing::warn!(error = %chain(&error), "cannot monitor a sandbox: its exit is noticed at the next periodic list");
             }
-            ProcessExit::Unknown
+            None
         }
     }
 }

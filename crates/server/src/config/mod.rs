@@ -7,7 +7,6 @@ mod sections;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,19 +60,9 @@ pub(crate) struct Config {
 }
 
 /// The problems of a configuration, one per line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration is invalid:\n  - {}", .0.join("\n  - "))]
 pub(crate) struct ConfigError(Vec<String>);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is invalid:")?;
-        self.0
-            .iter()
-            .try_for_each(|problem| write!(f, "\n  - {problem}"))
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl ConfigError {
     pub(crate) fn on_one_line(&self) -> String {

@@ -11,15 +11,14 @@ use domain::id::HostId;
 use http_api::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sandbox_provider::{Installation, SandboxNetworking};
-use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
 
 use crate::compose::{self, EnvVariables, KeyFollower, OpenedBackend, Service};
-use crate::config::{AuthModeSetting, Config, without_password};
+use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
-use crate::lifecycle::banner::StartupBanner;
-use crate::lifecycle::bootstrap::{FirstKey, first_key};
+use crate::lifecycle::banner;
+use crate::lifecycle::bootstrap::first_key;
 use crate::lifecycle::reload::ConfigReloader;
 use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
@@ -77,12 +76,19 @@ pub(crate) async fn serve(
     let (app, http) = (service.app.clone(), service.http.clone());
     let surface = (http.clone(), app.clone());
     let (server, main) = http_server(&config.http, Listener::Public, listener, surface.clone())?;
-    announce(config, bound, &sandboxes, &first_key);
+    banner::announce(config, bound, &sandboxes, &first_key);
     background::spawn(&service.app);
     background::prepare(&service.app);
     let manager = ServiceManager::of(variables);
     manager.ready();
-    let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
+    let mut reloader = ConfigReloader {
+        started: config,
+        variables,
+        level,
+        app: app.clone(),
+        http: http.clone(),
+        last: None,
+    };
     let audit = service.app.audit.clone();
     let metrics = metrics_listener
         .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));
@@ -107,19 +113,6 @@ fn open_sockets(config: &Config) -> anyhow::Result<(TcpListener, Option<TcpListe
     let metrics = config.metrics.bind;
     let metrics = metrics.map(|bind| listen(Listener::Metrics, bind));
     Ok((public, metrics.transpose()?))
-}
-
-fn announce(config: &Config, bound: SocketAddr, sandboxes: &OpenedBackend, first_key: &FirstKey) {
-    let started = StartupBanner {
-        config,
-        bound,
-        public_url: &config.http.public_url(bound),
-        store: &without_password(config.storage.url.expose_secret()),
-        backend: sandboxes.ports.backend.name(),
-        backend_reason: &sandboxes.reason,
-        first_key,
-    };
-    started.announce();
 }
 
 async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {

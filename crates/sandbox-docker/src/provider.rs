@@ -65,12 +65,9 @@ impl ConfiguredDocker {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredDocker {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "containers",
             is_isolated: true,
             single_user: None,

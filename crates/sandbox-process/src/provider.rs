@@ -190,12 +190,9 @@ impl ConfiguredProcess {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredProcess {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "processes",
             is_isolated: false,
             single_user: (!self.allow_multiple_users).then_some(SINGLE_USER),

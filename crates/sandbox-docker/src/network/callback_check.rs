@@ -83,37 +83,13 @@ fn unreachable(service: &Url, reason: &str) -> String {
 /// Tries the first of these programs that the image contains.
 async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOutcome, EngineError> {
     let url = url.as_str();
+    let (null, limit) = ("/dev/null", CONNECT_TIMEOUT_SECONDS);
     let programs: [&[&str]; 4] = [
-        &[
-            "curl",
-            "-sS",
-            "-o",
-            "/dev/null",
-            "-m",
-            CONNECT_TIMEOUT_SECONDS,
-            url,
-        ],
-        &[
-            "wget",
-            "-q",
-            "-O",
-            "/dev/null",
-            "-T",
-            CONNECT_TIMEOUT_SECONDS,
-            "-t",
-            "1",
-            url,
-        ],
+        &["curl", "-sS", "-o", null, "-m", limit, url],
+        &["wget", "-q", "-O", null, "-T", limit, "-t", "1", url],
         &["python3", "-c", PYTHON, url],
-        &[
-            // No time-out option: a statically linked program crashes on it.
-            "busybox",
-            "wget",
-            "-q",
-            "-O",
-            "/dev/null",
-            url,
-        ],
+        // No time-out option: a statically linked program crashes on it.
+        &["busybox", "wget", "-q", "-O", null, url],
     ];
     for program in programs {
         let attempt = run(engine, container, program).await?;

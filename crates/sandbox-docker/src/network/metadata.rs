@@ -141,26 +141,12 @@ impl PacketFilter<'_> {
 /// cloud the address is also the machine's resolver.
 fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
     let comment = format!("agent-workspace {instance}: no metadata");
-    [
-        CHAIN,
-        "-i",
-        bridge,
-        "-d",
-        address,
-        "-p",
-        "tcp",
-        "!",
-        "--dport",
-        "53",
-        "-m",
-        "comment",
-        "--comment",
-        &comment,
-        "-j",
-        "REJECT",
-    ]
-    .map(str::to_owned)
-    .into()
+    let matches = [
+        CHAIN, "-i", bridge, "-d", address, "-p", "tcp", "!", "--dport", "53",
+    ];
+    let rule = ["-m", "comment", "--comment", &comment, "-j", "REJECT"];
+    let words = matches.iter().chain(&rule);
+    words.map(|word| (*word).to_owned()).collect()
 }
 
 fn with_rule<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {

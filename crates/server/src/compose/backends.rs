@@ -101,8 +101,7 @@ fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
     };
     format!(
         "; for {} {when}{isolation}, set WORKSPACE_SANDBOX__BACKEND={}",
-        features.noun,
-        backend.name()
+        features.noun, features.name
     )
 }
 

@@ -160,7 +160,7 @@ impl Config {
 
     pub(crate) fn backend(&self, name: &str) -> Option<&dyn ConfiguredBackend> {
         let mut backends = self.backends.iter().map(AsRef::as_ref);
-        backends.find(|backend| backend.name() == name)
+        backends.find(|backend| backend.features().name == name)
     }
 
     pub(crate) fn kept_warm(&self, features: &BackendFeatures) -> u32 {

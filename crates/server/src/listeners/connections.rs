@@ -47,26 +47,20 @@ impl ConnectionPolicy {
     pub(crate) fn new(http: &HttpSettings, kind: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let (public, callback) = connection_capacity(files);
-        let (max, capacity, per_address, keep_alive) = match kind {
+        let (max, capacity, per_address) = match kind {
             Listener::Public => {
-                let (max, per_address) = (http.max_connections, http.max_connections_per_address);
-                (max, public, per_address, KEEP_ALIVE_TIMEOUT)
+                let per_address = http.max_connections_per_address;
+                (http.max_connections, public, per_address)
             }
             Listener::Callback => {
-                let keep_alive = CALLBACK_KEEP_ALIVE_TIMEOUT;
-                (
-                    MAX_CALLBACK_CONNECTIONS,
-                    callback,
-                    MAX_CONNECTIONS_PER_SANDBOX,
-                    keep_alive,
-                )
+                let per_sandbox = MAX_CONNECTIONS_PER_SANDBOX;
+                (MAX_CALLBACK_CONNECTIONS, callback, per_sandbox)
             }
-            Listener::Metrics => (
-                MAX_METRICS_CONNECTIONS,
-                MAX_METRICS_CONNECTIONS,
-                0,
-                KEEP_ALIVE_TIMEOUT,
-            ),
+            Listener::Metrics => (MAX_METRICS_CONNECTIONS, MAX_METRICS_CONNECTIONS, 0),
+        };
+        let keep_alive = match kind {
+            Listener::Public | Listener::Metrics => KEEP_ALIVE_TIMEOUT,
+            Listener::Callback => CALLBACK_KEEP_ALIVE_TIMEOUT,
         };
         let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),

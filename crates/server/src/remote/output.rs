@@ -15,10 +15,6 @@ pub(super) struct CommandOutput {
 }
 
 impl CommandOutput {
-    pub(super) fn new(is_json: bool) -> Self {
-        Self { is_json }
-    }
-
     #[expect(clippy::unused_self, reason = "all output goes through this type")]
     pub(super) fn line(&self, text: &str) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();

@@ -66,7 +66,7 @@ async fn sandboxes(
     let chosen = compose::choose_backend(config, &installation, before.as_deref());
     let (backend, reason) = chosen.await;
     let features = backend.features();
-    report.ok("sandboxes", format!("{} ({reason})", backend.name()));
+    report.ok("sandboxes", format!("{} ({reason})", features.name));
     warm_pool::examine(config.kept_warm(&features), report);
     if let Some(check) = backend.examine(&installation, report).await {
         callbacks(config, features.network, check, report);

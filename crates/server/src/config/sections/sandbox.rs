@@ -61,7 +61,7 @@ fn warm_count(text: &str) -> Option<Option<u32>> {
 }
 
 fn backend(reader: &SettingReader<'_>, backends: &Backends) -> Option<&'static str> {
-    let names = backends.iter().map(|backend| backend.name());
+    let names = backends.iter().map(|backend| backend.features().name);
     let names: Vec<_> = names.map(|name| (name, Some(name))).collect();
     reader.choice("sandbox.backend", &[&[("auto", None)][..], &names].concat())
 }
@@ -82,7 +82,7 @@ fn shared_host(
     let sharing = backends
         .iter()
         .filter(|backend| backend.features().can_share_host);
-    let sharing: Vec<_> = sharing.map(|backend| backend.name()).collect();
+    let sharing: Vec<_> = sharing.map(|backend| backend.features().name).collect();
     if !sharing.contains(&chosen.as_str()) {
         let names = sharing.join("\" or \"");
         reader.problem(

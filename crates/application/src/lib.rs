@@ -62,7 +62,7 @@ use crate::runtime::metrics::MetricsRecorder;
 use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
-use crate::single_user::SingleUserRule;
+use crate::single_user::SingleUserCheck;
 use crate::skills::SkillService;
 use crate::start::{StartRunner, StartService, StartWorker};
 use crate::sync::ConversationSyncer;
@@ -249,7 +249,7 @@ impl App {
             gateway: GatewayResolver::new(ports, reporters.clone()),
             administration: AdministrationService::new(
                 ports,
-                SingleUserRule::new(ports, &policy),
+                SingleUserCheck::new(ports, &policy),
                 api_keys,
                 reporters,
                 reconciler,

@@ -19,7 +19,8 @@ use domain::event::EventStore;
 use domain::git::GitHosting;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{
-    SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+    SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, SingleUserRule,
+    WarmRepository,
 };
 use domain::skill::SkillLibrary;
 use domain::start_task::StartTaskRepository;
@@ -85,10 +86,6 @@ pub enum AuthMode {
 
 /// Settings of the use-cases.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a setting of its own"
-)]
 pub struct Policy {
     /// The host whose sandboxes this process serves.
     pub host: HostId,
@@ -97,8 +94,8 @@ pub struct Policy {
     pub auth: AuthMode,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
-    /// Whether a second user is refused because the backend does not isolate sandboxes.
-    pub single_user: bool,
+    /// Set if a second user is refused because the backend does not isolate sandboxes.
+    pub single_user: Option<SingleUserRule>,
     /// Allowed CORS origins. Agent servers get them too.
     pub cors_origins: Vec<String>,
     /// Whether new git tokens are verified with their provider before they are stored.
@@ -206,7 +203,7 @@ impl Policy {
             is_host_shared: false,
             auth,
             webhook_url,
-            single_user: false,
+            single_user: None,
             cors_origins: Vec::new(),
             verify_git_tokens: false,
             mcp_in_conversations: true,

@@ -27,6 +27,8 @@ pub struct AddressConfig {
     pub sandbox_url: Option<Url>,
     /// Whether responses contain the sandboxes' own addresses instead.
     pub direct: bool,
+    /// The host name by which sandboxes call this service, if they have a network of their own.
+    pub callback_host: Option<String>,
 }
 
 /// Builds addresses.
@@ -81,6 +83,7 @@ impl Addresses {
             hosts: urls()
                 .filter_map(|url| url.host_str())
                 .map(str::to_owned)
+                .chain(config.callback_host.clone())
                 .collect(),
             base: through.map(|url| base_of(url).to_owned()),
             sandbox_base: sandboxes.map(|url| base_of(url).to_owned()),
@@ -207,6 +210,7 @@ mod tests {
             public_url: Some(public.parse().unwrap()),
             sandbox_url: own.map(|own| own.parse().unwrap()),
             direct,
+            callback_host: None,
         };
         Addresses::new(&config, Arc::new(InstallationKey::generate().unwrap()))
     }

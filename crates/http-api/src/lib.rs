@@ -115,6 +115,7 @@ pub use connections::{ClientConnection, ConnectionLimits, Connections};
 pub use dto::configuration::web_client::WebClient;
 pub use gateway::{GatewayLimits, SharedGateway as Gateway};
 pub use metrics::PoolStatsSource;
+pub use middleware::CONTAINER_HOST_NAMES;
 pub use process_stats::open_io_counters;
 pub use readiness::{Readiness, ReadinessCheck};
 pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};

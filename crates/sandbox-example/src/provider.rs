@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use domain::clock::{Clock as _, SystemClock};
 use domain::id::SpecId;
-use domain::sandbox::SandboxSpec;
+use domain::sandbox::{SandboxSpec, SingleUserRule};
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
     SandboxNetworking, SandboxPorts, SandboxProvider, SpecList,
@@ -50,15 +50,15 @@ struct ConfiguredExample {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredExample {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "example sandboxes",
             is_isolated: false,
-            allows_multiple_users: false,
+            single_user: Some(SingleUserRule {
+                reason: "Sandboxes are processes of one account",
+                advice: "Use another backend.",
+            }),
             can_share_host: false,
             warm: 0,
             network: SandboxNetworking::Shared,

@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::id::HostId;
-use domain::sandbox::{SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog};
+use domain::sandbox::{
+    SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog, SingleUserRule,
+};
 use endpoint_guard::EndpointGuard;
 use futures::future::BoxFuture;
 use settings::{EnvVariables, SettingReader, SettingSection};
@@ -27,7 +29,7 @@ use url::{Host, Url};
 
 pub use agent_server::{
     FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
-    add_launch_variables, quote_log,
+    add_launch_variables, describe_exit, quote_log,
 };
 pub use digest::short_digest;
 pub use report::DoctorReport;
@@ -63,9 +65,6 @@ pub trait SandboxProvider: Send + Sync {
 /// A backend with its settings. Methods create nothing before [`open`](Self::open).
 #[async_trait]
 pub trait ConfiguredBackend: Debug + Send + Sync {
-    /// The name of its provider.
-    fn name(&self) -> &'static str;
-
     /// Its properties.
     fn features(&self) -> BackendFeatures;
 
@@ -108,12 +107,14 @@ pub struct Installation<'a> {
 /// Properties of a backend that the service asks before it opens it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendFeatures {
+    /// The name of its provider.
+    pub name: &'static str,
     /// What its sandboxes are, in the plural: `containers`.
     pub noun: &'static str,
     /// Whether sandboxes are isolated from this machine.
     pub is_isolated: bool,
-    /// Whether more than one user may have sandboxes.
-    pub allows_multiple_users: bool,
+    /// Set if only one user may have sandboxes.
+    pub single_user: Option<SingleUserRule>,
     /// Whether services on several machines can manage the same sandboxes (`sandbox.host`).
     pub can_share_host: bool,
     /// Warm sandboxes to keep unless `sandbox.warm` says otherwise.
@@ -134,6 +135,16 @@ pub enum SandboxNetworking {
         /// Whether another machine seems to run them.
         is_remote: bool,
     },
+}
+
+impl SandboxNetworking {
+    /// The name by which sandboxes with a network of their own reach this machine.
+    pub fn host(self) -> Option<&'static str> {
+        match self {
+            Self::Shared => None,
+            Self::Separate { host, .. } => Some(host),
+        }
+    }
 }
 
 /// Looks up the address of this machine that sandboxes with a network of their own reach. `None` if it is unknown now.

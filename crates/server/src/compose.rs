@@ -2,7 +2,6 @@
 
 mod backends;
 mod git;
-mod skills;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -19,25 +18,22 @@ use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
-use domain::id::{HostId, IdGenerator, UserId};
+use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
-use http_api::{
-    AddressConfig, GatewayLimits, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
-    RequestLimits,
-};
+use http_api::{AddressConfig, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
 use keyring::RandomIds;
 use sandbox_docker::DockerProvider;
 #[cfg(test)]
 use sandbox_example::ExampleProvider;
 use sandbox_process::ProcessProvider;
-use sandbox_provider::SandboxProvider;
+use sandbox_provider::{SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
+use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::disk_space::DiskSpace;
-use crate::lifecycle::bootstrap::first_user;
 use crate::listeners::callback::CallbackRoute;
 
 /// The store under a neutral name, for commands that inspect or administer it.
@@ -45,7 +41,7 @@ pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use backends::{
-    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, unnamed_host,
+    OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
@@ -90,7 +86,6 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
         })
 }
 
-/// Inspects the store without changing it.
 pub(crate) async fn inspect_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::inspect(store_config(config), Handle::current())
         .await
@@ -113,12 +108,6 @@ fn store_config(config: &Config) -> StoreConfig {
     store
 }
 
-/// The user of all requests in open mode.
-pub(crate) fn local_user(config: &Config) -> Option<UserId> {
-    (config.auth.mode == AuthModeSetting::Open).then(first_user)
-}
-
-/// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
     pub(crate) http: HttpState,
@@ -154,7 +143,7 @@ pub(crate) fn service(
         secrets: Arc::clone(store) as _,
         workspace: agents,
         pending: Arc::clone(store) as _,
-        skills: Arc::new(skills::open(config)),
+        skills: Arc::new(skills(config)),
         git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
@@ -172,7 +161,7 @@ pub(crate) fn service(
         ids: ids(),
     };
     let mut policy = policy(config, host, route)?;
-    policy.single_user = !sandboxes.features.allows_multiple_users;
+    policy.single_user = sandboxes.features.single_user;
     policy.warm.keep = config.kept_warm(&sandboxes.features);
     let app = App::new(&ports, policy, tasks);
     let http_ports = HttpPorts {
@@ -187,18 +176,28 @@ pub(crate) fn service(
         fingerprints,
         endpoints: Arc::clone(&sandboxes.ports.endpoints),
     };
-    let http = HttpState::new(&http_config(config, bound), http_ports);
+    let http = http_config(config, bound, sandboxes.features.network);
+    let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
     Ok(Service { app, http })
 }
 
-/// Limits of running sandboxes.
 pub(crate) fn caps(config: &Config) -> SandboxCaps {
     SandboxCaps {
         per_user: config.sandbox.max_running_per_user,
         overall: config.sandbox.max_running,
     }
+}
+
+fn skills(config: &Config) -> DirectoryLibrary {
+    let authorities = config.git.authorities.as_ref();
+    DirectoryLibrary::new(skill_library::Config {
+        global: config.skill_directories.clone(),
+        user: config.data_dir.join("skills"),
+        scratch: config.data_dir.join("marketplaces"),
+        authorities: authorities.map(|(path, _)| path.clone()),
+    })
 }
 
 fn agents_config(config: &Config) -> agent_client::Config {
@@ -209,7 +208,8 @@ fn agents_config(config: &Config) -> agent_client::Config {
 }
 
 fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Result<Policy> {
-    let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
+    let auth = config.auth.local_user();
+    let auth = auth.map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("cannot append a path to sandbox.callback_url")?;
     let mut policy = Policy::new(host, webhooks, auth);
@@ -233,28 +233,19 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     Ok(policy)
 }
 
-fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
+fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -> HttpConfig {
     HttpConfig {
-        limits: RequestLimits {
-            body: config.http.max_body,
-            webhook_body: config.http.max_webhook_body,
-            requests_per_second: config.http.requests_per_second,
-            wrong_keys_per_second: config.http.wrong_keys_per_second,
-            ..RequestLimits::default()
-        },
+        limits: config.http.limits,
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,
         addresses: AddressConfig {
             public_url: Some(config.http.public_url(bound)),
             sandbox_url: config.http.sandbox_url.clone(),
             direct: config.sandbox.direct_urls,
+            callback_host: network.host().map(str::to_owned),
         },
         trusted_proxies: config.http.trusted_proxies.clone(),
-        gateway: GatewayLimits {
-            max_upload_bytes: config.http.max_upload,
-            upload_timeout: config.http.send_timeout,
-            ..GatewayLimits::default()
-        },
+        gateway: config.http.gateway.clone(),
         metrics_key: config.metrics.key.clone(),
         has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
@@ -262,7 +253,6 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
     }
 }
 
-/// The readiness checks of the service.
 struct ServiceParts {
     app: App,
     store: Arc<Store>,

@@ -10,9 +10,6 @@ use domain::error::chain;
 use domain::id::{HostId, IdGenerator};
 use secrecy::ExposeSecret as _;
 
-use crate::compose::BACKENDS;
-
-/// An existing data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
 
@@ -60,12 +57,10 @@ impl DataDir {
         &self.0
     }
 
-    /// Whether other users can read the directory.
     pub(crate) fn is_open_to_others(&self) -> anyhow::Result<bool> {
         Ok(std::fs::metadata(&self.0)?.permissions().mode() & 0o077 != 0)
     }
 
-    /// The generated master key.
     pub(crate) fn master_key(&self) -> PathBuf {
         self.0.join("master.key")
     }
@@ -75,12 +70,10 @@ impl DataDir {
         self.0.join("master.check")
     }
 
-    /// The lock of a master key rotation.
     pub(crate) fn rotation_lock(&self) -> PathBuf {
         self.0.join("rotation.lock")
     }
 
-    /// The generated first API key.
     pub(crate) fn bootstrap_key(&self) -> PathBuf {
         self.0.join("bootstrap.key")
     }
@@ -132,31 +125,24 @@ impl DataDir {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The host id, if an earlier start chose one.
     pub(crate) fn recorded_host(&self) -> Option<HostId> {
         let text = keyring::private_file::read(&self.0.join("host.id")).ok()?;
         HostId::parse(text.expose_secret()).ok()
     }
 
-    /// The backend of the directory's sandboxes, if known: recorded by the last service, or inferred from existing files.
-    pub(crate) fn backend(&self) -> anyhow::Result<Option<String>> {
+    /// The name of the backend that the last service used.
+    pub(crate) fn recorded_backend(&self) -> anyhow::Result<Option<String>> {
         let path = self.backend_file();
         match fs::read_to_string(&path) {
-            Ok(name) => return Ok(Some(name.trim().to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
-            }
+            Ok(name) => Ok(Some(name.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
-        let mut backends = BACKENDS.iter();
-        let found = backends.find(|backend| backend.has_sandboxes(&self.0));
-        Ok(found.map(|backend| backend.name().to_owned()))
     }
 
-    /// Records the backend for [`DataDir::backend`].
     pub(crate) fn record_backend(&self, name: &str) -> anyhow::Result<()> {
         let path = self.backend_file();
-        if self.backend()?.as_deref() == Some(name) && path.exists() {
+        if self.recorded_backend()?.as_deref() == Some(name) {
             return Ok(());
         }
         fs::write(&path, format!("{name}\n"))
@@ -238,17 +224,6 @@ mod tests {
         assert_eq!((mode(&path), mode(&path.join("sandboxes"))), (0o700, 0o700));
         assert_eq!(mode(&path.join("master.key")), 0o600);
         assert_eq!(mode(&outside), 0o644);
-    }
-
-    #[test]
-    fn the_backend_is_recorded_or_inferred_from_process_sandboxes() {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(parent.path()).unwrap();
-        assert_eq!(dir.backend().unwrap(), None);
-        fs::create_dir_all(parent.path().join("sandboxes").join("x")).unwrap();
-        assert_eq!(dir.backend().unwrap().as_deref(), Some("process"));
-        dir.record_backend("docker").unwrap();
-        assert_eq!(dir.backend().unwrap().as_deref(), Some("docker"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::key_cache::KeyCache;
-use super::single_user::SingleUserRule;
+use super::single_user::SingleUserCheck;
 use super::users;
 use crate::sandboxes::SandboxReconciler;
 use crate::{AppError, Ports};
@@ -177,7 +177,7 @@ pub struct AdministrationService {
     administration: Arc<dyn AdministrationRepository>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
-    single_user: SingleUserRule,
+    single_user: SingleUserCheck,
     api_keys: KeyCache<ApiKeyWithRole>,
     reporters: KeyCache<Sandbox>,
     reconciler: SandboxReconciler,
@@ -186,7 +186,7 @@ pub struct AdministrationService {
 impl AdministrationService {
     pub(crate) fn new(
         ports: &Ports,
-        single_user: SingleUserRule,
+        single_user: SingleUserCheck,
         api_keys: KeyCache<ApiKeyWithRole>,
         reporters: KeyCache<Sandbox>,
         reconciler: SandboxReconciler,

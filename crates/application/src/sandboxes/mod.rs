@@ -36,7 +36,7 @@ use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, e
 use crate::identity::key_cache::KeyCache;
 use crate::ports::{Policy, Ports};
 use crate::settings::{Settings, SettingsService};
-use crate::single_user::SingleUserRule;
+use crate::single_user::SingleUserCheck;
 use crate::warm::{WarmClaim, WarmSandboxPool};
 use crate::{AppError, BackgroundTasks, LiveSetting};
 
@@ -124,7 +124,7 @@ pub struct SandboxService {
     host: HostId,
     caps: LiveSetting<SandboxCaps>,
     settings: SettingsService,
-    single_user: SingleUserRule,
+    single_user: SingleUserCheck,
     warm: WarmSandboxPool,
     reconciler: SandboxReconciler,
     session_keys: SessionKeyCache,
@@ -154,7 +154,7 @@ impl SandboxService {
             host: policy.host.clone(),
             caps: policy.caps.clone(),
             settings,
-            single_user: SingleUserRule::new(ports, policy),
+            single_user: SingleUserCheck::new(ports, policy),
             warm,
             reconciler,
             session_keys: SessionKeyCache::default(),

@@ -46,7 +46,7 @@ use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, e
 use crate::quotas::Quotas;
 use crate::sandboxes::SandboxFactory;
 use crate::settings::SettingsService;
-use crate::single_user::SingleUserRule;
+use crate::single_user::SingleUserCheck;
 use crate::trace::TracePropagation;
 use crate::warm::WarmSandboxPool;
 use crate::{AppError, LiveSetting, Policy, Ports, trace};
@@ -70,7 +70,7 @@ pub struct StartService {
     traces: Option<TracePropagation>,
     settings: SettingsService,
     quotas: Quotas,
-    single_user: SingleUserRule,
+    single_user: SingleUserCheck,
     warm: WarmSandboxPool,
     updates: StartUpdates,
     /// Wakes the worker after a commit in this process.
@@ -113,7 +113,7 @@ impl StartService {
             traces: policy.traces,
             settings,
             quotas,
-            single_user: SingleUserRule::new(ports, policy),
+            single_user: SingleUserCheck::new(ports, policy),
             warm,
             updates: StartUpdates::default(),
             wake: Arc::new(Notify::new()),

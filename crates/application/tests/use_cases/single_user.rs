@@ -3,10 +3,16 @@
 use application::administration::Origin;
 use domain::error::{Classify, ErrorClass};
 use domain::id::UserId;
+use domain::sandbox::SingleUserRule;
 use domain::user::identity::Role;
 use domain::user::scope::Scope;
 
 use crate::fixture::Fixture;
+
+const RULE: SingleUserRule = SingleUserRule {
+    reason: "Sandboxes share one account",
+    advice: "Isolate them.",
+};
 
 fn user(name: &str) -> UserId {
     UserId::parse(name).expect("an id")
@@ -24,7 +30,7 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let several = Fixture::new().await;
     make(&several, "first").await.expect("no user exists");
     make(&several, "second").await.expect("several may be");
-    let fixture = several.replica(|policy| policy.single_user = true);
+    let fixture = several.replica(|policy| policy.single_user = Some(RULE));
     assert_eq!(make(&fixture, "third").await, Err(ErrorClass::Conflict));
 
     let sandboxes = &fixture.app.sandboxes;
@@ -33,7 +39,7 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let refused = refused.expect_err("not the first");
     assert_eq!(refused.class(), ErrorClass::Forbidden);
     let refusal_text = refused.public();
-    for part in ["WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "docker"] {
+    for part in [RULE.reason, RULE.advice] {
         assert!(refusal_text.contains(part), "{refusal_text}");
     }
     let scope = Scope::User(user("second"));

@@ -32,7 +32,7 @@ pub use path::{is_below, normalize_path};
 pub use port::{
     BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream, LogTail,
     PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
-    SandboxRepository, SandboxSpecCatalog,
+    SandboxRepository, SandboxSpecCatalog, SingleUserRule,
 };
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};

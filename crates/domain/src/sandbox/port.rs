@@ -210,6 +210,15 @@ pub struct BackendCapabilities {
     pub replaces_session_key: bool,
 }
 
+/// Why only one user may have sandboxes of a backend without isolation, as texts for users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SingleUserRule {
+    /// What keeps users from being isolated. A clause without a final stop.
+    pub reason: &'static str,
+    /// How to allow more users. A sentence.
+    pub advice: &'static str,
+}
+
 /// Receives the progress of a long preparation. Calls are cheap and never wait; lines may be dropped.
 #[derive(Clone)]
 pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);
@@ -353,6 +362,25 @@ pub enum SandboxError {
     TimedOut { what: &'static str },
     #[error("sandbox backend failed")]
     Other(#[source] BoxError),
+}
+
+impl SandboxError {
+    /// The backend lacks something; no other error says so.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        let (detail, source) = (detail.into(), None);
+        Self::Unavailable { detail, source }
+    }
+
+    /// A start failed; no other error says so.
+    pub fn start_failed(detail: impl Into<String>) -> Self {
+        let (detail, source) = (detail.into(), None);
+        Self::StartFailed { detail, source }
+    }
+
+    /// An unexpected failure.
+    pub fn other(error: impl Into<BoxError>) -> Self {
+        Self::Other(error.into())
+    }
 }
 
 impl Classify for SandboxError {

@@ -16,6 +16,8 @@ mod trailing_slash;
 mod unsent_body;
 mod url_prefix;
 
+pub use open_mode::CONTAINER_HOST_NAMES;
+
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};

@@ -10,8 +10,8 @@ use url::Url;
 use super::cors::{Cors, origin_of};
 use crate::addresses::Addresses;
 
-/// Names by which containers reach their host.
-const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
+/// Names by which containers of any engine reach their host, also those that are no sandboxes.
+pub const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
 /// Whether to refuse a request to an open service.
 pub(super) fn is_refused(headers: &HeaderMap, cors: &Cors, addresses: &Addresses) -> bool {
@@ -66,6 +66,7 @@ mod tests {
             public_url: Url::parse("https://agents.example/").ok(),
             sandbox_url: Url::parse("https://boxes.example/").ok(),
             direct: true,
+            callback_host: Some("host.sandbox.internal".to_owned()),
         };
         let fingerprints = keyring::InstallationKey::generate().unwrap();
         let addresses = Addresses::new(&config, std::sync::Arc::new(fingerprints));
@@ -85,6 +86,7 @@ mod tests {
             (Some("a-localhost:3000"), None, true),
             (Some("host.containers.internal"), None, false),
             (Some("host.docker.internal:3000"), None, false),
+            (Some("host.sandbox.internal:3000"), None, false),
             (
                 Some("agents.example"),
                 Some("https://agents.example"),

@@ -8,6 +8,7 @@ use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
+use domain::sandbox::SingleUserRule;
 use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
@@ -17,7 +18,6 @@ use crate::compose::{self, Store};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Runs the command and returns its standard output.
 pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String> {
     let (data_dir, store) = super::open(config).await?;
     let store = store.as_ref();
@@ -25,8 +25,8 @@ pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String
     let now = compose::clock().now();
     match command {
         Keys::Create(create) => {
-            if has_single_user(config, &data_dir)? {
-                refuse_second_user(store, &create.user).await?;
+            if let Some(rule) = single_user(config, &data_dir)? {
+                refuse_second_user(rule, store, &create.user).await?;
             }
             self::create(create, store, now).await
         }
@@ -46,15 +46,15 @@ pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String
     }
 }
 
-/// Whether nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it is
-/// configured; `serve` refuses in that case.
-fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
+/// The rule if nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it
+/// is configured; `serve` refuses in that case.
+fn single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<Option<SingleUserRule>> {
     let name = match config.sandbox.backend {
         Some(name) => Some(name.to_owned()),
-        None => data_dir.backend()?,
+        None => compose::previous_backend(data_dir)?,
     };
     let backend = name.and_then(|name| config.backend(&name));
-    Ok(backend.is_some_and(|backend| !backend.features().allows_multiple_users))
+    Ok(backend.and_then(|backend| backend.features().single_user))
 }
 
 async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKey> {

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::commands::doctor;
+use crate::config::first_user;
 use crate::data_dir::DataDir;
 
 /// Time for a sandbox to start, with a wide margin.
@@ -75,6 +76,17 @@ async fn a_backend_is_a_crate_and_a_line() {
     let backend = &sandboxes.ports.backend;
     backend.remove(&started.id).await.unwrap();
     assert_eq!(backend.inspect(&started.id).await.unwrap(), None);
+}
+
+#[test]
+fn the_backend_is_recorded_or_inferred_from_process_sandboxes() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(parent.path()).unwrap();
+    assert_eq!(previous_backend(&dir).unwrap(), None);
+    std::fs::create_dir_all(parent.path().join("sandboxes").join("x")).unwrap();
+    assert_eq!(previous_backend(&dir).unwrap().as_deref(), Some("process"));
+    dir.record_backend("docker").unwrap();
+    assert_eq!(previous_backend(&dir).unwrap().as_deref(), Some("docker"));
 }
 
 #[tokio::test]

@@ -24,7 +24,6 @@ use crate::listeners::http_server::{listen, spawn_http_server};
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The route from sandboxes to this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallbackRoute {
     /// The base URL, without the path of the API.
@@ -39,10 +38,14 @@ impl CallbackRoute {
     /// The route for a service that listens at `bound`.
     pub(crate) fn new(config: &Config, network: SandboxNetworking, bound: SocketAddr) -> Self {
         let is_local = bound.ip().is_loopback();
-        let (gateway, is_elsewhere) = match network {
-            SandboxNetworking::Shared => (None, false),
-            SandboxNetworking::Separate { host, is_remote } => (Some(host), is_remote),
-        };
+        let gateway = network.host();
+        let is_elsewhere = matches!(
+            network,
+            SandboxNetworking::Separate {
+                is_remote: true,
+                ..
+            }
+        );
         let base = match (&config.sandbox.callback_url, gateway) {
             (Some(url), _) => {
                 let warning = (gateway.is_some() && is_loopback(url)).then(|| {
@@ -78,12 +81,10 @@ impl CallbackRoute {
         }
     }
 
-    /// The base URL for sandboxes.
     pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The base URL of the webhooks.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
     }
@@ -125,7 +126,6 @@ impl CallbackListener {
         listener
     }
 
-    /// Stops the listener, gracefully or not.
     pub(crate) async fn stop(&self, graceful: bool) {
         if let Some(handle) = self.replace(None) {
             handle.stop(graceful).await;

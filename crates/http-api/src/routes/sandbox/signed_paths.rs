@@ -148,7 +148,7 @@ fn wait_until_closed(
     recheck.boxed_local()
 }
 
-/// The URL at which the service reaches this port. Clients may see another host (`docker.exposed_host`) with the same port.
+/// The URL at which the service reaches this port. Clients may see another host with the same port.
 /// Not for the agent server, which has its own paths and keys.
 fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
     let mut urls = sandbox.exposed_urls.iter();

@@ -16,6 +16,7 @@ fn below(public: &str, sandboxes: Option<&str>) -> AddressConfig {
         public_url: Some(public.parse().unwrap()),
         sandbox_url: sandboxes.map(|url| url.parse().unwrap()),
         direct: false,
+        callback_host: None,
     }
 }
 

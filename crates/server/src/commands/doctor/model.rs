@@ -9,28 +9,27 @@ use domain::clock::Clock;
 use domain::id::UserId;
 use domain::user::settings::SettingsRepository;
 use futures::future::join_all;
+use http_api::CONTAINER_HOST_NAMES;
 use keyring::Keyring;
-use url::{Host, Url};
+use url::Url;
 
 use super::DoctorReport;
 use super::clock::connects;
 
-/// Limits of the users and endpoints to check.
 const MAX_USERS: usize = 50;
 const MAX_ENDPOINTS: usize = 5;
 
 /// Models with their configured base URLs; users of one model may have different ones.
 type ModelEndpoints = BTreeSet<(String, Option<String>)>;
 
-/// Reads the models that users have chosen.
 pub(super) async fn examine(
     store: Arc<dyn SettingsRepository>,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     users: &BTreeSet<UserId>,
     report: &mut DoctorReport,
 ) {
-    let service = SettingsService::new(store, Arc::new(keyring), clock);
+    let service = SettingsService::new(store, keyring, clock);
     let mut models = ModelEndpoints::new();
     for user in users.iter().take(MAX_USERS) {
         match service.load(user).await {
@@ -48,7 +47,6 @@ pub(super) async fn examine(
     check(&models, report).await;
 }
 
-/// Reports the models, and checks their endpoints.
 async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
     if models.is_empty() {
         return report.warn(
@@ -89,12 +87,8 @@ async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
 
 /// Whether the host name has a meaning only inside a container.
 fn is_container_host(url: &Url) -> bool {
-    matches!(
-        url.host(),
-        Some(Host::Domain(
-            "host.docker.internal" | "host.containers.internal"
-        ))
-    )
+    url.host_str()
+        .is_some_and(|name| CONTAINER_HOST_NAMES.contains(&name))
 }
 
 #[cfg(test)]

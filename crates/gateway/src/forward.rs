@@ -22,8 +22,7 @@ use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
 use crate::tunnel::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
-use crate::upstream::fast_path::{self, CompleteResponse};
-use crate::upstream::{ConnectionLease, Pool, PooledResponse};
+use crate::upstream::{ConnectionLease, Pool};
 use crate::{headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
@@ -118,12 +117,7 @@ impl Gateway {
                 };
                 return tunnel::open(response, payload, target, slot, end, admission).await;
             }
-            BodyKind::Empty => match request.send_with_retry(&mut end).await? {
-                PooledResponse::Complete(whole) => {
-                    return Ok(complete_response(whole, target, &slot));
-                }
-                PooledResponse::Streaming(head, lease) => ((head, lease), None),
-            },
+            BodyKind::Empty => (request.send_with_retry(&mut end).await?, None),
             BodyKind::Sized(length) => {
                 request
                     .send_with_body(Some(length), payload, &mut end)
@@ -199,25 +193,12 @@ impl UpstreamRequest<'_> {
         self.await_response(pin!(self.send(request)), end).await
     }
 
-    /// The response to a request without a body, or its head.
-    async fn get(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
-        let Some(head) = fast_path::head(self.req, self.target) else {
-            let (head, lease) = self.send_once(false, end).await?;
-            return Ok(PooledResponse::Streaming(head, lease));
-        };
-        let request = || self.request(false, UploadBody::None);
-        let pool = &self.gateway.pool;
-        let pool_key = self.target.pool_key();
-        let exchange = pool.get(&pool_key, head, request);
-        self.await_response(pin!(exchange), end).await
-    }
-
-    /// Waits for the response, or its head, once the whole request is sent.
-    async fn await_response<T>(
+    /// Waits for the head of the response, once the whole request is sent.
+    async fn await_response(
         &self,
-        mut exchange: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<UpstreamResponse, ForwardError>>>,
         end: &mut Revocation,
-    ) -> Result<T, ForwardError> {
+    ) -> Result<UpstreamResponse, ForwardError> {
         let response_timeout = self.gateway.shared.limits.response_timeout;
         let grace = response_timeout.min(FAST_RESPONSE_GRACE);
         if let Ok(response) = timeout(grace, &mut exchange).await {
@@ -232,11 +213,14 @@ impl UpstreamRequest<'_> {
     }
 
     /// Sends a request without a body. A safe request is repeated once when a pooled connection turns out to be closed.
-    async fn send_with_retry(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
-        match self.get(end).await {
+    async fn send_with_retry(
+        &self,
+        end: &mut Revocation,
+    ) -> Result<UpstreamResponse, ForwardError> {
+        match self.send_once(false, end).await {
             Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "repeating a forwarded request: its pooled connection was closed");
-                self.get(end).await
+                self.send_once(false, end).await
             }
             result => result,
         }
@@ -384,18 +368,4 @@ fn streaming_response(
             Ok(builder.body(BoxBody::new(body)))
         }
     }
-}
-
-/// Builds the response from one that arrived whole.
-fn complete_response(
-    mut whole: CompleteResponse,
-    target: &ForwardTarget,
-    slot: &MeteredSlot,
-) -> HttpResponse<BoxBody> {
-    let meter = &slot.shared.meter;
-    meter.record_answered(TrafficKind::Request);
-    meter.add_bytes_down(whole.body.len());
-    let mut builder = HttpResponse::build(whole.status);
-    headers::copy_complete_response_headers(&mut builder, whole.headers(), target);
-    builder.body(whole.body)
 }

@@ -3,7 +3,6 @@
 use actix_web::HttpResponseBuilder;
 use actix_web::http::StatusCode as OurStatus;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
-use actix_web::web::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap as UpstreamHeaders, HeaderName, HeaderValue};
 use url::{Position, Url};
@@ -132,7 +131,7 @@ pub(crate) fn request_headers(
 }
 
 /// The client's headers without the consumed and hop-by-hop ones, and those that the target sets, without the host.
-pub(crate) fn forwarded_headers<'a>(
+fn forwarded_headers<'a>(
     received: &'a HeaderMap,
     target: &'a ForwardTarget,
 ) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
@@ -188,22 +187,6 @@ pub(crate) fn copy_response_headers(
             if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
                 response.append_header((name, public_value(text, value, target)));
             }
-        }
-    }
-}
-
-/// Like [`copy_response_headers`], for a response without connection options. Drops invalid values.
-pub(crate) fn copy_complete_response_headers(
-    response: &mut HttpResponseBuilder,
-    headers: impl Iterator<Item = (OurName, Bytes)>,
-    target: &ForwardTarget,
-) {
-    for (name, value) in headers {
-        if is_returned(name.as_str(), target)
-            && let Ok(value) = OurValue::from_maybe_shared(value)
-        {
-            let value = public_value(name.as_str(), value, target);
-            response.append_header((name, value));
         }
     }
 }

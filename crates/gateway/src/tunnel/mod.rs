@@ -24,6 +24,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures::StreamExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -41,7 +42,6 @@ use crate::tasks::BodyTask;
 use crate::tunnel::frames::{CloseReason, FrameTracker};
 use crate::tunnel::unauthenticated::Admission;
 use crate::upstream::ConnectionLease;
-use crate::upstream::replay_stream::ReplayStream;
 
 /// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
@@ -59,15 +59,9 @@ async fn upgraded_stream(
     let upgraded = hyper::upgrade::on(response).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
-        .downcast::<ReplayStream>()
+        .downcast::<TokioIo<TcpStream>>()
         .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
-    let (io, unread) = parts.io.into_parts();
-    if !unread.is_empty() {
-        return Err(broken(
-            "received bytes were not replayed before the upgrade".into(),
-        ));
-    }
-    Ok((io, parts.read_buf))
+    Ok((parts.io.into_inner(), parts.read_buf))
 }
 
 /// Opens a tunnel if the response accepts the upgrade; forwards any other response.

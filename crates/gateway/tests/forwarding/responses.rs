@@ -1,4 +1,4 @@
-//! Short responses, which are read without hyper, and responses that hyper has to read.
+//! Responses of many forms.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,12 +2,6 @@
 //!
 //! A pool belongs to one worker: it needs no locks, and the tasks of its connections run on the same thread. There is no
 //! queue: a request without an idle connection opens one, up to the limit of concurrent requests.
-//!
-//! There are two kinds of connections: those of the [`fast_path`](crate::upstream::fast_path), without a task, and hyper's. A
-//! fast-path connection becomes a hyper connection with the first response that does not qualify, and stays one.
-
-pub(crate) mod fast_path;
-pub(crate) mod replay_stream;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,8 +21,6 @@ use crate::error::ForwardError;
 use crate::limits::GatewayLimits;
 use crate::tasks::spawn_connection_task;
 use crate::upload::UploadBody;
-use crate::upstream::fast_path::{CompleteResponse, ExchangeOutcome, FastPathConnection};
-use crate::upstream::replay_stream::ReplayStream;
 
 /// Unanswered keep-alive probes before a connection is closed.
 const KEEP_ALIVE_TRIES: u32 = 4;
@@ -45,26 +37,18 @@ struct PoolInner {
     idle_timeout: Duration,
     max_idle_per_server: usize,
     read_buffer: usize,
-    idle: IdleConnections<SendRequest<UploadBody>>,
-    fast_path: IdleConnections<FastPathConnection>,
+    idle: IdleConnections,
     is_sweeping: Cell<bool>,
 }
 
-/// Idle connections of one kind by sandbox, host and port, the most recently used last.
-struct IdleConnections<T>(RefCell<HashMap<Rc<str>, Vec<IdleConnection<T>>>>);
+/// Idle connections by sandbox, host and port, the most recently used last.
+#[derive(Default)]
+struct IdleConnections(RefCell<HashMap<Rc<str>, Vec<IdleConnection>>>);
 
-struct IdleConnection<T> {
-    connection: T,
+struct IdleConnection {
+    sender: SendRequest<UploadBody>,
     server: Rc<str>,
     since: Instant,
-}
-
-/// The response of a pooled request.
-pub(crate) enum PooledResponse {
-    /// The whole response.
-    Complete(CompleteResponse),
-    /// The head; the body follows.
-    Streaming(Response<Incoming>, ConnectionLease),
 }
 
 /// A connection in use by one request. It returns to the pool once its response is read.
@@ -88,55 +72,8 @@ impl Pool {
             max_idle_per_server: limits.max_idle_connections,
             read_buffer: limits.read_buffer_bytes,
             idle: IdleConnections::default(),
-            fast_path: IdleConnections::default(),
             is_sweeping: Cell::new(false),
         }))
-    }
-
-    /// Sends a GET without a body and waits for the response or its head. `head` is the request for the fast path,
-    /// `request` the same for hyper.
-    ///
-    /// # Errors
-    /// As [`Self::send`].
-    pub(crate) async fn get(
-        &self,
-        server: &str,
-        head: Vec<u8>,
-        request: impl FnOnce() -> Result<Request<UploadBody>, ForwardError>,
-    ) -> Result<PooledResponse, ForwardError> {
-        let (name, fast_path) = match self.0.take_idle_fast_path(server) {
-            Some(idle) => idle,
-            None if self.0.idle.has(server) => {
-                let (response, lease) = self.send(server, request()?).await?;
-                return Ok(PooledResponse::Streaming(response, lease));
-            }
-            None => {
-                let io = self.connect(server).await?;
-                (server.into(), FastPathConnection::new(io.into_inner()))
-            }
-        };
-        match fast_path.exchange(&head).await {
-            Ok(ExchangeOutcome::Complete(whole, fast_path)) => {
-                self.0.put_fast_path(name, fast_path);
-                Ok(PooledResponse::Complete(whole))
-            }
-            Ok(ExchangeOutcome::Handoff(io, early)) => {
-                let mut sender = self
-                    .handshake(ReplayStream::with_sent_request(io, early))
-                    .await?;
-                let response = sender.send_request(request()?).await;
-                let response = response.map_err(|error| ForwardError::Broken(error.into()))?;
-                Ok(PooledResponse::Streaming(
-                    response,
-                    self.lease(name, sender),
-                ))
-            }
-            Err(failure) => {
-                // The other idle connections of this server are likely closed too.
-                self.0.fast_path.remove(server);
-                Err(failure)
-            }
-        }
     }
 
     /// Sends a request over an idle connection, or a new one, and waits for the head of the response. A request that a
@@ -162,7 +99,7 @@ impl Pool {
             }
         }
         let io = self.connect(server).await?;
-        let mut sender = self.handshake(ReplayStream::new(io)).await?;
+        let mut sender = self.handshake(io).await?;
         let response = sender.send_request(request).await;
         let response = response.map_err(|error| ForwardError::Broken(error.into()))?;
         Ok((response, self.lease(server.into(), sender)))
@@ -181,9 +118,9 @@ impl Pool {
         loop {
             let mut idle = self.0.idle.take(server)?;
             if idle.since.elapsed() < self.0.idle_timeout
-                && let Ok(Ok(())) = timeout(READY_TIMEOUT, idle.connection.ready()).await
+                && let Ok(Ok(())) = timeout(READY_TIMEOUT, idle.sender.ready()).await
             {
-                return Some(self.lease(idle.server, idle.connection));
+                return Some(self.lease(idle.server, idle.sender));
             }
         }
     }
@@ -197,7 +134,10 @@ impl Pool {
         Ok(io)
     }
 
-    async fn handshake(&self, io: ReplayStream) -> Result<SendRequest<UploadBody>, ForwardError> {
+    async fn handshake(
+        &self,
+        io: TokioIo<TcpStream>,
+    ) -> Result<SendRequest<UploadBody>, ForwardError> {
         let mut builder = Builder::new();
         let handshake = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
         let (sender, connection) = handshake.map_err(|error| ForwardError::Broken(error.into()))?;
@@ -210,82 +150,29 @@ impl Pool {
     }
 }
 
-impl PoolInner {
-    /// An idle fast-path connection that is still open.
-    fn take_idle_fast_path(&self, server: &str) -> Option<(Rc<str>, FastPathConnection)> {
-        loop {
-            let idle = self.fast_path.take(server)?;
-            if idle.since.elapsed() < self.idle_timeout && idle.connection.is_quiet() {
-                return Some((idle.server, idle.connection));
-            }
-        }
-    }
-
-    fn put(&self, server: Rc<str>, sender: SendRequest<UploadBody>) {
-        let in_use = self.fast_path.count(&server);
-        let max = self.max_idle_per_server.saturating_sub(in_use);
-        self.idle.put(server, sender, max);
-    }
-
-    fn put_fast_path(&self, server: Rc<str>, fast_path: FastPathConnection) {
-        let in_use = self.idle.count(&server);
-        let max = self.max_idle_per_server.saturating_sub(in_use);
-        self.fast_path.put(server, fast_path, max);
-    }
-
-    /// Closes connections that were idle for too long or that the upstream has closed.
-    fn sweep(&self) {
-        self.idle
-            .retain(self.idle_timeout, |sender| !sender.is_closed());
-        self.fast_path
-            .retain(self.idle_timeout, FastPathConnection::is_quiet);
-    }
-}
-
-impl<T> Default for IdleConnections<T> {
-    fn default() -> Self {
-        Self(RefCell::default())
-    }
-}
-
-impl<T> IdleConnections<T> {
-    fn count(&self, server: &str) -> usize {
-        self.0.borrow().get(server).map_or(0, Vec::len)
-    }
-
-    fn has(&self, server: &str) -> bool {
-        self.count(server) > 0
-    }
-
-    fn take(&self, server: &str) -> Option<IdleConnection<T>> {
+impl IdleConnections {
+    fn take(&self, server: &str) -> Option<IdleConnection> {
         self.0.borrow_mut().get_mut(server)?.pop()
     }
 
     /// Stores a connection, or closes it if the server has `max` already.
-    fn put(&self, server: Rc<str>, connection: T, max: usize) {
+    fn put(&self, server: Rc<str>, sender: SendRequest<UploadBody>, max: usize) {
         let mut all = self.0.borrow_mut();
-        let of_server = match all.get_mut(&server) {
-            Some(of_server) => of_server,
-            None => all.entry(Rc::clone(&server)).or_default(),
-        };
+        let of_server = all.entry(Rc::clone(&server)).or_default();
         if of_server.len() < max {
             of_server.push(IdleConnection {
-                connection,
+                sender,
                 server,
                 since: Instant::now(),
             });
         }
     }
 
-    fn remove(&self, server: &str) {
-        self.0.borrow_mut().remove(server);
-    }
-
-    /// Closes connections that were idle for too long or that are not usable.
-    fn retain(&self, idle_timeout: Duration, is_usable: impl Fn(&T) -> bool) {
+    /// Closes connections that were idle for too long or that the upstream has closed.
+    fn sweep(&self, idle_timeout: Duration) {
         self.0.borrow_mut().retain(|_, of_server| {
             of_server
-                .retain(|idle| is_usable(&idle.connection) && idle.since.elapsed() < idle_timeout);
+                .retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < idle_timeout);
             !of_server.is_empty()
         });
     }
@@ -296,7 +183,7 @@ async fn sweep(pool: Weak<PoolInner>, interval: Duration) {
     loop {
         sleep(interval).await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.sweep();
+        pool.idle.sweep(pool.idle_timeout);
     }
 }
 
@@ -314,7 +201,8 @@ impl Drop for ConnectionLease {
         };
         // A connection whose response was not read to its end is never ready again; the next user of the pool finds out.
         if let Some(pool) = self.pool.upgrade().filter(|_| !sender.is_closed()) {
-            pool.put(Rc::clone(&self.server), sender);
+            let server = Rc::clone(&self.server);
+            pool.idle.put(server, sender, pool.max_idle_per_server);
         }
     }
 }

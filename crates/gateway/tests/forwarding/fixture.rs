@@ -11,7 +11,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use endpoint_guard::Unguarded;
 use futures::FutureExt;
-use gateway::{ForwardTarget, Gateway, GatewayLimits, Revocation, SharedGateway};
+use gateway::{ForwardTarget, Gateway, GatewayLimits, SharedGateway};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -125,10 +125,9 @@ async fn pass(
         cookies: false,
         prefix: String::new(),
     };
-    let end = end.as_ref().clone();
-    let end = Revocation::when(move || end.cancelled_owned().boxed_local());
+    let end = end.as_ref().clone().cancelled_owned().boxed_local();
     let (payload, gateway) = (payload.into_inner(), gateway.get_ref());
-    let response = gateway.forward_until(&req, payload, &target, end).await;
+    let response = gateway.forward(&req, payload, &target, end).await;
     response.unwrap_or_else(|failure| {
         let status = StatusCode::from_u16(failure.status()).unwrap();
         HttpResponse::build(status).body(failure.to_string())

@@ -9,7 +9,6 @@ mod authentication;
 mod bodies;
 mod endings;
 mod failures;
-
 mod fixture;
 mod responses;
 mod tunnels;

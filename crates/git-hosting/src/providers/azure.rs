@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::clone_source::azure_base;
-use crate::http::client::Http;
+use crate::http::client::{Http, unavailable};
 use crate::http::session::{
-    ApiSpec, ProviderResponse, ProviderSession, TokenScheme, flag, items, number, text, unavailable,
+    ApiSpec, ProviderResponse, ProviderSession, TokenScheme, flag, items, number, text,
 };
 use crate::providers::lists::{ApiList, NextPage, Paging};
 use crate::providers::paging::{ProviderPage, page};
@@ -160,16 +160,10 @@ impl Azure {
     }
 
     async fn connection(&self, organization: &str) -> Result<Value, GitError> {
-        let url = self.url(organization, &["_apis", "connectionData"], &[])?;
+        let mut url = self.url(organization, &["_apis", "connectionData"], &[])?;
         // This resource exists only as a preview version.
-        let url = url
-            .as_str()
-            .replace("api-version=7.0", "api-version=7.0-preview.1");
-        let url = url
-            .parse()
-            .map_err(|_| GitError::NotFound { provider: PROVIDER })?;
-        let reply = self.0.send_get(url).await?;
-        Ok(self.0.parse(reply)?.body)
+        url.set_query(Some("api-version=7.0-preview.1"));
+        Ok(self.0.parse(self.0.send_get(url).await?)?.body)
     }
 }
 
@@ -325,9 +319,8 @@ impl Api for Azure {
         let answer = self.0.create(url, &body).await?.body;
         // The response contains only the URL in the API.
         let id = number(&answer, "/pullRequestId");
-        let id = id.ok_or_else(|| {
-            unavailable(PROVIDER, "the response has no pull request number".into())
-        })?;
+        let what = "the response has no pull request number";
+        let id = id.ok_or_else(|| unavailable(PROVIDER, what))?;
         let base = azure_base(&self.0.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
         Ok(ParsedPullRequest {

@@ -14,7 +14,6 @@ use hyper::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::errors::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
 use crate::transport::{AgentAddress, AgentCall};
 
@@ -29,7 +28,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// State of a dormant agent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DormancyStage {
+pub(crate) enum DormancyStage {
     Dormant,
     Waking,
     /// Initialized, or booted without deferred initialization.
@@ -37,20 +36,18 @@ enum DormancyStage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn check_dormant(&self, at: AgentAddress<'_>) -> Result<bool, AgentError> {
-        Ok(self.stage(at).await? != DormancyStage::Awake)
-    }
-
-    async fn stage(&self, at: AgentAddress<'_>) -> Result<DormancyStage, AgentError> {
-        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)?
-            .at_most(MAX_RESPONSE_BYTES);
+    pub(crate) async fn dormancy_stage(
+        &self,
+        at: AgentAddress<'_>,
+    ) -> Result<DormancyStage, AgentError> {
+        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)
+            .max_response(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
-            return Err(refused(reply.status, &reply.body, &Scrubber::none()));
+            return Err(call.refused(&reply));
         }
         // An image without this route may respond with anything, also with HTML.
-        let document: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-        Ok(match document["state"].as_str() {
+        Ok(match reply.lenient_document()["state"].as_str() {
             Some("dormant") if reply.is_success() => DormancyStage::Dormant,
             Some("initializing") if reply.is_success() => DormancyStage::Waking,
             _ => DormancyStage::Awake,
@@ -60,14 +57,9 @@ impl HttpAgentRuntime {
     /// Sends requests whose first response is slow (docs/explanation/agent-server.md, "Dormant").
     pub(crate) async fn send_prewarm_requests(&self, at: AgentAddress<'_>) {
         for path in PREWARM_PATHS {
-            let Ok(call) = AgentCall::open(Method::GET, at, path, self.config.wake) else {
-                return;
-            };
-            if let Err(error) = self
-                .transport
-                .exchange(&call.at_most(MAX_RESPONSE_BYTES))
-                .await
-            {
+            let call = AgentCall::open(Method::GET, at, path, self.config.wake)
+                .max_response(MAX_RESPONSE_BYTES);
+            if let Err(error) = self.transport.exchange(&call).await {
                 let error = AgentError::from(error);
                 tracing::debug!(
                     sandbox.id = %at.sandbox,
@@ -84,31 +76,21 @@ impl HttpAgentRuntime {
         at: AgentAddress<'_>,
         request: &InitRequest,
     ) -> Result<(), AgentError> {
-        let limit = self.config.wake;
-        let result = tokio::time::timeout(limit, self.initialize_until_ready(at, request)).await;
-        result.unwrap_or(Err(AgentError::TimedOut(limit)))
-    }
-
-    async fn initialize_until_ready(
-        &self,
-        at: AgentAddress<'_>,
-        request: &InitRequest,
-    ) -> Result<(), AgentError> {
         // Safe to repeat: a second request gets 400.
-        let call = AgentCall::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)?
+        let call = AgentCall::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)
             .json(&body(request))
-            .at_most(MAX_RESPONSE_BYTES)
+            .with_secrets([request.session_key.expose_secret()])
+            .max_response(MAX_RESPONSE_BYTES)
             .idempotent();
-        let scrub = Scrubber::of_all([&request.session_key, &request.secret_key]);
         loop {
             let reply = self.change("agent: waking", &call).await?;
             if reply.is_success() {
                 return Ok(());
             }
-            match self.stage(at).await? {
+            match self.dormancy_stage(at).await? {
                 DormancyStage::Awake => return Ok(()),
                 DormancyStage::Dormant if reply.status != 400 => {
-                    return Err(refused(reply.status, &reply.body, &scrub));
+                    return Err(call.refused(&reply));
                 }
                 // Another request initializes it or has just failed to.
                 DormancyStage::Dormant | DormancyStage::Waking => {

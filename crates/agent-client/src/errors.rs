@@ -1,6 +1,5 @@
 //! Converts failures to [`AgentError`] without secrets.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -42,82 +41,39 @@ impl From<CallError> for AgentError {
     }
 }
 
-/// Redacts the secrets of a request in texts, both verbatim and JSON-escaped.
-pub(crate) struct Scrubber<'a>(Vec<Cow<'a, str>>);
-
-impl<'a> Scrubber<'a> {
-    /// For a request without secrets.
-    pub(crate) fn none() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(crate) fn of_key(key: &'a SecretString) -> Self {
-        Self::of_texts([key.expose_secret()])
-    }
-
-    pub(crate) fn of_all(secrets: [&'a SecretString; 2]) -> Self {
-        Self::of_texts(secrets.map(ExposeSecret::expose_secret))
-    }
-
-    fn of_texts(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut texts: Vec<Cow<'a, str>> = Vec::new();
-        for secret in secrets {
-            let quoted = Value::from(secret).to_string();
-            let escaped = &quoted[1..quoted.len() - 1];
-            if escaped != secret {
-                texts.push(escaped.to_owned().into());
-            }
-            texts.push(secret.into());
-        }
-        // Longest first, so that a secret that contains another is redacted as a whole.
-        texts.sort_by_key(|text| Reverse(text.len()));
-        Self(texts)
-    }
-
-    pub(crate) fn of_llm(key: &'a SecretString, llm: &'a LlmConfig) -> Self {
-        let secrets = [key].into_iter().chain(secrets_of(llm));
-        Self::of_texts(secrets.map(ExposeSecret::expose_secret))
-    }
-
-    pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
-        let mut url_values = Vec::new();
-        let mut secrets = vec![key];
-        secrets.extend(secrets_of(&request.llm));
-        secrets.extend(&request.search_api_key);
-        for secret in request.secrets.values() {
-            match secret {
-                LaunchSecret::Value(value) => secrets.push(value),
-                LaunchSecret::LookUp { headers, .. } => secrets.extend(headers.values()),
-            }
-        }
-        for server in &request.mcp {
-            match server {
-                McpServer::Remote { api_key, url, .. } => {
-                    secrets.extend(api_key);
-                    url_values.extend(query_values(url));
-                }
-                McpServer::Stdio { env, .. } => secrets.extend(env.values()),
-            }
-        }
-        let secrets = secrets.into_iter().map(ExposeSecret::expose_secret);
-        Self::of_texts(secrets.chain(url_values))
-    }
-
-    pub(crate) fn scrub(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in self.0.iter().filter(|s| s.len() >= MIN_SECRET_CHARS) {
-            if text.contains(&**secret) {
-                text = text.replace(&**secret, "**********");
-            }
-        }
-        // Control characters could manipulate a terminal or a log.
-        let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-        printable.take(MAX_REASON_CHARS).collect()
-    }
+/// A response that is not what the protocol says.
+pub(crate) fn malformed(what: &str) -> AgentError {
+    AgentError::Malformed(what.to_owned())
 }
 
-fn secrets_of(llm: &LlmConfig) -> impl Iterator<Item = &SecretString> {
-    llm.api_key.iter().chain(llm.secret_options.values())
+/// The secrets of a model.
+pub(crate) fn secrets_of_llm(llm: &LlmConfig) -> impl Iterator<Item = &str> {
+    let secrets = llm.api_key.iter().chain(llm.secret_options.values());
+    secrets.map(ExposeSecret::expose_secret)
+}
+
+/// The secrets of a launch.
+pub(crate) fn secrets_of_launch(request: &LaunchRequest) -> Vec<&str> {
+    let mut url_values = Vec::new();
+    let mut secrets: Vec<&SecretString> = request.search_api_key.iter().collect();
+    for secret in request.secrets.values() {
+        match secret {
+            LaunchSecret::Value(value) => secrets.push(value),
+            LaunchSecret::LookUp { headers, .. } => secrets.extend(headers.values()),
+        }
+    }
+    for server in &request.mcp {
+        match server {
+            McpServer::Remote { api_key, url, .. } => {
+                secrets.extend(api_key);
+                url_values.extend(query_values(url));
+            }
+            McpServer::Stdio { env, .. } => secrets.extend(env.values()),
+        }
+    }
+    let secrets = secrets.into_iter().map(ExposeSecret::expose_secret);
+    let secrets = secrets.chain(secrets_of_llm(&request.llm));
+    secrets.chain(url_values).collect()
 }
 
 /// The values of a URL's query, percent-encoded. Any of them may be secret.
@@ -128,14 +84,33 @@ fn query_values(url: &str) -> impl Iterator<Item = &str> {
     values.map(|(_, value)| value)
 }
 
-/// Converts an error response: 404 is `NotFound`, other statuses keep a short reason.
-pub(crate) fn refused(status: u16, body: &[u8], scrub: &Scrubber<'_>) -> AgentError {
+/// A printable text of bounded length, without the secrets, both verbatim and JSON-escaped.
+fn redacted(text: &str, secrets: &[&str]) -> String {
+    let mut forms = Vec::new();
+    for secret in secrets {
+        let quoted = Value::from(*secret).to_string();
+        forms.extend([quoted[1..quoted.len() - 1].to_owned(), (*secret).to_owned()]);
+    }
+    forms.retain(|form| form.len() >= MIN_SECRET_CHARS);
+    // Longest first, so that a secret that contains another is redacted as a whole.
+    forms.sort_by_key(|form| Reverse(form.len()));
+    let mut text = text.to_owned();
+    for form in forms {
+        text = text.replace(&form, "**********");
+    }
+    // Control characters could manipulate a terminal or a log.
+    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    printable.take(MAX_REASON_CHARS).collect()
+}
+
+/// Converts an error response: 404 is `NotFound`, other statuses keep a short reason without the secrets of the request.
+pub(crate) fn refused(status: u16, body: &[u8], secrets: &[&str]) -> AgentError {
     if status == 404 {
         return AgentError::NotFound;
     }
     AgentError::Rejected {
         status,
-        reason: scrub.scrub(&reason(body)),
+        reason: redacted(&reason(body), secrets),
     }
 }
 
@@ -179,9 +154,8 @@ mod tests {
 
     #[test]
     fn control_characters_of_a_reason_become_spaces() {
-        let key = SecretString::from("session-key-1");
         let body = br#"{"detail": "x\n2026 INFO forged\r\u001b[2K"}"#;
-        let error = refused(500, body, &Scrubber::of_key(&key));
+        let error = refused(500, body, &["session-key-1"]);
         let AgentError::Rejected { reason, .. } = error else {
             panic!("{error:?}");
         };
@@ -190,11 +164,10 @@ mod tests {
 
     #[test]
     fn a_reason_is_truncated_and_contains_no_secret_and_no_input() {
-        let key = SecretString::from("session-key-1");
-        let scrub = Scrubber::of_key(&key);
+        let secrets = ["session-key-1"];
         let body =
             br#"{"detail":[{"loc":["body","agent",0],"msg":"bad session-key-1","input":"hush"}]}"#;
-        let AgentError::Rejected { status, reason } = refused(422, body, &scrub) else {
+        let AgentError::Rejected { status, reason } = refused(422, body, &secrets) else {
             panic!()
         };
         assert_eq!(
@@ -202,7 +175,7 @@ mod tests {
             (422, "body.agent.0: bad **********")
         );
         let long = format!(r#"{{"detail":"{}","exception":"x"}}"#, "é".repeat(4000));
-        let AgentError::Rejected { reason, .. } = refused(500, long.as_bytes(), &scrub) else {
+        let AgentError::Rejected { reason, .. } = refused(500, long.as_bytes(), &secrets) else {
             panic!()
         };
         assert_eq!(reason.chars().count(), MAX_REASON_CHARS);
@@ -210,10 +183,9 @@ mod tests {
 
     #[test]
     fn json_escaped_secrets_and_query_values_are_redacted() {
-        let key = SecretString::from("a\"b\\c-é");
-        let body =
-            serde_json::json!({"detail": key.expose_secret(), "exception": r#"{"k":"a\"b\\c-é"}"#});
-        let refusal = refused(500, body.to_string().as_bytes(), &Scrubber::of_key(&key));
+        let key = "a\"b\\c-é";
+        let body = serde_json::json!({"detail": key, "exception": r#"{"k":"a\"b\\c-é"}"#});
+        let refusal = refused(500, body.to_string().as_bytes(), &[key]);
         let AgentError::Rejected { reason, .. } = refusal else {
             panic!()
         };
@@ -225,12 +197,11 @@ mod tests {
 
     #[test]
     fn status_404_is_not_found_and_malformed_bodies_are_accepted() {
-        let key = SecretString::from("");
-        let scrub = Scrubber::of_key(&key);
-        assert!(matches!(refused(404, b"x", &scrub), AgentError::NotFound));
+        let secrets = [""];
+        assert!(matches!(refused(404, b"x", &secrets), AgentError::NotFound));
         for body in [&b""[..], b"[]", b"{\"detail\":[1,{\"loc\":5}]}", b"\xff"] {
             assert!(matches!(
-                refused(503, body, &scrub),
+                refused(503, body, &secrets),
                 AgentError::Rejected { status: 503, .. }
             ));
         }

@@ -26,7 +26,7 @@ pub(crate) struct McpEntry {
 
 /// The MCP servers of a launch, with the search service. A server of the user with the same name replaces the search service.
 /// An ACP agent gets only the user's servers, because it has its own search.
-pub(crate) fn entries(request: &LaunchRequest) -> Vec<McpEntry> {
+fn entries(request: &LaunchRequest) -> Vec<McpEntry> {
     let mut entries: Vec<McpEntry> = request.mcp.iter().map(entry).collect();
     if let Some(key) = &request.search_api_key
         && request.acp.is_none()
@@ -88,24 +88,26 @@ fn bearer(key: &SecretString) -> Value {
     json!({"strategy": "bearer", "value": key.expose_secret()})
 }
 
-/// Tests all servers concurrently within `time_limit`, so a start waits that long at most. The results are in the order of
-/// `entries`.
-pub(crate) async fn reachable_servers(
+/// Tests all servers concurrently within `time_limit`, so a start waits that long at most. An error is a note for the user about
+/// a server that does not respond.
+pub(crate) async fn test_servers(
     transport: &Transport,
     at: &AgentEndpoint,
-    entries: &[McpEntry],
+    request: &LaunchRequest,
     time_limit: Duration,
-) -> Vec<bool> {
-    let tests = entries.iter().map(|entry| async move {
-        let is_reachable = is_reachable(transport, at, entry, time_limit).await;
-        if !is_reachable {
-            warn!(
-                mcp.server = entry.name,
-                sandbox.id = %at.sandbox,
-                "MCP server does not respond; the conversation starts without it"
-            );
+) -> Vec<Result<McpEntry, String>> {
+    let tests = entries(request).into_iter().map(|entry| async move {
+        if is_reachable(transport, at, &entry, time_limit).await {
+            return Ok(entry);
         }
-        is_reachable
+        let name = entry.name;
+        warn!(
+            mcp.server = name,
+            sandbox.id = %at.sandbox,
+            "MCP server does not respond; the conversation starts without it"
+        );
+        let note = "does not answer; the conversation was started without it.";
+        Err(format!("MCP server {name} {note}"))
     });
     join_all(tests).await
 }
@@ -116,19 +118,13 @@ async fn is_reachable(
     entry: &McpEntry,
     time_limit: Duration,
 ) -> bool {
-    let Ok(call) = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], time_limit) else {
-        return false;
-    };
     let body = json!({"server": entry.document, "timeout": time_limit.as_secs_f64() * 0.9});
-    let call = call
+    let call = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], time_limit)
         .json(&body)
-        .at_most(MAX_TEST_RESPONSE_BYTES)
+        .max_response(MAX_TEST_RESPONSE_BYTES)
         .idempotent();
     match transport.exchange(&call).await {
-        Ok(reply) if reply.is_success() => {
-            let result: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-            result["ok"] == true
-        }
+        Ok(reply) if reply.is_success() => reply.lenient_document()["ok"] == true,
         // An agent server without this route cannot test, so the entry counts as reachable.
         Ok(reply) => matches!(reply.status, 404 | 405),
         Err(_) => false,

@@ -1,18 +1,17 @@
-//! Switches the model of a conversation, and writes the agent server's list of model profiles.
+//! Documents of models, and the agent server's list of model profiles.
 
 use std::fmt::Write as _;
 
 use domain::agent::{AgentEndpoint, AgentError, LlmProfile};
-use domain::id::ConversationId;
 use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::errors::{Scrubber, refused};
+use crate::errors::secrets_of_llm;
 use crate::launch;
-use crate::runtime::{HttpAgentRuntime, document, of_conversation};
-use crate::transport::{AgentCall, AgentReply};
+use crate::runtime::HttpAgentRuntime;
+use crate::transport::AgentCall;
 
 /// Profiles in the agent server's list that are checked. An agent server keeps 50.
 const MAX_LISTED_PROFILES: usize = 200;
@@ -20,34 +19,6 @@ const MAX_LISTED_PROFILES: usize = 200;
 const PROFILE_DIGEST_CHARS: usize = 12;
 
 impl HttpAgentRuntime {
-    pub(crate) async fn use_llm(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        profile: &LlmProfile,
-    ) -> Result<(), AgentError> {
-        let streams = self.server_info(at).await?.hides_stream_fragments();
-        let body = json!({"llm": llm_with_digest(profile, &at.key, streams)});
-        let call = of_conversation(Method::POST, at, id, &["switch_llm"], self.config.switch)?;
-        // Idempotent: the second request selects the entry of the first.
-        let call = call.json(&body).idempotent();
-        let reply = self.change("agent: switching the model", &call).await?;
-        check_status(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
-    }
-
-    pub(crate) async fn use_acp_model(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        model: &str,
-    ) -> Result<(), AgentError> {
-        let rest = ["switch_acp_model"];
-        let call = of_conversation(Method::POST, at, id, &rest, self.config.switch)?;
-        let call = call.json(&json!({"model": model})).idempotent();
-        let reply = self.change("agent: switching the model", &call).await?;
-        check_status(&reply, &Scrubber::of_key(&at.key))
-    }
-
     /// Makes the agent server's list equal to `profiles`. Sends one request at a time, because the agent server locks its list. A
     /// refused profile does not stop the others.
     pub(crate) async fn keep_profiles(
@@ -62,19 +33,17 @@ impl HttpAgentRuntime {
                 result => result?,
             }
         }
-        let call = AgentCall::new(Method::GET, at, &["api", "profiles"], self.config.read)?;
-        let list = document(
-            &self.transport.exchange(&call).await?,
-            &Scrubber::of_key(&at.key),
-        )?;
+        let path = ["api", "profiles"];
+        let call = AgentCall::new(Method::GET, at, &path, self.config.read);
+        let list = self.fetch(&call).await?;
         let listed = list["profiles"].as_array().into_iter().flatten();
         let names = listed.filter_map(|profile| profile["name"].as_str());
         let stale = names
             .take(MAX_LISTED_PROFILES)
             .filter(|name| profiles.iter().all(|profile| profile.name != **name));
         for name in stale {
-            let segments = ["api", "profiles", name];
-            let call = AgentCall::new(Method::DELETE, at, &segments, self.config.stop)?;
+            let path = ["api", "profiles", name];
+            let call = AgentCall::new(Method::DELETE, at, &path, self.config.stop);
             let reply = self.change("agent: removing a profile", &call).await?;
             if !reply.is_success() {
                 tracing::debug!(
@@ -94,18 +63,19 @@ impl HttpAgentRuntime {
     ) -> Result<(), AgentError> {
         let usage = format!("profile:{}", profile.name);
         let body = json!({"llm": launch::llm(&profile.llm, &usage, false)});
-        let segments = ["api", "profiles", &profile.name];
-        let call = AgentCall::new(Method::POST, at, &segments, self.config.read)?;
-        let call = call.json(&body).idempotent();
-        let reply = self.change("agent: keeping a profile", &call).await?;
-        check_status(&reply, &Scrubber::of_llm(&at.key, &profile.llm))
+        let path = ["api", "profiles", &profile.name];
+        let call = AgentCall::new(Method::POST, at, &path, self.config.read)
+            .json(&body)
+            .with_secrets(secrets_of_llm(&profile.llm))
+            .idempotent();
+        call.check(&self.change("agent: keeping a profile", &call).await?)
     }
 }
 
 /// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
 /// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
 /// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
-fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
+pub(crate) fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
     let usage = format!("profile:{}", profile.name);
     let mut llm = launch::llm(&profile.llm, &usage, streams);
     let mut hash = Sha256::new();
@@ -119,12 +89,4 @@ fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> V
     }
     llm["usage_id"] = format!("{usage}:{}", &digest[..PROFILE_DIGEST_CHARS]).into();
     llm
-}
-
-/// Checks the status. The body of a success carries no information.
-fn check_status(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<(), AgentError> {
-    if reply.is_success() {
-        return Ok(());
-    }
-    Err(refused(reply.status, &reply.body, scrub))
 }

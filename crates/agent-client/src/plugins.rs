@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use domain::agent::{AgentEndpoint, AgentError, Plugin};
+use domain::agent::{AgentEndpoint, AgentError, LaunchRequest, Plugin};
 use domain::error::chain;
 use futures::stream::{self, StreamExt as _};
 use hyper::Method;
@@ -23,33 +23,32 @@ pub(crate) fn document(plugin: &Plugin) -> Value {
 }
 
 /// Tests which plugins load, because a plugin that does not load would fail every run of the conversation. Each test takes
-/// `time_limit` at most. Plugins without a test when the total time is over count as not loadable. The results are in the order
-/// of `plugins`.
+/// `time_limit` at most. Plugins without a test when the total time is over count as not loadable. An error is a note for the
+/// user about a plugin that does not load.
 ///
 /// The agent server has no route for such a test. So a test installs the plugin and removes it. The installation fetches the
 /// plugin into the agent server's cache, where the launch finds it.
-pub(crate) async fn loadable_plugins(
+pub(crate) async fn test_plugins<'a>(
     transport: &Transport,
     at: &AgentEndpoint,
-    plugins: &[Plugin],
+    request: &'a LaunchRequest,
     time_limit: Duration,
-) -> Vec<bool> {
+) -> Vec<Result<&'a Plugin, String>> {
     let deadline = Instant::now() + time_limit.saturating_mul(TIMEOUT_FACTOR);
-    let tests: Vec<_> = plugins
-        .iter()
-        .map(|plugin| async move {
-            let is_loadable =
-                Instant::now() < deadline && is_loadable(transport, at, plugin, time_limit).await;
-            if !is_loadable {
-                warn!(
-                    plugin = label(plugin),
-                    sandbox.id = %at.sandbox,
-                    "plugin does not load; the conversation starts without it"
-                );
-            }
-            is_loadable
-        })
-        .collect();
+    let tests = request.plugins.iter().map(|plugin| async move {
+        if Instant::now() < deadline && is_loadable(transport, at, plugin, time_limit).await {
+            return Ok(plugin);
+        }
+        let label = label(plugin);
+        warn!(
+            plugin = label,
+            sandbox.id = %at.sandbox,
+            "plugin does not load; the conversation starts without it"
+        );
+        let note = "could not be fetched or read; the conversation was started without it.";
+        Err(format!("Plugin {label} {note}"))
+    });
+    let tests: Vec<_> = tests.collect();
     stream::iter(tests)
         .buffered(MAX_CONCURRENT_TESTS)
         .collect()
@@ -67,25 +66,19 @@ async fn is_loadable(
     if texts.any(|text| text.contains("${")) {
         return true;
     }
-    let install = ["api", "plugins", "install"];
-    let Ok(call) = AgentCall::new(Method::POST, at, &install, time_limit) else {
-        return false;
-    };
-    let call = call.json(&document(plugin)).at_most(MAX_RESPONSE_BYTES);
+    let path = ["api", "plugins", "install"];
+    let call = AgentCall::new(Method::POST, at, &path, time_limit)
+        .json(&document(plugin))
+        .max_response(MAX_RESPONSE_BYTES);
     let Ok(reply) = transport.exchange(&call).await else {
         return false;
     };
     if reply.is_success() {
-        let installed: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-        let path = ["api", "plugins", "installed"];
+        let installed = reply.lenient_document();
         let name = installed["name"].as_str().unwrap_or_default();
-        if let Ok(call) = AgentCall::new(
-            Method::DELETE,
-            at,
-            &[&path[..], &[name]].concat(),
-            time_limit,
-        ) && let Err(error) = transport.exchange(&call).await
-        {
+        let path = ["api", "plugins", "installed", name];
+        let call = AgentCall::new(Method::DELETE, at, &path, time_limit);
+        if let Err(error) = transport.exchange(&call).await {
             let error = AgentError::from(error);
             warn!(
                 error = %chain(&error),
@@ -100,7 +93,7 @@ async fn is_loadable(
 }
 
 /// A short name for logs and notes. Not the URL, which may contain credentials.
-pub(crate) fn label(plugin: &Plugin) -> String {
+fn label(plugin: &Plugin) -> String {
     let path = plugin.repo_path.as_deref().unwrap_or(&plugin.source);
     let last = path
         .trim_end_matches(['/', '\\'])

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, MessageDelivery, Plugin,
+    LaunchRequest, LlmProfile, MessageDelivery,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -16,17 +16,16 @@ use domain::event::Event;
 use domain::id::{ConversationId, SandboxId};
 use endpoint_guard::EndpointGuard;
 use hyper::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
-use crate::errors::{CallError, Scrubber, refused};
-use crate::launch;
-use crate::mcp::{self, McpEntry};
-use crate::plugins;
+use crate::dormant::DormancyStage;
+use crate::errors::{CallError, malformed, secrets_of_launch, secrets_of_llm};
 use crate::server_info::ServerInfo;
 use crate::transport::{AgentAddress, AgentCall, AgentReply, Transport};
+use crate::{launch, mcp, models, plugins};
 
 /// Conversations per request. The agent server accepts up to 99 ids; each one returns the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
@@ -52,51 +51,13 @@ impl HttpAgentRuntime {
     }
 
     pub(crate) async fn server_info(&self, at: &AgentEndpoint) -> Result<ServerInfo, AgentError> {
-        let call = AgentCall::new(Method::GET, at, &["server_info"], self.config.read)?;
-        let reply = self.transport.exchange(&call).await?;
-        ServerInfo::read(&document(&reply, &Scrubber::of_key(&at.key))?)
+        let call = AgentCall::new(Method::GET, at, &["server_info"], self.config.read);
+        ServerInfo::read(&self.fetch(&call).await?)
     }
 
-    /// Tests the MCP servers and plugins of a launch. Returns the usable ones, and a note for the user about each of the others.
-    /// A conversation without one tool is better than no conversation.
-    ///
-    /// An MCP server that hangs fails every run at 1.34. At 1.58 it costs half a minute and the tools of all MCP servers. A plugin
-    /// that does not load fails every run at both.
-    async fn usable_servers_and_plugins<'a>(
-        &self,
-        at: &AgentEndpoint,
-        request: &'a LaunchRequest,
-    ) -> (Vec<McpEntry>, Vec<&'a Plugin>, Vec<String>) {
-        let entries = mcp::entries(request);
-        let time_limit = self.config.probe;
-        let (reachable, loadable) = futures::join!(
-            mcp::reachable_servers(&self.transport, at, &entries, time_limit),
-            plugins::loadable_plugins(&self.transport, at, &request.plugins, time_limit),
-        );
-        let mut notes = Vec::new();
-        let mut usable_entries = Vec::new();
-        for (entry, is_reachable) in entries.into_iter().zip(reachable) {
-            if is_reachable {
-                usable_entries.push(entry);
-            } else {
-                let name = entry.name;
-                notes.push(format!(
-                    "MCP server {name} does not answer; the conversation was started without it."
-                ));
-            }
-        }
-        let mut usable_plugins = Vec::new();
-        for (plugin, is_loadable) in request.plugins.iter().zip(loadable) {
-            if is_loadable {
-                usable_plugins.push(plugin);
-            } else {
-                let label = plugins::label(plugin);
-                notes.push(format!(
-                    "Plugin {label} could not be fetched or read; the conversation was started without it."
-                ));
-            }
-        }
-        (usable_entries, usable_plugins, notes)
+    /// Sends a request and parses the response.
+    pub(crate) async fn fetch(&self, call: &AgentCall<'_>) -> Result<Value, AgentError> {
+        call.document(&self.transport.exchange(call).await?)
     }
 
     async fn launch(
@@ -105,21 +66,25 @@ impl HttpAgentRuntime {
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
         let server = self.server_info(at).await?;
-        let (mcp, plugins, mut notes) = self.usable_servers_and_plugins(at, request).await;
-        let (body, body_notes) = launch::body(request, &server, &mcp, &plugins);
+        // A conversation without one tool is better than no conversation. An MCP server that hangs fails every run at 1.34. At
+        // 1.58 it costs half a minute and the tools of all MCP servers. A plugin that does not load fails every run at both.
+        let (servers, plugins) = futures::join!(
+            mcp::test_servers(&self.transport, at, request, self.config.probe),
+            plugins::test_plugins(&self.transport, at, request, self.config.probe),
+        );
+        let mut notes = Vec::new();
+        let servers = take_usable(servers, &mut notes);
+        let plugins = take_usable(plugins, &mut notes);
+        let (body, body_notes) = launch::body(request, &server, &servers, &plugins);
         notes.extend(body_notes);
-        let call = AgentCall::new(
-            Method::POST,
-            at,
-            &["api", "conversations"],
-            self.config.start,
-        )?
-        .json(&body);
+        let path = ["api", "conversations"];
+        let call = AgentCall::new(Method::POST, at, &path, self.config.start)
+            .json(&body)
+            .with_secrets(secrets_of_launch(request));
         let reply = self.change("agent: making the conversation", &call).await?;
-        let info = document(&reply, &Scrubber::of_launch(&at.key, request))?;
-        let conversation = AgentConversation::from_document(&info);
-        let mut conversation = conversation
-            .ok_or_else(|| AgentError::Malformed("the conversation has no valid id".to_owned()))?;
+        let info = call.document(&reply)?;
+        let mut conversation = AgentConversation::from_document(&info)
+            .ok_or_else(|| malformed("the conversation has no valid id"))?;
         conversation.notes = notes;
         // An interrupted start can leave a conversation without its first message. The agent server answers 200 to the repeated
         // request and does not add the message. A document without this member counts as one with the message, because a message
@@ -148,13 +113,13 @@ impl HttpAgentRuntime {
         id: ConversationId,
         message: &MessageInput,
     ) -> Result<MessageDelivery, AgentError> {
-        let call = of_conversation(Method::POST, at, id, &["events"], self.config.send)?;
-        let call = call.json(&launch::message(message));
+        let rest = ["events"];
+        let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.send)
+            .json(&launch::message(message));
         let reply = self.change("agent: saying", &call).await?;
         match reply.status {
             429 => Ok(MessageDelivery::RunRefused),
-            _ if reply.is_success() => Ok(MessageDelivery::Delivered),
-            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
+            _ => call.check(&reply).map(|()| MessageDelivery::Delivered),
         }
     }
 
@@ -162,7 +127,7 @@ impl HttpAgentRuntime {
     pub(crate) async fn change(
         &self,
         crash_point_name: &'static str,
-        call: &AgentCall,
+        call: &AgentCall<'_>,
     ) -> Result<AgentReply, CallError> {
         crash_point::before(crash_point_name);
         let outcome = self.transport.exchange(call).await;
@@ -177,24 +142,27 @@ impl HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
         limit: &str,
-    ) -> Result<AgentReply, CallError> {
-        let mut call =
-            of_conversation(Method::GET, at, id, &["events", "search"], self.config.read)?;
+    ) -> Result<Result<Value, AgentError>, CallError> {
+        let rest = ["events", "search"];
         // The value `TIMESTAMP` selects the order of the log, which can differ from that of the timestamps.
-        call = call.query("limit", limit).query("sort_order", "TIMESTAMP");
+        let mut call = AgentCall::of_conversation(Method::GET, at, id, &rest, self.config.read)
+            .query("limit", limit)
+            .query("sort_order", "TIMESTAMP");
         match (cursor, from) {
             (Some(cursor), _) => call = call.query("page_id", cursor),
             (None, Some(from)) => call = call.query("timestamp__gte", &from.to_string()),
             (None, None) => {}
         }
-        self.transport.exchange(&call).await
+        let reply = self.transport.exchange(&call).await?;
+        Ok(call.document(&reply))
     }
 }
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        self.check_dormant(AgentAddress { sandbox, url }).await
+        let stage = self.dormancy_stage(AgentAddress { sandbox, url }).await?;
+        Ok(stage != DormancyStage::Awake)
     }
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
@@ -209,16 +177,17 @@ impl AgentRuntime for HttpAgentRuntime {
         url: &Url,
         init_request: &InitRequest,
     ) -> Result<(), AgentError> {
-        let span = debug_span!("agent.wake");
-        let initialization = self.initialize(AgentAddress { sandbox, url }, init_request);
-        initialization.instrument(span).await
+        let limit = self.config.wake;
+        let initialization = self
+            .initialize(AgentAddress { sandbox, url }, init_request)
+            .instrument(debug_span!("agent.wake"));
+        let result = tokio::time::timeout(limit, initialization).await;
+        result.unwrap_or(Err(AgentError::TimedOut(limit)))
     }
 
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
         let at = AgentAddress { sandbox, url };
-        let Ok(call) = AgentCall::open(Method::GET, at, &["alive"], self.config.alive) else {
-            return false;
-        };
+        let call = AgentCall::open(Method::GET, at, &["alive"], self.config.alive);
         let reply = self.transport.exchange(&call).await;
         reply.is_ok_and(|reply| reply.is_success())
     }
@@ -248,16 +217,13 @@ impl AgentRuntime for HttpAgentRuntime {
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
         let mut conversations = HashMap::new();
         for chunk in ids.chunks(IDS_PER_CALL) {
-            let mut call =
-                AgentCall::new(Method::GET, at, &["api", "conversations"], self.config.read)?;
+            let path = ["api", "conversations"];
+            let mut call = AgentCall::new(Method::GET, at, &path, self.config.read);
             for id in chunk {
                 call = call.query("ids", &id.dashed());
             }
-            let reply = self.transport.exchange(&call).await?;
-            let Value::Array(infos) = document(&reply, &Scrubber::of_key(&at.key))? else {
-                return Err(AgentError::Malformed(
-                    "the conversations are not a JSON list".to_owned(),
-                ));
+            let Value::Array(infos) = self.fetch(&call).await? else {
+                return Err(malformed("the conversations are not a JSON list"));
             };
             let parsed = infos.iter().filter_map(AgentConversation::from_document);
             conversations.extend(parsed.map(|conversation| (conversation.id, conversation)));
@@ -275,18 +241,16 @@ impl AgentRuntime for HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError> {
-        let mut reply = Err(CallError::TooLarge(self.config.max_body));
+        let mut page = Err(CallError::TooLarge(self.config.max_body));
         for limit in PAGE_SIZES {
-            reply = self.page(at, id, from, cursor, limit).await;
-            if !matches!(reply, Err(CallError::TooLarge(_))) {
+            page = self.page(at, id, from, cursor, limit).await;
+            if !matches!(page, Err(CallError::TooLarge(_))) {
                 break;
             }
         }
-        let mut page = document(&reply?, &Scrubber::of_key(&at.key))?;
+        let mut page = page??;
         let Value::Array(items) = page["items"].take() else {
-            return Err(AgentError::Malformed(
-                "the page of events has no list `items`".to_owned(),
-            ));
+            return Err(malformed("the page of events has no list `items`"));
         };
         let received_at = self.clock.now();
         Ok(AgentEventPage {
@@ -303,11 +267,10 @@ impl AgentRuntime for HttpAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
     ) -> Result<u64, AgentError> {
-        let call = of_conversation(Method::GET, at, id, &["events", "count"], self.config.read)?;
-        let reply = self.transport.exchange(&call).await?;
-        document(&reply, &Scrubber::of_key(&at.key))?
-            .as_u64()
-            .ok_or_else(|| AgentError::Malformed("the count of events is not a number".to_owned()))
+        let rest = ["events", "count"];
+        let call = AgentCall::of_conversation(Method::GET, at, id, &rest, self.config.read);
+        let count = self.fetch(&call).await?.as_u64();
+        count.ok_or_else(|| malformed("the count of events is not a number"))
     }
 
     async fn send(
@@ -321,14 +284,14 @@ impl AgentRuntime for HttpAgentRuntime {
     }
 
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
-        let call = of_conversation(Method::POST, at, id, &["interrupt"], self.config.stop)?;
-        let call = call.idempotent();
+        let rest = ["interrupt"];
+        let call =
+            AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.stop).idempotent();
         let reply = self.change("agent: interrupting", &call).await?;
         match reply.status {
-            _ if reply.is_success() => Ok(()),
             // 1.34 answers 400 for an unknown id, and for no other reason.
             400 => Err(AgentError::NotFound),
-            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
+            _ => call.check(&reply),
         }
     }
 
@@ -338,7 +301,15 @@ impl AgentRuntime for HttpAgentRuntime {
         id: ConversationId,
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
-        self.use_llm(at, id, profile).await
+        let streams = self.server_info(at).await?.hides_stream_fragments();
+        let body = json!({"llm": models::llm_with_digest(profile, &at.key, streams)});
+        let rest = ["switch_llm"];
+        // Idempotent: the second request selects the entry of the first.
+        let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.switch)
+            .json(&body)
+            .with_secrets(secrets_of_llm(&profile.llm))
+            .idempotent();
+        call.check(&self.change("agent: switching the model", &call).await?)
     }
 
     async fn switch_acp_model(
@@ -347,7 +318,11 @@ impl AgentRuntime for HttpAgentRuntime {
         id: ConversationId,
         model: &str,
     ) -> Result<(), AgentError> {
-        self.use_acp_model(at, id, model).await
+        let rest = ["switch_acp_model"];
+        let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.switch)
+            .json(&json!({"model": model}))
+            .idempotent();
+        call.check(&self.change("agent: switching the model", &call).await?)
     }
 
     async fn seed_profiles(
@@ -363,35 +338,18 @@ impl AgentRuntime for HttpAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
     ) -> Result<(), AgentError> {
-        let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
+        let call = AgentCall::of_conversation(Method::DELETE, at, id, &[], self.config.stop);
         let reply = self.change("agent: forgetting", &call).await?;
         match reply.status {
-            _ if reply.is_success() => Ok(()),
             // Unknown id: 400 from 1.34, 404 from 1.58.
             400 | 404 => Ok(()),
-            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
+            _ => call.check(&reply),
         }
     }
 }
 
-/// A call to `/api/conversations/{id}/…`.
-pub(crate) fn of_conversation(
-    method: Method,
-    at: &AgentEndpoint,
-    id: ConversationId,
-    rest: &[&str],
-    deadline: Duration,
-) -> Result<AgentCall, CallError> {
-    let id = id.dashed();
-    let segments = [&["api", "conversations", &id], rest].concat();
-    AgentCall::new(method, at, &segments, deadline)
-}
-
-pub(crate) fn document(reply: &AgentReply, scrub: &Scrubber<'_>) -> Result<Value, AgentError> {
-    if !reply.is_success() {
-        return Err(refused(reply.status, &reply.body, scrub));
-    }
-    // The error omits the parser's message, which could quote the document.
-    serde_json::from_slice(&reply.body)
-        .map_err(|_| AgentError::Malformed("the response is not valid JSON".to_owned()))
+/// The items that passed their tests. The others leave notes.
+fn take_usable<T>(tested: Vec<Result<T, String>>, notes: &mut Vec<String>) -> Vec<T> {
+    let usable = |result: Result<T, String>| result.map_err(|note| notes.push(note)).ok();
+    tested.into_iter().filter_map(usable).collect()
 }

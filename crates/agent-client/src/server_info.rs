@@ -3,6 +3,8 @@
 use domain::agent::AgentError;
 use serde_json::Value;
 
+use crate::errors::malformed;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerInfo {
     pub(crate) version: String,
@@ -14,18 +16,12 @@ pub(crate) struct ServerInfo {
 
 impl ServerInfo {
     pub(crate) fn read(document: &Value) -> Result<Self, AgentError> {
-        let version = document["version"]
-            .as_str()
-            .filter(|v| !v.is_empty() && v.len() <= 100);
+        let version = document["version"].as_str();
+        let version = version.filter(|version| (1..=100).contains(&version.len()));
+        let invalid = "/server_info has no `version` of at most 100 characters";
         let tools = document["usable_tools"].as_array().into_iter().flatten();
         Ok(Self {
-            version: version
-                .ok_or_else(|| {
-                    AgentError::Malformed(
-                        "/server_info has no `version` of at most 100 characters".to_owned(),
-                    )
-                })?
-                .to_owned(),
+            version: version.ok_or_else(|| malformed(invalid))?.to_owned(),
             usable_tools: tools.filter_map(Value::as_str).map(str::to_owned).collect(),
             idle_time: document["idle_time"].as_f64(),
         })

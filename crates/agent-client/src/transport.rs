@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::AgentEndpoint;
-use domain::id::SandboxId;
+use domain::agent::{AgentEndpoint, AgentError};
+use domain::id::{ConversationId, SandboxId};
 use domain::json::estimate_memory_bytes;
 use endpoint_guard::{Connector, EndpointGuard};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use outbound_http::{BodyError, read_body};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::{Position, Url};
 
 use crate::config::{Config, TraceHeaderSource};
-use crate::errors::CallError;
+use crate::errors::{CallError, malformed, refused};
 
 const KEY_HEADER: &str = "x-session-api-key";
 /// A dormant agent server has no session key yet. It accepts its encryption key in this header.
@@ -45,18 +46,22 @@ impl<'a> From<&'a AgentEndpoint> for AgentAddress<'a> {
 }
 
 /// A request. Its body is serialised once, so that it can be sent again.
-pub(crate) struct AgentCall {
+pub(crate) struct AgentCall<'a> {
     method: Method,
-    sandbox: SandboxId,
-    url: Url,
-    /// The key, and the header that carries it.
-    key: Option<(&'static str, HeaderValue)>,
+    at: AgentAddress<'a>,
+    /// The path below the agent server's URL.
+    segments: Vec<String>,
+    query: Vec<(&'static str, String)>,
+    /// The header that carries the key, and the key.
+    key: Option<(&'static str, &'a SecretString)>,
     body: Option<Vec<u8>>,
     content_type: &'static str,
     deadline: Duration,
-    idempotent: bool,
+    is_idempotent: bool,
     /// Size limit of the response in bytes; `None`: the configured `max_body`.
-    at_most: Option<usize>,
+    max_response: Option<usize>,
+    /// The secrets of the request, which its errors must not contain.
+    secrets: Vec<&'a str>,
 }
 
 /// Parsed JSON may take this multiple of the response's bytes. A page of events takes much less.
@@ -71,74 +76,92 @@ const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a
 /// A whole response within the size limit.
 pub(crate) struct AgentReply {
     pub(crate) status: u16,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 impl AgentReply {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
+
+    /// The body as JSON, null if it is not JSON.
+    pub(crate) fn lenient_document(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
 }
 
-impl AgentCall {
+impl<'a> AgentCall<'a> {
     /// A request to `segments` below the endpoint's URL, with the session key.
     pub(crate) fn new(
         method: Method,
-        at: &AgentEndpoint,
+        at: &'a AgentEndpoint,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, CallError> {
-        Self::open(method, at.into(), segments, deadline)?.with_key(KEY_HEADER, &at.key)
+    ) -> Self {
+        Self::open(method, at.into(), segments, deadline).with_key(KEY_HEADER, &at.key)
+    }
+
+    /// A request to `/api/conversations/{id}/…`, with the session key.
+    pub(crate) fn of_conversation(
+        method: Method,
+        at: &'a AgentEndpoint,
+        id: ConversationId,
+        rest: &[&str],
+        deadline: Duration,
+    ) -> Self {
+        let id = id.dashed();
+        let segments = [&["api", "conversations", &id], rest].concat();
+        Self::new(method, at, &segments, deadline)
     }
 
     /// A request to a dormant agent server, with its encryption key.
     pub(crate) fn waking(
-        at: AgentAddress<'_>,
-        secret_key: &SecretString,
+        at: AgentAddress<'a>,
+        secret_key: &'a SecretString,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, CallError> {
-        Self::open(Method::POST, at, segments, deadline)?.with_key(WAKE_HEADER, secret_key)
-    }
-
-    fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, CallError> {
-        let mut key = HeaderValue::from_str(key.expose_secret()).map_err(|_| {
-            CallError::InvalidRequest("the key contains a character that a header cannot carry")
-        })?;
-        key.set_sensitive(true);
-        self.key = Some((header, key));
-        Ok(self)
+    ) -> Self {
+        Self::open(Method::POST, at, segments, deadline).with_key(WAKE_HEADER, secret_key)
     }
 
     /// A request without a key.
     pub(crate) fn open(
         method: Method,
-        at: AgentAddress<'_>,
+        at: AgentAddress<'a>,
         segments: &[&str],
         deadline: Duration,
-    ) -> Result<Self, CallError> {
-        let mut url = at.url.clone();
-        url.path_segments_mut()
-            .map_err(|()| CallError::InvalidRequest("the agent server's URL cannot have a path"))?
-            .pop_if_empty()
-            .extend(segments);
+    ) -> Self {
         // All other methods that this crate uses are idempotent. The caller marks an idempotent POST by `idempotent`.
-        let idempotent = method != Method::POST;
-        Ok(Self {
+        let is_idempotent = method != Method::POST;
+        Self {
             method,
-            sandbox: at.sandbox.clone(),
-            url,
+            at,
+            segments: segments.iter().map(ToString::to_string).collect(),
+            query: Vec::new(),
             key: None,
             body: None,
             content_type: "application/json",
             deadline,
-            idempotent,
-            at_most: None,
-        })
+            is_idempotent,
+            max_response: None,
+            secrets: Vec::new(),
+        }
     }
 
-    pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
-        self.url.query_pairs_mut().append_pair(name, value);
+    fn with_key(mut self, header: &'static str, key: &'a SecretString) -> Self {
+        self.key = Some((header, key));
+        self.secrets.push(key.expose_secret());
+        self
+    }
+
+    /// Further secrets that errors must not contain.
+    pub(crate) fn with_secrets(mut self, secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        self.secrets.extend(secrets);
+        self
+    }
+
+    pub(crate) fn query(mut self, name: &'static str, value: &str) -> Self {
+        self.query.push((name, value.to_owned()));
         self
     }
 
@@ -160,15 +183,72 @@ impl AgentCall {
     }
 
     /// Limits the bytes read of the response.
-    pub(crate) fn at_most(mut self, bytes: usize) -> Self {
-        self.at_most = Some(bytes);
+    pub(crate) fn max_response(mut self, bytes: usize) -> Self {
+        self.max_response = Some(bytes);
         self
     }
 
     /// Marks this POST as safe to repeat.
     pub(crate) fn idempotent(mut self) -> Self {
-        self.idempotent = true;
+        self.is_idempotent = true;
         self
+    }
+
+    /// The error of a response without success.
+    pub(crate) fn refused(&self, reply: &AgentReply) -> AgentError {
+        refused(reply.status, &reply.body, &self.secrets)
+    }
+
+    /// Checks the status of a response whose body carries no information.
+    pub(crate) fn check(&self, reply: &AgentReply) -> Result<(), AgentError> {
+        if reply.is_success() {
+            Ok(())
+        } else {
+            Err(self.refused(reply))
+        }
+    }
+
+    /// Parses the response.
+    pub(crate) fn document(&self, reply: &AgentReply) -> Result<Value, AgentError> {
+        self.check(reply)?;
+        // The error omits the parser's message, which could quote the document.
+        serde_json::from_slice(&reply.body).map_err(|_| malformed("the response is not valid JSON"))
+    }
+
+    fn request(&self) -> Result<Request<Full<Bytes>>, CallError> {
+        let invalid = CallError::InvalidRequest;
+        let mut url = self.at.url.clone();
+        url.path_segments_mut()
+            .map_err(|()| invalid("the agent server's URL cannot have a path"))?
+            .pop_if_empty()
+            .extend(&self.segments);
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        let invalid_url = || invalid("the agent server's URL is not a valid http URL");
+        if url.scheme() != "http" {
+            return Err(invalid_url());
+        }
+        // The user part of the URI tells the connector the sandbox. It is not sent.
+        let server = &url[Position::BeforeHost..Position::AfterPort];
+        let path = &url[Position::BeforePath..Position::AfterQuery];
+        let uri = format!("http://{}@{server}{path}", self.at.sandbox);
+        let body = self.body.clone().unwrap_or_default();
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri.parse::<Uri>().map_err(|_| invalid_url())?;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        if self.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
+        if let Some((header, key)) = self.key {
+            let mut key = HeaderValue::from_str(key.expose_secret())
+                .map_err(|_| invalid("the key contains a character that a header cannot carry"))?;
+            key.set_sensitive(true);
+            headers.insert(header, key);
+        }
+        Ok(request)
     }
 }
 
@@ -203,10 +283,10 @@ impl Transport {
     /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the
     /// connection broke: the agent server closes connections after a 500, and a pooled connection may have died
     /// unnoticed.
-    pub(crate) async fn exchange(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
+    pub(crate) async fn exchange(&self, call: &AgentCall<'_>) -> Result<AgentReply, CallError> {
         let attempts = async {
             match self.attempt(call).await {
-                Err(CallError::Broken(_)) if call.idempotent => self.attempt(call).await,
+                Err(CallError::Broken(_)) if call.is_idempotent => self.attempt(call).await,
                 other => other,
             }
         };
@@ -215,9 +295,14 @@ impl Transport {
             .unwrap_or(Err(CallError::TimedOut(call.deadline)))
     }
 
-    async fn attempt(&self, call: &AgentCall) -> Result<AgentReply, CallError> {
-        let request = self.request(call)?;
-        let mut response = self.client.request(request).await.map_err(|error| {
+    async fn attempt(&self, call: &AgentCall<'_>) -> Result<AgentReply, CallError> {
+        let mut request = call.request()?;
+        for (name, value) in self.trace.map(|headers| headers()).unwrap_or_default() {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                request.headers_mut().insert(name, value);
+            }
+        }
+        let response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {
                 CallError::NoConnection(error.into())
             } else {
@@ -225,61 +310,20 @@ impl Transport {
             }
         })?;
         let status = response.status().as_u16();
-        let limit = call.at_most.unwrap_or(self.max_body);
-        let announced = response.headers().get(CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > limit as u64) {
-            return Err(CallError::TooLarge(limit));
-        }
-        let mut body = Vec::new();
-        while let Some(frame) = response.body_mut().frame().await {
-            let frame = frame.map_err(|error| CallError::Broken(error.into()))?;
-            let Ok(chunk) = frame.into_data() else {
-                continue;
-            };
-            if body.len() + chunk.len() > limit {
-                return Err(CallError::TooLarge(limit));
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let max = call.max_response.unwrap_or(self.max_body);
+        let body = read_body(response.into_body(), max).await;
+        let body = body.map_err(|error| match error {
+            BodyError::TooLarge(max) => CallError::TooLarge(max),
+            BodyError::Broken(error) => CallError::Broken(error),
+        })?;
         // A sandbox is not trusted, and almost every response is parsed as JSON.
-        let max_memory = limit
+        let (min_memory, max_memory) = JSON_MEMORY_BYTES_RANGE;
+        let max_memory = max
             .saturating_mul(JSON_MEMORY_FACTOR)
-            .clamp(JSON_MEMORY_BYTES_RANGE.0, JSON_MEMORY_BYTES_RANGE.1);
+            .clamp(min_memory, max_memory);
         if estimate_memory_bytes(&body) > max_memory {
             return Err(CallError::TooLarge(max_memory));
         }
         Ok(AgentReply { status, body })
-    }
-
-    fn request(&self, call: &AgentCall) -> Result<Request<Full<Bytes>>, CallError> {
-        let invalid_url =
-            || CallError::InvalidRequest("the agent server's URL is not a valid http URL");
-        if call.url.scheme() != "http" {
-            return Err(invalid_url());
-        }
-        // The user part of the URI tells the connector the sandbox. It is not sent.
-        let server = &call.url[Position::BeforeHost..Position::AfterPort];
-        let path = &call.url[Position::BeforePath..Position::AfterQuery];
-        let uri = format!("http://{}@{server}{path}", call.sandbox);
-        let uri: Uri = uri.parse().map_err(|_| invalid_url())?;
-        let body = call.body.clone().unwrap_or_default();
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = call.method.clone();
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        if call.body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
-        }
-        if let Some((header, key)) = &call.key {
-            headers.insert(*header, key.clone());
-        }
-        for (name, value) in self.trace.map(|headers| headers()).unwrap_or_default() {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(name, value);
-            }
-        }
-        Ok(request)
     }
 }

@@ -13,9 +13,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};
 
-use crate::errors::{CallError, Scrubber, refused};
-use crate::runtime::{HttpAgentRuntime, document};
-use crate::transport::{AgentCall, AgentReply};
+use crate::errors::{CallError, malformed};
+use crate::runtime::HttpAgentRuntime;
+use crate::transport::AgentCall;
 
 /// The last bytes of a command's output that a caller gets.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
@@ -69,26 +69,14 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         content: &SecretString,
     ) -> Result<(), AgentError> {
-        let call = AgentCall::new(
-            Method::POST,
-            at,
-            &["api", "file", "upload"],
-            self.config.send,
-        )?
-        .query("path", path)
-        .form_file(content.expose_secret().as_bytes())
-        .idempotent();
-        let reply = self.transport.exchange(&call).await?;
-        if reply.is_success() {
-            return Ok(());
-        }
-        // The refusal could quote the content.
-        let secrets = [&at.key, content];
-        Err(refused(
-            reply.status,
-            &reply.body,
-            &Scrubber::of_all(secrets),
-        ))
+        let segments = ["api", "file", "upload"];
+        let call = AgentCall::new(Method::POST, at, &segments, self.config.send)
+            .query("path", path)
+            .form_file(content.expose_secret().as_bytes())
+            // The refusal could quote the content.
+            .with_secrets([content.expose_secret()])
+            .idempotent();
+        call.check(&self.transport.exchange(&call).await?)
     }
 
     async fn read(
@@ -97,27 +85,19 @@ impl SandboxWorkspace for HttpAgentRuntime {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError> {
-        let call = AgentCall::new(
-            Method::GET,
-            at,
-            &["api", "file", "download"],
-            self.config.read,
-        )?
-        .query("path", path)
-        // The text of an error may be longer than the limit of the file.
-        .at_most(limit.max(4 << 10));
+        let segments = ["api", "file", "download"];
+        let call = AgentCall::new(Method::GET, at, &segments, self.config.read)
+            .query("path", path)
+            // The text of an error may be longer than the limit of the file.
+            .max_response(limit.max(4 << 10));
         match self.transport.exchange(&call).await {
-            Ok(reply) if reply.is_success() => {
-                let text = String::from_utf8(reply.body).ok();
-                Ok(text.filter(|text| text.len() <= limit))
-            }
             // 404: no such path. 400: not a file but a directory.
             Ok(reply) if matches!(reply.status, 400 | 404) => Ok(None),
-            Ok(reply) => Err(refused(
-                reply.status,
-                &reply.body,
-                &Scrubber::of_key(&at.key),
-            )),
+            Ok(reply) => {
+                call.check(&reply)?;
+                let text = String::from_utf8(reply.body.into()).ok();
+                Ok(text.filter(|text| text.len() <= limit))
+            }
             Err(CallError::TooLarge(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -136,8 +116,8 @@ impl SandboxWorkspace for HttpAgentRuntime {
         };
         let output = self.execute(at, &command).await?.unwrap_or_default();
         if !outcome(&output)?.is_success() {
-            let reason = "the command that lists files failed or did not end in time".to_owned();
-            return Err(AgentError::Malformed(reason));
+            let reason = "the command that lists files failed or did not end in time";
+            return Err(malformed(reason));
         }
         let stdout = output["stdout"].as_str().unwrap_or_default();
         Ok(parse_list(stdout, limit))
@@ -152,9 +132,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         let changes = self.get_git(at, "changes", path, reference).await?;
         match &changes {
             Value::Array(items) if items.iter().all(Value::is_object) => Ok(changes),
-            _ => Err(AgentError::Malformed(
-                "the git changes are not a list of objects".to_owned(),
-            )),
+            _ => Err(malformed("the git changes are not a list of objects")),
         }
     }
 
@@ -165,12 +143,9 @@ impl SandboxWorkspace for HttpAgentRuntime {
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
         let diff = self.get_git(at, "diff", path, reference).await?;
-        match &diff {
-            Value::Object(_) => Ok(diff),
-            _ => Err(AgentError::Malformed(
-                "the git diff is not a JSON object".to_owned(),
-            )),
-        }
+        let is_object = diff.is_object();
+        let diff = is_object.then_some(diff);
+        diff.ok_or_else(|| malformed("the git diff is not a JSON object"))
     }
 
     async fn skills(
@@ -184,9 +159,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         });
         let mut document = self.read_project(at, "skills", &body).await?;
         let Value::Array(skills) = document["skills"].take() else {
-            return Err(AgentError::Malformed(
-                "the skills are not a JSON list".to_owned(),
-            ));
+            return Err(malformed("the skills are not a JSON list"));
         };
         let skills = skills.iter().filter_map(skill);
         Ok(skills.take(MAX_PROJECT_SKILLS).collect())
@@ -215,20 +188,15 @@ impl HttpAgentRuntime {
         if let Some(directory) = &command.directory {
             body["cwd"] = json!(directory);
         }
-        let call = AgentCall::new(
-            Method::POST,
-            at,
-            &["api", "bash", "execute_bash_command"],
-            limit,
-        )?
-        .json(&body)
-        .at_most(MAX_COMMAND_RESPONSE_BYTES);
-        let exchange = self.transport.exchange(&call);
-        let reply = exchange.instrument(debug_span!("agent.command")).await;
-        match reply {
+        let segments = ["api", "bash", "execute_bash_command"];
+        let call = AgentCall::new(Method::POST, at, &segments, limit)
+            .json(&body)
+            .max_response(MAX_COMMAND_RESPONSE_BYTES);
+        let span = debug_span!("agent.command");
+        match self.fetch_of_workspace(&call).instrument(span).await {
             // The agent server did not end the command at its deadline. The caller treats it as ended.
-            Err(CallError::TimedOut(_)) => Ok(None),
-            reply => workspace_document(&reply?, at).map(Some),
+            Err(AgentError::TimedOut(_)) => Ok(None),
+            output => output.map(Some),
         }
     }
 
@@ -241,13 +209,13 @@ impl HttpAgentRuntime {
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
         let segments = ["api", "git", resource];
-        let mut call = AgentCall::new(Method::GET, at, &segments, self.config.git)?
+        let mut call = AgentCall::new(Method::GET, at, &segments, self.config.git)
             .query("path", path)
-            .at_most(MAX_GIT_RESPONSE_BYTES);
+            .max_response(MAX_GIT_RESPONSE_BYTES);
         if let Some(reference) = reference {
             call = call.query("ref", reference);
         }
-        workspace_document(&self.transport.exchange(&call).await?, at)
+        self.fetch_of_workspace(&call).await
     }
 
     /// `POST /api/{resource}` for resources that only read, so that the request is idempotent.
@@ -257,25 +225,24 @@ impl HttpAgentRuntime {
         resource: &str,
         body: &Value,
     ) -> Result<Value, AgentError> {
-        let call = AgentCall::new(Method::POST, at, &["api", resource], self.config.read)?
+        let call = AgentCall::new(Method::POST, at, &["api", resource], self.config.read)
             .json(body)
-            .at_most(MAX_PROJECT_RESPONSE_BYTES)
+            .max_response(MAX_PROJECT_RESPONSE_BYTES)
             .idempotent();
-        let reply = self.transport.exchange(&call).await?;
-        workspace_document(&reply, at)
+        self.fetch_of_workspace(&call).await
     }
-}
 
-/// Parses a response of these routes. Here 404 does not mean that a conversation is missing, but that the agent server
-/// has no such route, which holds for no supported release.
-fn workspace_document(reply: &AgentReply, at: &AgentEndpoint) -> Result<Value, AgentError> {
-    document(reply, &Scrubber::of_key(&at.key)).map_err(|error| match error {
-        AgentError::NotFound => AgentError::Rejected {
-            status: 404,
-            reason: "the agent server has no routes for commands and projects; use release 1.34 or newer".to_owned(),
-        },
-        error => error,
-    })
+    /// Here 404 does not mean that a conversation is missing, but that the agent server has no such route, which holds for no
+    /// supported release.
+    async fn fetch_of_workspace(&self, call: &AgentCall<'_>) -> Result<Value, AgentError> {
+        self.fetch(call).await.map_err(|error| match error {
+            AgentError::NotFound => AgentError::Rejected {
+                status: 404,
+                reason: "the agent server has no routes for commands and projects; use release 1.34 or newer".to_owned(),
+            },
+            error => error,
+        })
+    }
 }
 
 /// Rounds up. The agent server takes whole seconds, and 0 would end a command immediately.
@@ -317,16 +284,12 @@ fn parse_list(output: &str, limit: usize) -> Vec<String> {
 /// Converts a `BashOutput` of the agent server.
 fn outcome(output: &Value) -> Result<ShellOutcome, AgentError> {
     let Some(code) = output["exit_code"].as_i64() else {
-        return Err(AgentError::Malformed(
-            "the output of the command has no exit code".to_owned(),
-        ));
+        return Err(malformed("the output of the command has no exit code"));
     };
     let text = |stream: &str| output[stream].as_str().unwrap_or_default();
     let (stdout, stderr) = (text("stdout"), text("stderr"));
     if code == TERMINATED_EXIT_CODE && stderr.starts_with(START_FAILURE_PREFIX) {
-        return Err(AgentError::Malformed(
-            "the agent server could not start the command".to_owned(),
-        ));
+        return Err(malformed("the agent server could not start the command"));
     }
     Ok(ShellOutcome {
         exit_code: (code != TERMINATED_EXIT_CODE).then(|| i32::try_from(code).unwrap_or(i32::MAX)),

@@ -49,7 +49,7 @@ pub struct ObservedResponse<'a> {
     /// The method of the request.
     pub method: &'static str,
     /// The path and query of the request.
-    pub asked: &'a str,
+    pub path_and_query: &'a str,
     /// The status code.
     pub status: u16,
     /// The response headers.
@@ -220,7 +220,7 @@ impl Client {
         );
         observer.on_response(&ObservedResponse {
             method: call.operation.method,
-            asked: &path,
+            path_and_query: &path,
             status,
             headers,
             body,
@@ -270,7 +270,7 @@ pub(crate) fn unreadable(
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
     Error::Unreadable {
-        asked: call.operation.path,
+        path: call.operation.path,
         source: source.into(),
     }
 }

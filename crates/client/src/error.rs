@@ -44,11 +44,11 @@ pub enum Error {
     Refused(Refusal),
     /// The response does not match the service's API document.
     #[error(
-        "the answer to {asked} cannot be read; is this an agent-workspace service, and of a release near this one's?"
+        "the answer to {path} cannot be read; is this an agent-workspace service, and of a release near this one's?"
     )]
     Unreadable {
-        /// Method and path.
-        asked: &'static str,
+        /// The path of the operation, with the names of its parameters.
+        path: &'static str,
         /// What is wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -1,53 +1,24 @@
 //! The body of a response on its way to the client.
 
 use std::error::Error;
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
-use futures::future::LocalBoxFuture;
-use hyper::body::{Body as _, Incoming};
+use futures::future::{Fuse, LocalBoxFuture};
+use futures::{FutureExt, StreamExt};
+use http_body_util::BodyDataStream;
+use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::ForwardError;
-use crate::limits::{ForwardSlot, TrafficKind};
-use crate::revocation::Revocation;
+use crate::forward::Revocation;
+use crate::limits::ForwardSlot;
 use crate::shared::SharedGateway;
-use crate::target::ForwardTarget;
-use crate::tasks::BodyTask;
-use crate::upstream::ConnectionLease;
-
-/// A slot with its gauge: the gauge falls when the slot is released.
-pub(crate) struct MeteredSlot {
-    pub(crate) shared: SharedGateway,
-    kind: TrafficKind,
-    _slot: ForwardSlot,
-}
-
-impl MeteredSlot {
-    pub(crate) fn take(
-        shared: &SharedGateway,
-        kind: TrafficKind,
-        target: &ForwardTarget,
-    ) -> Result<Self, ForwardError> {
-        let slot = shared.slots.take(kind, target)?;
-        shared.meter.record_opened(kind);
-        Ok(Self {
-            shared: shared.clone(),
-            kind,
-            _slot: slot,
-        })
-    }
-}
-
-impl Drop for MeteredSlot {
-    fn drop(&mut self) {
-        self.shared.meter.record_closed(self.kind);
-    }
-}
+use crate::tasks::spawn_body_task;
 
 /// The rest of an upload whose response has started.
 pub(crate) type PendingUpload = LocalBoxFuture<'static, Result<(), ForwardError>>;
@@ -63,25 +34,17 @@ pub(crate) struct DownloadBody {
     /// An empty chunk marks the end. A channel that closes without it means a truncated response.
     pieces: mpsc::Receiver<Result<Bytes, ForwardError>>,
     size: BodySize,
-    _task: BodyTask,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl DownloadBody {
     pub(crate) fn new(
         first: Option<Bytes>,
-        (body, lease): (Incoming, ConnectionLease),
         size: BodySize,
-        rest: Option<PendingUpload>,
-        slot: MeteredSlot,
+        task: DownloadTask,
         end: Revocation,
     ) -> Self {
         let (to, pieces) = mpsc::channel(1);
-        let task = DownloadTask {
-            body,
-            _lease: lease,
-            rest,
-            slot,
-        };
         // Dropping the task truncates the response on both sides, so the client notices that it is incomplete.
         let work = async move {
             tokio::select! {
@@ -96,7 +59,7 @@ impl DownloadBody {
             first,
             pieces,
             size,
-            _task: BodyTask::spawn(work),
+            _task: spawn_body_task(work),
         }
     }
 }
@@ -123,39 +86,30 @@ impl MessageBody for DownloadBody {
     }
 }
 
-/// The first chunk of a body, if it arrived with the head. Registers no waker.
-pub(crate) fn poll_first_piece(body: &mut Incoming) -> Result<Option<Bytes>, ForwardError> {
-    let mut cx = Context::from_waker(Waker::noop());
-    match Pin::new(body).poll_frame(&mut cx) {
-        Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|data| !data.is_empty())),
-        Poll::Ready(Some(Err(error))) => Err(ForwardError::Broken(error.into())),
-        // The next poll reports the end again.
-        Poll::Ready(None) | Poll::Pending => Ok(None),
-    }
-}
-
 /// Reads the upstream body and passes it to [`DownloadBody`].
-struct DownloadTask {
-    body: Incoming,
-    _lease: ConnectionLease,
-    rest: Option<PendingUpload>,
-    slot: MeteredSlot,
+pub(crate) struct DownloadTask {
+    pub(crate) shared: SharedGateway,
+    pub(crate) body: BodyDataStream<Incoming>,
+    pub(crate) rest: Option<PendingUpload>,
+    pub(crate) _slot: ForwardSlot,
 }
 
 impl DownloadTask {
     async fn run(mut self, to: mpsc::Sender<Result<Bytes, ForwardError>>) {
-        let shared = self.slot.shared.clone();
-        let idle_timeout = shared.limits.idle_timeout;
+        let idle_timeout = self.shared.limits.idle_timeout;
+        let mut rest = self
+            .rest
+            .take()
+            .map_or_else(Fuse::terminated, FutureExt::fuse);
         loop {
-            let next = timeout(idle_timeout, poll_fn(|cx| self.poll_piece(cx))).await;
-            let piece = next.unwrap_or(Some(Err(ForwardError::Silent)));
-            let piece = piece.unwrap_or(Ok(Bytes::new()));
+            let next = timeout(idle_timeout, next_piece(&mut self.body, &mut rest)).await;
+            let piece = next.unwrap_or(Err(ForwardError::Silent));
             if let Err(failure) = &piece {
                 tracing::warn!(%failure, cause = ?failure.source(), "forwarded response truncated: the sandbox's server failed");
             }
             let size = piece.as_ref().map_or(0, Bytes::len);
             match timeout(idle_timeout, to.send(piece)).await {
-                Ok(Ok(())) => shared.meter.add_bytes_down(size),
+                Ok(Ok(())) => self.shared.meter.add_bytes_down(size),
                 Ok(Err(_)) => return,
                 Err(_) => {
                     tracing::warn!(
@@ -169,29 +123,23 @@ impl DownloadTask {
             }
         }
     }
+}
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ForwardError>>> {
-        if let Some(rest) = &mut self.rest
-            && let Poll::Ready(result) = rest.as_mut().poll(cx)
-        {
-            self.rest = None;
-            if let Err(failure) = result {
-                return Poll::Ready(Some(Err(failure)));
-            }
-        }
-        loop {
-            return match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(piece) if !piece.is_empty() => Poll::Ready(Some(Ok(piece))),
-                    // Trailers are not forwarded.
-                    _ => continue,
-                },
-                Poll::Ready(Some(Err(error))) => {
-                    Poll::Ready(Some(Err(ForwardError::Broken(error.into()))))
-                }
-                Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            };
+/// The next chunk of the response, empty at its end. Continues the upload meanwhile, whose failure fails the response.
+async fn next_piece(
+    body: &mut BodyDataStream<Incoming>,
+    rest: &mut Fuse<PendingUpload>,
+) -> Result<Bytes, ForwardError> {
+    loop {
+        let piece = tokio::select! {
+            biased;
+            Err(failure) = &mut *rest => return Err(failure),
+            piece = body.next() => piece,
+        };
+        match piece {
+            Some(Ok(piece)) if piece.is_empty() => {}
+            Some(piece) => return piece.map_err(|error| ForwardError::Broken(error.into())),
+            None => return Ok(Bytes::new()),
         }
     }
 }

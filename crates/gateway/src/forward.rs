@@ -6,66 +6,56 @@ use std::sync::Arc;
 use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
 use actix_web::http::Method as OurMethod;
-use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
+use actix_web::http::header::HeaderValue as OurValue;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
-use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt, StreamExt};
+use http_body_util::BodyDataStream;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Duration, timeout};
 
-use crate::download::{DownloadBody, MeteredSlot, PendingUpload, poll_first_piece};
+use crate::download::{DownloadBody, DownloadTask, PendingUpload};
 use crate::error::ForwardError;
-use crate::limits::TrafficKind;
-use crate::revocation::Revocation;
+use crate::limits::{ForwardSlot, TrafficKind};
 use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
 use crate::tunnel::unauthenticated::Admission;
 use crate::upload::{UploadBody, channel, pump};
-use crate::upstream::fast_path::{self, CompleteResponse};
-use crate::upstream::{ConnectionLease, Pool, PooledResponse};
+use crate::upstream::UpstreamClient;
 use crate::{headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
 const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
 
+/// Completes when the caller loses access to the forwarded request. It is first polled when the response takes long, so a
+/// recheck of the access starts with the first poll.
+pub type Revocation = LocalBoxFuture<'static, ()>;
+
 /// Forwards requests. Each worker has its own, because connections belong to the worker's thread.
 #[derive(Clone)]
 pub struct Gateway {
     shared: SharedGateway,
-    pool: Pool,
+    upstreams: UpstreamClient,
 }
 
 impl Gateway {
     /// A gateway without connections.
     pub fn new(shared: SharedGateway) -> Self {
-        let pool = Pool::new(&shared.limits, Arc::clone(&shared.guard));
-        Self { shared, pool }
+        let upstreams = UpstreamClient::new(&shared.limits, Arc::clone(&shared.guard));
+        Self { shared, upstreams }
     }
-}
 
-impl Gateway {
     /// Forwards the request and returns the response. Both bodies may still be in transit when this returns. A request to
     /// upgrade becomes a tunnel if the upstream agrees.
+    ///
+    /// All of that ends when `end` completes: a tunnel is closed, a response in transit is truncated, and a request without
+    /// a response fails.
     ///
     /// # Errors
     /// [`ForwardError`] if there is no response; the caller renders it.
     pub async fn forward(
-        &self,
-        req: &HttpRequest,
-        payload: Payload,
-        target: &ForwardTarget,
-    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        self.forward_until(req, payload, target, Revocation::never())
-            .await
-    }
-
-    /// Like [`Self::forward`], but ends when `end` completes: a tunnel is closed, a response in transit is truncated, and a
-    /// request without a response fails.
-    ///
-    /// # Errors
-    /// As [`Self::forward`].
-    pub async fn forward_until(
         &self,
         req: &HttpRequest,
         payload: Payload,
@@ -91,7 +81,7 @@ impl Gateway {
             BodyKind::Upgrade => TrafficKind::Tunnel,
             _ => TrafficKind::Request,
         };
-        let slot = MeteredSlot::take(&self.shared, kind, target)?;
+        let slot = self.shared.slots.take(kind, target)?;
         if let (BodyKind::Sized(length), Some(max)) =
             (body_kind, self.shared.limits.max_upload_bytes)
             && length > max
@@ -116,14 +106,10 @@ impl Gateway {
                     }
                     None => exchange.await?,
                 };
-                return tunnel::open(response, payload, target, slot, end, admission).await;
+                let opened = (response, payload, slot, end);
+                return tunnel::open(&self.shared, target, opened, admission).await;
             }
-            BodyKind::Empty => match request.send_with_retry(&mut end).await? {
-                PooledResponse::Complete(whole) => {
-                    return Ok(complete_response(whole, target, &slot));
-                }
-                PooledResponse::Streaming(head, lease) => ((head, lease), None),
-            },
+            BodyKind::Empty => (request.send_with_retry(&mut end).await?, None),
             BodyKind::Sized(length) => {
                 request
                     .send_with_body(Some(length), payload, &mut end)
@@ -131,17 +117,15 @@ impl Gateway {
             }
             BodyKind::Chunked => request.send_with_body(None, payload, &mut end).await?,
         };
-        streaming_response(response, target, req.method(), rest, slot, end)
+        request.stream_response(response, rest, slot, end)
     }
-}
 
-impl Gateway {
     /// Waits for the response to an upgrade whose client has not authenticated yet.
     async fn before_authentication_timeout(
         &self,
         admission: &Admission,
-        exchange: impl Future<Output = Result<UpstreamResponse, ForwardError>>,
-    ) -> Result<UpstreamResponse, ForwardError> {
+        exchange: impl Future<Output = Result<Response<Incoming>, ForwardError>>,
+    ) -> Result<Response<Incoming>, ForwardError> {
         tokio::select! {
             biased;
             response = timeout(self.shared.limits.authentication_timeout, exchange) => {
@@ -151,9 +135,6 @@ impl Gateway {
         }
     }
 }
-
-/// The head of a response with its body still to come, and its connection.
-type UpstreamResponse = (Response<Incoming>, ConnectionLease);
 
 /// The request to the upstream.
 struct UpstreamRequest<'a> {
@@ -173,51 +154,35 @@ impl UpstreamRequest<'_> {
         if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
             return Err(ForwardError::BadRequest);
         }
-        let uri: Uri = path.parse().map_err(|_| ForwardError::BadRequest)?;
+        let uri = Uri::builder()
+            .scheme("http")
+            .authority(self.target.pool_key())
+            .path_and_query(path);
         let method = Method::from_bytes(self.req.method().as_str().as_bytes());
         let mut request = Request::new(body);
         *request.method_mut() = method.map_err(|_| ForwardError::BadRequest)?;
-        *request.uri_mut() = uri;
+        *request.uri_mut() = uri.build().map_err(|_| ForwardError::BadRequest)?;
         *request.headers_mut() =
             headers::request_headers(self.req.headers(), self.target, is_upgrade)?;
         Ok(request)
-    }
-
-    async fn send(&self, request: Request<UploadBody>) -> Result<UpstreamResponse, ForwardError> {
-        self.gateway
-            .pool
-            .send(&self.target.pool_key(), request)
-            .await
     }
 
     async fn send_once(
         &self,
         is_upgrade: bool,
         end: &mut Revocation,
-    ) -> Result<UpstreamResponse, ForwardError> {
+    ) -> Result<Response<Incoming>, ForwardError> {
         let request = self.request(is_upgrade, UploadBody::None)?;
-        self.await_response(pin!(self.send(request)), end).await
+        let exchange = pin!(self.gateway.upstreams.send(request));
+        self.await_response(exchange, end).await
     }
 
-    /// The response to a request without a body, or its head.
-    async fn get(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
-        let Some(head) = fast_path::head(self.req, self.target) else {
-            let (head, lease) = self.send_once(false, end).await?;
-            return Ok(PooledResponse::Streaming(head, lease));
-        };
-        let request = || self.request(false, UploadBody::None);
-        let pool = &self.gateway.pool;
-        let pool_key = self.target.pool_key();
-        let exchange = pool.get(&pool_key, head, request);
-        self.await_response(pin!(exchange), end).await
-    }
-
-    /// Waits for the response, or its head, once the whole request is sent.
-    async fn await_response<T>(
+    /// Waits for the head of the response, once the whole request is sent.
+    async fn await_response(
         &self,
-        mut exchange: Pin<&mut impl Future<Output = Result<T, ForwardError>>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<Response<Incoming>, ForwardError>>>,
         end: &mut Revocation,
-    ) -> Result<T, ForwardError> {
+    ) -> Result<Response<Incoming>, ForwardError> {
         let response_timeout = self.gateway.shared.limits.response_timeout;
         let grace = response_timeout.min(FAST_RESPONSE_GRACE);
         if let Ok(response) = timeout(grace, &mut exchange).await {
@@ -232,11 +197,14 @@ impl UpstreamRequest<'_> {
     }
 
     /// Sends a request without a body. A safe request is repeated once when a pooled connection turns out to be closed.
-    async fn send_with_retry(&self, end: &mut Revocation) -> Result<PooledResponse, ForwardError> {
-        match self.get(end).await {
+    async fn send_with_retry(
+        &self,
+        end: &mut Revocation,
+    ) -> Result<Response<Incoming>, ForwardError> {
+        match self.send_once(false, end).await {
             Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "repeating a forwarded request: its pooled connection was closed");
-                self.get(end).await
+                self.send_once(false, end).await
             }
             result => result,
         }
@@ -248,10 +216,10 @@ impl UpstreamRequest<'_> {
         length: Option<u64>,
         payload: Payload,
         end: &mut Revocation,
-    ) -> Result<(UpstreamResponse, Option<PendingUpload>), ForwardError> {
+    ) -> Result<(Response<Incoming>, Option<PendingUpload>), ForwardError> {
         let shared = &self.gateway.shared;
         let (pieces, body) = channel(length, shared.limits.max_chunks);
-        let mut exchange = pin!(self.send(self.request(false, body)?));
+        let mut exchange = pin!(self.gateway.upstreams.send(self.request(false, body)?));
         let pump = pump(payload, length.is_some(), pieces, shared.clone());
         let mut rest: PendingUpload = pump.boxed_local();
         tokio::select! {
@@ -262,6 +230,59 @@ impl UpstreamRequest<'_> {
         }
         // The response time-out starts here, because an upload may take long.
         Ok((self.await_response(exchange, end).await?, None))
+    }
+
+    fn stream_response(
+        &self,
+        response: Response<Incoming>,
+        rest: Option<PendingUpload>,
+        slot: ForwardSlot,
+        end: Revocation,
+    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
+        let shared = &self.gateway.shared;
+        let (parts, body) = response.into_parts();
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ForwardError::Broken(
+                "the sandbox's server responded with 101, but the request asked for no upgrade"
+                    .into(),
+            ));
+        }
+        shared.meter.record_answered(TrafficKind::Request);
+        let mut builder = HttpResponse::build(headers::status(parts.status));
+        headers::copy_response_headers(&mut builder, &parts.headers, self.target);
+        let announced = parts.headers.get("content-length");
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        let is_head = *self.req.method() == OurMethod::HEAD;
+        let size = match parts.status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,
+            _ if is_head => announced.map_or(BodySize::None, BodySize::Sized),
+            _ => (body.size_hint().exact()).map_or(BodySize::Stream, BodySize::Sized),
+        };
+        let mut body = BodyDataStream::new(body);
+        // Send the head and the first chunk together; most responses have only one.
+        let first = match (&size, &rest) {
+            (BodySize::Sized(1..) | BodySize::Stream, None) if !is_head => {
+                body.next().now_or_never().flatten().transpose()
+            }
+            _ => Ok(None),
+        };
+        let first = first.map_err(|error| ForwardError::Broken(error.into()))?;
+        let first_bytes = first.as_ref().map_or(0, Bytes::len);
+        shared.meter.add_bytes_down(first_bytes);
+        match (first, size) {
+            (Some(whole), BodySize::Sized(length)) if first_bytes as u64 == length => {
+                Ok(builder.body(whole))
+            }
+            (first, size) => {
+                let task = DownloadTask {
+                    shared: shared.clone(),
+                    body,
+                    rest,
+                    _slot: slot,
+                };
+                Ok(builder.body(BoxBody::new(DownloadBody::new(first, size, task, end))))
+            }
+        }
     }
 }
 
@@ -277,15 +298,19 @@ enum BodyKind {
 
 impl BodyKind {
     fn of(req: &HttpRequest) -> Result<Self, ForwardError> {
-        let headers = req.headers();
-        let length = headers.get("content-length").map(|length| {
+        let received = req.headers();
+        let length = received.get("content-length").map(|length| {
             let text = length.to_str().map_err(|_| ForwardError::BadRequest)?;
             text.parse::<u64>().map_err(|_| ForwardError::BadRequest)
         });
         let length = length.transpose()?;
-        let is_chunked = headers.contains_key("transfer-encoding");
-        let is_upgrade = headers.get_all("upgrade").any(is_websocket_value);
-        if !is_upgrade && has_token(headers, "upgrade", "websocket") {
+        let is_chunked = received.contains_key("transfer-encoding");
+        let is_upgrade = received.get_all("upgrade").any(is_websocket_value);
+        let has_option = |name, option| {
+            let values = received.get_all(name).map(OurValue::as_bytes);
+            headers::list_items(values).any(|item| item == option)
+        };
+        if !is_upgrade && has_option("upgrade", "websocket") {
             // Actix would parse the following bytes as further requests. A proxy in front that passes on this 101 treats
             // them as the tunnel's: these requests would be unchecked.
             return Err(ForwardError::BadUpgrade);
@@ -295,7 +320,7 @@ impl BodyKind {
             let is_unambiguous = req.method() == OurMethod::GET
                 && !is_chunked
                 && length.unwrap_or(0) == 0
-                && has_token(headers, "connection", "upgrade");
+                && has_option("connection", "upgrade");
             return if is_unambiguous {
                 Ok(Self::Upgrade)
             } else {
@@ -321,81 +346,4 @@ fn is_websocket_value(value: &OurValue) -> bool {
 /// Whether a request asks for a WebSocket in the form that can be forwarded.
 pub fn is_websocket_upgrade(req: &HttpRequest) -> bool {
     req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket_value)
-}
-
-fn has_token(headers: &HeaderMap, name: &str, token: &str) -> bool {
-    let values = headers.get_all(name).map(OurValue::as_bytes);
-    values
-        .filter_map(|value| std::str::from_utf8(value).ok())
-        .flat_map(|value| value.split(','))
-        .any(|item| item.trim().eq_ignore_ascii_case(token))
-}
-
-/// Builds a response with a streamed body.
-fn streaming_response(
-    (response, lease): UpstreamResponse,
-    target: &ForwardTarget,
-    method: &OurMethod,
-    rest: Option<PendingUpload>,
-    slot: MeteredSlot,
-    end: Revocation,
-) -> Result<HttpResponse<BoxBody>, ForwardError> {
-    let (parts, mut body) = response.into_parts();
-    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ForwardError::Broken(
-            "the sandbox's server responded with 101, but the request asked for no upgrade".into(),
-        ));
-    }
-    let is_bodiless = matches!(
-        parts.status,
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    );
-    slot.shared.meter.record_answered(TrafficKind::Request);
-    let mut builder = HttpResponse::build(headers::status(parts.status));
-    headers::copy_response_headers(&mut builder, &parts.headers, target, false);
-    let announced = parts.headers.get("content-length");
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-    let size = if is_bodiless {
-        BodySize::None
-    } else if *method == OurMethod::HEAD {
-        announced.map_or(BodySize::None, BodySize::Sized)
-    } else {
-        match body.size_hint().exact() {
-            Some(length) => BodySize::Sized(length),
-            None => BodySize::Stream,
-        }
-    };
-    // Send the head and the first chunk together; most responses have only one.
-    let first = match (&size, &rest) {
-        (BodySize::Sized(1..) | BodySize::Stream, None) if *method != OurMethod::HEAD => {
-            poll_first_piece(&mut body)?
-        }
-        _ => None,
-    };
-    slot.shared
-        .meter
-        .add_bytes_down(first.as_ref().map_or(0, Bytes::len));
-    match (first, &size) {
-        (Some(whole), BodySize::Sized(length)) if whole.len() as u64 == *length => {
-            Ok(builder.body(whole))
-        }
-        (first, _) => {
-            let body = DownloadBody::new(first, (body, lease), size, rest, slot, end);
-            Ok(builder.body(BoxBody::new(body)))
-        }
-    }
-}
-
-/// Builds the response from one that arrived whole.
-fn complete_response(
-    mut whole: CompleteResponse,
-    target: &ForwardTarget,
-    slot: &MeteredSlot,
-) -> HttpResponse<BoxBody> {
-    let meter = &slot.shared.meter;
-    meter.record_answered(TrafficKind::Request);
-    meter.add_bytes_down(whole.body.len());
-    let mut builder = HttpResponse::build(whole.status);
-    headers::copy_complete_response_headers(&mut builder, whole.headers(), target);
-    builder.body(whole.body)
 }

@@ -3,7 +3,6 @@
 use actix_web::HttpResponseBuilder;
 use actix_web::http::StatusCode as OurStatus;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
-use actix_web::web::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap as UpstreamHeaders, HeaderName, HeaderValue};
 use url::{Position, Url};
@@ -103,11 +102,13 @@ fn is_blocked_in_responses(name: &str) -> bool {
         || name.starts_with("x-accel-")
 }
 
-/// Headers that the message itself declares hop-by-hop.
-fn connection_options<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
-    let values = connection.filter_map(|value| std::str::from_utf8(value).ok());
-    let names = values.flat_map(|value| value.split(','));
-    names.map(|name| name.trim().to_ascii_lowercase()).collect()
+/// The items of a header that is a list, in lower case. The items of `Connection` are hop-by-hop headers.
+pub(crate) fn list_items<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+) -> impl Iterator<Item = String> {
+    let values = values.filter_map(|value| std::str::from_utf8(value).ok());
+    let items = values.flat_map(|value| value.split(','));
+    items.map(|item| item.trim().to_ascii_lowercase())
 }
 
 /// The headers of the upstream request. `is_upgrade`: the connection becomes a tunnel.
@@ -132,12 +133,12 @@ pub(crate) fn request_headers(
 }
 
 /// The client's headers without the consumed and hop-by-hop ones, and those that the target sets, without the host.
-pub(crate) fn forwarded_headers<'a>(
+fn forwarded_headers<'a>(
     received: &'a HeaderMap,
     target: &'a ForwardTarget,
 ) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
-    let connection_options =
-        connection_options(received.get_all("connection").map(OurValue::as_bytes));
+    let connection = received.get_all("connection").map(OurValue::as_bytes);
+    let connection_options: Vec<String> = list_items(connection).collect();
     let is_forwarded = move |name: &OurName| {
         let text = name.as_str();
         let is_cookie = text == "cookie" && !target.cookies;
@@ -165,62 +166,28 @@ fn append(
     Ok(())
 }
 
-/// Copies the response headers for the client. A tunnel keeps the upgrade header.
+/// Copies the response headers that a client may see.
 pub(crate) fn copy_response_headers(
     response: &mut HttpResponseBuilder,
     headers: &UpstreamHeaders,
     target: &ForwardTarget,
-    keep_length: bool,
 ) {
-    let connection_options = connection_options(
-        headers
-            .get_all("connection")
-            .iter()
-            .map(HeaderValue::as_bytes),
-    );
+    let connection = headers.get_all("connection").iter();
+    let connection_options: Vec<String> =
+        list_items(connection.map(HeaderValue::as_bytes)).collect();
     for (name, value) in headers {
-        let text = name.as_str();
-        let is_length = keep_length && text == "content-length";
-        if (is_returned(text, target) || is_length)
-            && !connection_options.iter().any(|option| option == text)
-        {
-            let value = OurValue::from_bytes(value.as_bytes());
-            if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
-                response.append_header((name, public_value(text, value, target)));
-            }
+        let name = name.as_str();
+        let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
+        let is_hop_by_hop =
+            HOP_BY_HOP.contains(&name) || connection_options.iter().any(|option| option == name);
+        if is_cookie || is_hop_by_hop || is_blocked_in_responses(name) {
+            continue;
         }
+        let location = (name == "location").then(|| public_location(value.as_bytes(), target));
+        let location = location.flatten();
+        let value = location.as_ref().map_or(value.as_bytes(), String::as_bytes);
+        response.append_header((name, value));
     }
-}
-
-/// Like [`copy_response_headers`], for a response without connection options. Drops invalid values.
-pub(crate) fn copy_complete_response_headers(
-    response: &mut HttpResponseBuilder,
-    headers: impl Iterator<Item = (OurName, Bytes)>,
-    target: &ForwardTarget,
-) {
-    for (name, value) in headers {
-        if is_returned(name.as_str(), target)
-            && let Ok(value) = OurValue::from_maybe_shared(value)
-        {
-            let value = public_value(name.as_str(), value, target);
-            response.append_header((name, value));
-        }
-    }
-}
-
-/// Whether a client may see a response header.
-fn is_returned(name: &str, target: &ForwardTarget) -> bool {
-    let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
-    !is_cookie && !HOP_BY_HOP.contains(&name) && !is_blocked_in_responses(name)
-}
-
-/// The value of a response header for the client. Only `Location` changes.
-fn public_value(name: &str, value: OurValue, target: &ForwardTarget) -> OurValue {
-    let location = (name == "location")
-        .then(|| public_location(value.as_bytes(), target))
-        .flatten();
-    let location = location.and_then(|location| OurValue::from_str(&location).ok());
-    location.unwrap_or(value)
 }
 
 /// Maps a location on the upstream to its public path; `None` for other locations.
@@ -371,7 +338,7 @@ mod tests {
             headers.append(name, HeaderValue::from_static(value));
         }
         let mut response = HttpResponse::Ok();
-        copy_response_headers(&mut response, &headers, &target(false), false);
+        copy_response_headers(&mut response, &headers, &target(false));
         let response = response.finish();
         let mut seen: Vec<_> = response.headers().keys().map(OurName::as_str).collect();
         seen.sort_unstable();

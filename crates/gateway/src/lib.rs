@@ -17,7 +17,6 @@ mod forward;
 mod headers;
 mod limits;
 mod meter;
-mod revocation;
 mod shared;
 mod target;
 mod tasks;
@@ -26,9 +25,8 @@ mod upload;
 mod upstream;
 
 pub use error::ForwardError;
-pub use forward::{Gateway, is_websocket_upgrade};
+pub use forward::{Gateway, Revocation, is_websocket_upgrade};
 pub use limits::GatewayLimits;
 pub use meter::{GatewayCounts, GatewayMetrics};
-pub use revocation::Revocation;
 pub use shared::SharedGateway;
 pub use target::ForwardTarget;

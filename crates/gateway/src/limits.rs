@@ -1,7 +1,7 @@
 //! Limits of sizes, times and concurrency.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::ForwardError;
@@ -161,7 +161,7 @@ impl ForwardSlots {
         kind: TrafficKind,
         shares: impl Iterator<Item = (SlotGroup, usize, ForwardError)>,
     ) -> Result<ForwardSlot, ForwardError> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken();
         let mut groups = Vec::with_capacity(3);
         for (group, max, failure) in shares {
             let group = (kind, group);
@@ -171,16 +171,23 @@ impl ForwardSlots {
             groups.push(group);
         }
         for group in &groups {
-            match taken.get_mut(group) {
-                Some(count) => *count += 1,
-                None => _ = taken.insert(group.clone(), 1),
-            }
+            *taken.entry(group.clone()).or_default() += 1;
         }
         drop(taken);
         Ok(ForwardSlot {
             slots: Arc::clone(self),
             groups,
         })
+    }
+
+    /// Requests or tunnels in progress.
+    pub(crate) fn in_use(&self, kind: TrafficKind) -> u64 {
+        let taken = self.taken().get(&(kind, SlotGroup::All)).copied();
+        taken.unwrap_or_default() as u64
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<(TrafficKind, SlotGroup), usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn max_slots(&self, kind: TrafficKind) -> usize {
@@ -216,11 +223,7 @@ impl ForwardSlots {
 
 impl Drop for ForwardSlot {
     fn drop(&mut self) {
-        let mut taken = self
-            .slots
-            .taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.slots.taken();
         for group in &self.groups {
             if let Some(count) = taken.get_mut(group) {
                 *count -= 1;

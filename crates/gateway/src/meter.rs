@@ -1,21 +1,15 @@
 //! Counters of requests, tunnels and bytes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::ForwardError;
-use crate::limits::TrafficKind;
+use crate::limits::{ForwardSlots, TrafficKind};
 
 /// The counters of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GatewayMetrics {
-    requests_open: AtomicU64,
-    tunnels_open: AtomicU64,
-    answered: AtomicU64,
-    upgraded: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-    bytes_up: AtomicU64,
-    bytes_down: AtomicU64,
+    slots: Arc<ForwardSlots>,
+    totals: Mutex<GatewayCounts>,
 }
 
 /// A snapshot of the counters.
@@ -40,57 +34,45 @@ pub struct GatewayCounts {
 }
 
 impl GatewayMetrics {
-    /// Takes a snapshot.
-    pub fn counts(&self) -> GatewayCounts {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        GatewayCounts {
-            requests_open: load(&self.requests_open),
-            tunnels_open: load(&self.tunnels_open),
-            answered: load(&self.answered),
-            upgraded: load(&self.upgraded),
-            refused: load(&self.refused),
-            failed: load(&self.failed),
-            bytes_up: load(&self.bytes_up),
-            bytes_down: load(&self.bytes_down),
+    pub(crate) fn new(slots: Arc<ForwardSlots>) -> Self {
+        Self {
+            slots,
+            totals: Mutex::default(),
         }
     }
 
-    pub(crate) fn record_opened(&self, kind: TrafficKind) {
-        self.open(kind).fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn record_closed(&self, kind: TrafficKind) {
-        self.open(kind).fetch_sub(1, Ordering::Relaxed);
+    /// Takes a snapshot.
+    pub fn counts(&self) -> GatewayCounts {
+        GatewayCounts {
+            requests_open: self.slots.in_use(TrafficKind::Request),
+            tunnels_open: self.slots.in_use(TrafficKind::Tunnel),
+            ..*self.totals()
+        }
     }
 
     pub(crate) fn record_answered(&self, kind: TrafficKind) {
-        let total = match kind {
-            TrafficKind::Request => &self.answered,
-            TrafficKind::Tunnel => &self.upgraded,
-        };
-        total.fetch_add(1, Ordering::Relaxed);
+        match kind {
+            TrafficKind::Request => self.totals().answered += 1,
+            TrafficKind::Tunnel => self.totals().upgraded += 1,
+        }
     }
 
     pub(crate) fn record_failure(&self, failure: &ForwardError) {
-        let total = match failure.status() {
-            502 | 504 => &self.failed,
-            _ => &self.refused,
-        };
-        total.fetch_add(1, Ordering::Relaxed);
+        match failure.status() {
+            502 | 504 => self.totals().failed += 1,
+            _ => self.totals().refused += 1,
+        }
     }
 
     pub(crate) fn add_bytes_up(&self, bytes: usize) {
-        self.bytes_up.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.totals().bytes_up += bytes as u64;
     }
 
     pub(crate) fn add_bytes_down(&self, bytes: usize) {
-        self.bytes_down.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.totals().bytes_down += bytes as u64;
     }
 
-    fn open(&self, kind: TrafficKind) -> &AtomicU64 {
-        match kind {
-            TrafficKind::Request => &self.requests_open,
-            TrafficKind::Tunnel => &self.tunnels_open,
-        }
+    fn totals(&self) -> MutexGuard<'_, GatewayCounts> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,12 +23,13 @@ pub struct SharedGateway {
 impl SharedGateway {
     /// A gateway without requests.
     pub fn new(limits: GatewayLimits, guard: Arc<dyn EndpointGuard>) -> Self {
+        let slots = Arc::new(ForwardSlots::new(&limits));
         Self {
             guard,
-            slots: Arc::new(ForwardSlots::new(&limits)),
+            meter: Arc::new(GatewayMetrics::new(Arc::clone(&slots))),
+            slots,
             unauthenticated: Arc::new(UnauthenticatedTunnels::new(&limits)),
             limits,
-            meter: Arc::default(),
             stopping: CancellationToken::new(),
         }
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
+use domain::error::BoxError;
 use domain::git::{
     CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
     GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
@@ -28,8 +29,7 @@ use url::Url;
 pub use config::Config;
 pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
 
-use crate::http::client::{Http, host_error};
-use crate::http::session::unavailable;
+use crate::http::client::{Http, host_error, unavailable};
 use crate::providers::Api;
 
 /// Concurrent calls in total, and per token and host. A call sends at most two requests at a time and keeps their responses in
@@ -51,7 +51,7 @@ impl HttpGitHosting {
     ///
     /// # Errors
     /// TLS is not available.
-    pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub fn new(config: &Config) -> Result<Self, BoxError> {
         let guard = HostGuard::new(config.private_hosts.clone());
         Ok(Self {
             http: Http::new(config, guard.clone())?,
@@ -90,8 +90,7 @@ impl HttpGitHosting {
         let call_in_slot = async {
             let caller = (&access.host, access.token.expose_secret(), access.provider);
             let slot = self.request_slots.take(caller).await;
-            let _slot =
-                slot.map_err(|exhausted| unavailable(access.provider, exhausted.to_string()))?;
+            let _slot = slot.map_err(|exhausted| unavailable(access.provider, exhausted))?;
             call.await
         };
         let result = tokio::time::timeout(self.timeout, call_in_slot).await;
@@ -105,8 +104,7 @@ impl HttpGitHosting {
 #[async_trait]
 impl GitHosting for HttpGitHosting {
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError> {
-        let api = self.api(access)?;
-        self.bounded(access, api.user()).await
+        self.bounded(access, self.api(access)?.user()).await
     }
 
     async fn repositories(
@@ -115,8 +113,8 @@ impl GitHosting for HttpGitHosting {
         query: &RepositoryQuery,
         page: &GitPageRequest,
     ) -> Result<GitPage<GitRepository>, GitError> {
-        let api = self.api(access)?;
-        self.bounded(access, api.repositories(query, page)).await
+        self.bounded(access, self.api(access)?.repositories(query, page))
+            .await
     }
 
     async fn branches(
@@ -126,8 +124,7 @@ impl GitHosting for HttpGitHosting {
         text: &str,
         page: &GitPageRequest,
     ) -> Result<GitPage<GitBranch>, GitError> {
-        let api = self.api(access)?;
-        self.bounded(access, api.branches(repository, text, page))
+        self.bounded(access, self.api(access)?.branches(repository, text, page))
             .await
     }
 
@@ -145,8 +142,8 @@ impl GitHosting for HttpGitHosting {
     }
 
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
-        let api = self.api(access)?;
-        self.bounded(access, api.suggested_tasks()).await
+        self.bounded(access, self.api(access)?.suggested_tasks())
+            .await
     }
 
     async fn open_pull_request(

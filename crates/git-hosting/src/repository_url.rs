@@ -4,40 +4,27 @@ use domain::conversation::GitProvider;
 use domain::git::{GitAccess, GitError};
 use url::Url;
 
+use crate::http::client::unavailable;
+
 /// Longest name of a repository with all its groups.
 const MAX_NAME_BYTES: usize = 1024;
 
 /// Splits `owner/name` and checks that no segment can lead to another path or host.
 pub(crate) fn segments(provider: GitProvider, repository: &str) -> Result<Vec<&str>, GitError> {
-    let invalid = || GitError::InvalidRepository {
-        provider,
-        expected: expected(provider),
+    let (depth, expected) = match provider {
+        GitProvider::Gitlab => (2..=21, "group/project or group/subgroup/project"),
+        GitProvider::AzureDevops => (3..=3, "organization/project/repository"),
+        GitProvider::BitbucketDataCenter => (2..=2, "PROJECT/repository"),
+        GitProvider::Bitbucket => (2..=2, "workspace/repository"),
+        _ => (2..=2, "owner/repository"),
     };
     let trimmed = repository.strip_suffix(".git").unwrap_or(repository);
     let parts: Vec<&str> = trimmed.split('/').collect();
-    let depth = match provider {
-        GitProvider::Gitlab => 2..=21,
-        GitProvider::AzureDevops => 3..=3,
-        _ => 2..=2,
-    };
-    if trimmed.len() > MAX_NAME_BYTES || !depth.contains(&parts.len()) {
-        return Err(invalid());
-    }
-    if parts.iter().all(|part| is_segment(part)) {
-        Ok(parts)
-    } else {
-        Err(invalid())
-    }
-}
-
-fn expected(provider: GitProvider) -> &'static str {
-    match provider {
-        GitProvider::Gitlab => "group/project or group/subgroup/project",
-        GitProvider::AzureDevops => "organization/project/repository",
-        GitProvider::BitbucketDataCenter => "PROJECT/repository",
-        GitProvider::Bitbucket => "workspace/repository",
-        _ => "owner/repository",
-    }
+    let is_valid = trimmed.len() <= MAX_NAME_BYTES
+        && depth.contains(&parts.len())
+        && parts.iter().all(|part| is_segment(part));
+    let parts = is_valid.then_some(parts);
+    parts.ok_or(GitError::InvalidRepository { provider, expected })
 }
 
 pub(crate) fn is_segment(part: &str) -> bool {
@@ -82,10 +69,7 @@ pub(crate) fn public_host(provider: GitProvider) -> Result<Url, GitError> {
         }
     };
     text.parse()
-        .map_err(|error: url::ParseError| GitError::Unavailable {
-            provider,
-            source: error.into(),
-        })
+        .map_err(|error: url::ParseError| unavailable(provider, error))
 }
 
 /// The URL for users and git: the user's host without an API path, or the provider's public host.
@@ -144,26 +128,16 @@ pub(crate) fn join_segments(
     segments: &[&str],
 ) -> Result<Url, GitError> {
     let mut url = base.clone();
-    match url.path_segments_mut() {
-        Ok(mut path) => {
-            path.pop_if_empty().extend(segments);
-        }
-        Err(()) => {
-            return Err(GitError::Forbidden {
-                provider,
-                reason: "its URL cannot have a path; use a URL such as https://git.example.com"
-                    .into(),
-            });
-        }
-    }
+    let path = url.path_segments_mut().map_err(|()| GitError::Forbidden {
+        provider,
+        reason: "its URL cannot have a path; use a URL such as https://git.example.com".into(),
+    });
+    path?.pop_if_empty().extend(segments);
     Ok(url)
 }
 
 /// Decodes a percent-encoded text, in which `+` is a plus sign.
 pub(crate) fn percent_decoded(text: &str) -> String {
-    let pairs = format!("n={}", text.replace('&', "%26").replace('+', "%2B"));
-    url::form_urlencoded::parse(pairs.as_bytes())
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
+    let decoded = percent_encoding::percent_decode_str(text);
+    decoded.decode_utf8_lossy().into_owned()
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -127,6 +127,10 @@ impl HttpClient {
 /// # Errors
 /// See [`BodyError`].
 pub async fn read_body(body: Incoming, max: usize) -> Result<Bytes, BodyError> {
+    // The announced length.
+    if body.size_hint().lower() > max as u64 {
+        return Err(BodyError::TooLarge(max));
+    }
     let body = Limited::new(body, max).collect().await;
     let body = body.map_err(|error| {
         if error.is::<LengthLimitError>() {

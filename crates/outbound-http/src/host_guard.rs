@@ -84,11 +84,8 @@ impl HostGuard {
     }
 
     fn permit(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenHost> {
-        if self.private_hosts.permits(name, address) {
-            Ok(())
-        } else {
-            Err(PRIVATE_ADDRESS)
-        }
+        let is_permitted = self.private_hosts.permits(name, address);
+        is_permitted.then_some(()).ok_or(PRIVATE_ADDRESS)
     }
 
     /// Resolves a name. All its addresses must be allowed, because a name with a private address beside public ones may be an
@@ -101,8 +98,7 @@ impl HostGuard {
         let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let addresses = addresses.map_err(HostError::NotResolved)?;
         for address in &addresses {
-            let permitted = self.permit(name, address.ip());
-            permitted.map_err(HostError::ForbiddenHost)?;
+            self.permit(name, address.ip())?;
         }
         Ok(addresses)
     }
@@ -125,7 +121,7 @@ impl HostGuard {
     /// # Errors
     /// See [`HostError`].
     pub async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, HostError> {
-        self.check(url).map_err(HostError::ForbiddenHost)?;
+        self.check(url)?;
         match url.host() {
             Some(Host::Ipv4(v4)) => Ok(vec![IpAddr::V4(v4)]),
             Some(Host::Ipv6(v6)) => Ok(vec![IpAddr::V6(v6)]),
@@ -134,7 +130,7 @@ impl HostGuard {
                 let addresses = self.resolve(name, port).await?;
                 Ok(addresses.iter().map(SocketAddr::ip).collect())
             }
-            None => Err(HostError::ForbiddenHost(NO_HOST)),
+            None => Err(NO_HOST.into()),
         }
     }
 }

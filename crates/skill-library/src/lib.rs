@@ -11,17 +11,17 @@ mod marketplace;
 mod naming;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::error::chain;
 use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError, SkillLibrary};
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::directory::Directory;
-use crate::marketplace::MarketplaceFetcher;
+use crate::marketplace::{MarketplaceFetcher, unavailable};
 use crate::naming::in_order;
 
 /// Timeout of reading the directories, because a network file system may hang.
@@ -43,9 +43,8 @@ pub struct Config {
 /// Directories of skills, and git for marketplaces.
 #[derive(Debug)]
 pub struct DirectoryLibrary {
+    /// While one call reads, the others wait without a thread.
     directories: Arc<Mutex<Directories>>,
-    /// One permit: while one call reads, the others wait without a thread.
-    reading: Arc<Semaphore>,
     fetches: MarketplaceFetcher,
 }
 
@@ -74,7 +73,6 @@ impl DirectoryLibrary {
         };
         Self {
             directories: Arc::new(Mutex::new(directories)),
-            reading: Arc::new(Semaphore::new(1)),
             fetches: MarketplaceFetcher::new(config.scratch, config.authorities),
         }
     }
@@ -84,29 +82,17 @@ impl DirectoryLibrary {
 impl SkillLibrary for DirectoryLibrary {
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError> {
         let read = async {
-            let permit = Arc::clone(&self.reading).acquire_owned().await;
-            let directories = Arc::clone(&self.directories);
-            // The thread holds the permit, so threads that hang in a file system cannot pile up.
-            let thread = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                directories
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .skills()
-            });
-            thread.await
+            let mut directories = Arc::clone(&self.directories).lock_owned().await;
+            // The thread holds the lock, so threads that hang in a file system cannot pile up.
+            tokio::task::spawn_blocking(move || directories.skills()).await
         };
         match timeout(READ_TIMEOUT, read).await {
             Ok(Ok(skills)) => Ok(skills),
             Ok(Err(error)) => {
                 tracing::error!(error = %chain(&error), "the task that reads the directories of skills failed: {error}");
-                Err(SkillError::Unavailable(
-                    "The skills cannot be read.".to_owned(),
-                ))
+                Err(unavailable("The skills cannot be read."))
             }
-            Err(_) => Err(SkillError::Unavailable(
-                "Reading the skills takes too long. Try again.".to_owned(),
-            )),
+            Err(_) => Err(unavailable("Reading the skills takes too long. Try again.")),
         }
     }
 

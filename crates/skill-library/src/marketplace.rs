@@ -103,7 +103,7 @@ fn create_scratch(scratch: &Path) -> std::io::Result<ScratchDirectory> {
     Ok(ScratchDirectory(Arc::new(directory)))
 }
 
-fn unavailable(reason: &str) -> SkillError {
+pub(crate) fn unavailable(reason: &str) -> SkillError {
     SkillError::Unavailable(reason.to_owned())
 }
 

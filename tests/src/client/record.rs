@@ -42,7 +42,7 @@ pub(super) struct ResponseRecorder {
 
 impl ::client::Observer for ResponseRecorder {
     fn on_response(&self, answer: &::client::ObservedResponse<'_>) {
-        let request = format!("{} {}", answer.method, answer.asked);
+        let request = format!("{} {}", answer.method, answer.path_and_query);
         let body = String::from_utf8_lossy(answer.body);
         let text = format!("{:?}\n{body}", answer.headers);
         self.record.add(&self.key, request, text);

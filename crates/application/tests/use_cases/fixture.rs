@@ -32,7 +32,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     /// A running service without settings.
-    pub(crate) fn empty(change: fn(&mut Policy)) -> Self {
+    pub(crate) fn without_settings(change: fn(&mut Policy)) -> Self {
         let store = MemoryStore::new();
         let (backend, agents, specs) = (Arc::default(), Arc::default(), Arc::default());
         let workspace = Arc::default();
@@ -53,8 +53,8 @@ impl Fixture {
     }
 
     /// A running service whose user alice can start conversations.
-    pub(crate) async fn with(change: fn(&mut Policy)) -> Self {
-        let fixture = Self::empty(change);
+    pub(crate) async fn with_policy(change: fn(&mut Policy)) -> Self {
+        let fixture = Self::without_settings(change);
         let settings = LegacySettings {
             llm_model: Some("openai/m".to_owned()),
             llm_api_key: Some("sk-1".to_owned().into()),
@@ -70,7 +70,7 @@ impl Fixture {
     }
 
     pub(crate) async fn new() -> Self {
-        Self::with(|_| {}).await
+        Self::with_policy(|_| {}).await
     }
 
     /// Another process on the same store, with its own sandboxes or (on the same host) the same ones.
@@ -125,7 +125,7 @@ impl Fixture {
     }
 
     /// The process dies and is not restarted.
-    pub(crate) async fn dies(self) {
+    pub(crate) async fn kill(self) {
         assert!(
             self.tasks.stop(Duration::from_secs(5)).await,
             "tasks end when they are dropped"
@@ -133,7 +133,7 @@ impl Fixture {
     }
 
     /// The process dies: it writes nothing more. Stores and sandboxes live on, and a new process starts.
-    pub(crate) async fn killed(self) -> Self {
+    pub(crate) async fn kill_and_restart(self) -> Self {
         assert!(
             self.tasks.stop(Duration::from_secs(5)).await,
             "tasks end when they are dropped"
@@ -160,13 +160,13 @@ impl Fixture {
     }
 
     /// Starts a conversation and waits until its task has ended.
-    pub(crate) async fn started(&self, input: StartInput) -> StartTask {
+    pub(crate) async fn start_and_wait(&self, input: StartInput) -> StartTask {
         let task = self.start(input).await;
-        self.ended(&task).await
+        self.wait_until_ended(&task).await
     }
 
-    pub(crate) async fn ended(&self, task: &StartTask) -> StartTask {
-        until(|| async {
+    pub(crate) async fn wait_until_ended(&self, task: &StartTask) -> StartTask {
+        wait_for(|| async {
             let found = self
                 .app
                 .starts
@@ -182,8 +182,8 @@ impl Fixture {
     }
 
     /// The current task.
-    pub(crate) async fn task(&self, task: &StartTask) -> StartTask {
-        let found = self.app.starts.find_many(&mine(), &[task.id]).await;
+    pub(crate) async fn current_task(&self, task: &StartTask) -> StartTask {
+        let found = self.app.starts.find_many(&alice_scope(), &[task.id]).await;
         let mut found = found.expect("readable");
         found.pop().flatten().expect("it is there")
     }
@@ -192,7 +192,7 @@ impl Fixture {
         let found = self
             .app
             .conversations
-            .find_many(&mine(), &[id])
+            .find_many(&alice_scope(), &[id])
             .await
             .expect("readable");
         found.into_iter().flatten().next()
@@ -202,7 +202,7 @@ impl Fixture {
         let found = self
             .app
             .sandboxes
-            .find_many(&mine(), std::slice::from_ref(id))
+            .find_many(&alice_scope(), std::slice::from_ref(id))
             .await
             .expect("readable");
         found.into_iter().flatten().next()
@@ -270,11 +270,11 @@ pub(crate) fn alice() -> UserId {
     UserId::parse("alice").expect("a name")
 }
 
-pub(crate) fn mine() -> Scope {
+pub(crate) fn alice_scope() -> Scope {
     Scope::User(alice())
 }
 
-pub(crate) fn say(text: &str) -> MessageInput {
+pub(crate) fn user_message(text: &str) -> MessageInput {
     let content = vec![json!({"type": "text", "text": text, "cache_prompt": false})];
     MessageInput {
         role: "user".to_owned(),
@@ -283,9 +283,9 @@ pub(crate) fn say(text: &str) -> MessageInput {
     }
 }
 
-pub(crate) fn input(change: impl FnOnce(&mut StartRequest)) -> StartInput {
+pub(crate) fn start_input(change: impl FnOnce(&mut StartRequest)) -> StartInput {
     let mut request = StartRequest {
-        initial_message: Some(say("hi")),
+        initial_message: Some(user_message("hi")),
         ..StartRequest::default()
     };
     change(&mut request);
@@ -296,7 +296,7 @@ pub(crate) fn input(change: impl FnOnce(&mut StartRequest)) -> StartInput {
 }
 
 /// Waits for a condition. Time is paused in these tests, so waiting is free and a minute is plenty.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut check: impl FnMut() -> F) -> T {
+pub(crate) async fn wait_for<T, F: Future<Output = Option<T>>>(mut check: impl FnMut() -> F) -> T {
     let wait = async {
         loop {
             if let Some(found) = check().await {

@@ -16,7 +16,7 @@ use domain::user::usage::{EventStorage, Quota, QuotaLimits};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, alice, clock, input, mine, say, until};
+use crate::fixture::{Fixture, alice, alice_scope, clock, start_input, user_message, wait_for};
 
 fn limit(policy: &mut Policy, quota: Quota, limit: u64) {
     policy.quota.change(|it| *it = it.with(quota, Some(limit)));
@@ -28,8 +28,8 @@ fn is_quota<T: std::fmt::Debug>(answer: Result<T, AppError>, words: &str) {
     assert!(refusal.public().contains(words), "{refusal}");
 }
 
-async fn started(fixture: &Fixture) -> (StartTask, Sandbox) {
-    let task = fixture.started(input(|_| {})).await;
+async fn start_ready_conversation(fixture: &Fixture) -> (StartTask, Sandbox) {
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     (task, sandbox)
 }
@@ -60,7 +60,7 @@ async fn stored(fixture: &Fixture, id: ConversationId) -> Vec<Event> {
         after: None,
         limit: PageLimit::MAX,
     };
-    let (mine, all, order) = (mine(), EventFilter::default(), EventOrder::Timestamp);
+    let (mine, all, order) = (alice_scope(), EventFilter::default(), EventOrder::Timestamp);
     let found = fixture
         .app
         .events
@@ -76,14 +76,20 @@ async fn seen_status(fixture: &Fixture, id: ConversationId) -> Option<ExecutionS
 
 #[tokio::test(start_paused = true)]
 async fn conversations_above_the_quota_are_refused_until_one_is_deleted() {
-    let fixture = Fixture::with(|policy| limit(policy, Quota::Conversations, 2)).await;
-    let (first, sandbox) = started(&fixture).await;
-    fixture.started(input(|_| {})).await;
-    let again = fixture.app.starts.start(&alice(), input(|_| {})).await;
+    let fixture = Fixture::with_policy(|policy| limit(policy, Quota::Conversations, 2)).await;
+    let (first, sandbox) = start_ready_conversation(&fixture).await;
+    fixture.start_and_wait(start_input(|_| {})).await;
+    let again = fixture
+        .app
+        .starts
+        .start(&alice(), start_input(|_| {}))
+        .await;
     is_quota(again, "2 conversations");
     // An existing one is returned, not refused.
     let id = Some(first.conversation_id);
-    let known = fixture.start(input(|it| it.conversation_id = id)).await;
+    let known = fixture
+        .start(start_input(|it| it.conversation_id = id))
+        .await;
     assert_eq!(known.id, first.id);
     // Nor does an agent create one more.
     let other = ConversationId::new(Uuid::from_u128(99));
@@ -96,11 +102,11 @@ async fn conversations_above_the_quota_are_refused_until_one_is_deleted() {
     let conversations = &fixture.app.conversations;
     assert!(
         conversations
-            .delete(&mine(), first.conversation_id)
+            .delete(&alice_scope(), first.conversation_id)
             .await
             .is_ok()
     );
-    fixture.started(input(|_| {})).await;
+    fixture.start_and_wait(start_input(|_| {})).await;
     let report = fixture.app.quotas.usage(&alice()).await.expect("readable");
     assert_eq!(report.usage.conversations, 2);
     assert_eq!(report.limits.of(Quota::Conversations), Some(2));
@@ -110,23 +116,23 @@ async fn conversations_above_the_quota_are_refused_until_one_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn large_requests_are_refused_where_small_ones_are_not() {
-    let fixture = Fixture::with(|policy| limit(policy, Quota::RequestBytes, 20_000)).await;
+    let fixture = Fixture::with_policy(|policy| limit(policy, Quota::RequestBytes, 20_000)).await;
     let long = "x".repeat(20_000);
-    let asked = input(|it| it.initial_message = Some(say(&long)));
+    let asked = start_input(|it| it.initial_message = Some(user_message(&long)));
     is_quota(fixture.app.starts.start(&alice(), asked).await, "20000");
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let wait = MessageTarget::Conversation(task.conversation_id);
     let refused = fixture
         .app
         .pending
-        .enqueue(&alice(), wait, say(&long))
+        .enqueue(&alice(), wait, user_message(&long))
         .await;
     is_quota(refused, "20000");
 }
 
 #[tokio::test(start_paused = true)]
 async fn secrets_and_waiting_messages_have_quotas() {
-    let fixture = Fixture::with(|policy| {
+    let fixture = Fixture::with_policy(|policy| {
         limit(policy, Quota::Secrets, 1);
         limit(policy, Quota::PendingMessages, 1);
     });
@@ -160,24 +166,24 @@ async fn secrets_and_waiting_messages_have_quotas() {
         .await
         .expect("stored");
 
-    fixture.backend.hang(true);
-    let task = fixture.start(input(|_| {})).await;
+    fixture.backend.set_hanging(true);
+    let task = fixture.start(start_input(|_| {})).await;
     let wait = MessageTarget::Task(task.id);
     let pending = &fixture.app.pending;
     pending
-        .enqueue(&alice(), wait, say("1"))
+        .enqueue(&alice(), wait, user_message("1"))
         .await
         .expect("it waits");
     is_quota(
-        pending.enqueue(&alice(), wait, say("2")).await,
+        pending.enqueue(&alice(), wait, user_message("2")).await,
         "1 of your messages",
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn above_the_quota_of_bytes_long_texts_are_cut_and_no_status_is_lost() {
-    let fixture = Fixture::with(|policy| limit(policy, Quota::EventBytes, 128_000)).await;
-    let (task, sandbox) = started(&fixture).await;
+    let fixture = Fixture::with_policy(|policy| limit(policy, Quota::EventBytes, 128_000)).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let id = task.conversation_id;
     report(
         &fixture,
@@ -197,7 +203,7 @@ async fn above_the_quota_of_bytes_long_texts_are_cut_and_no_status_is_lost() {
         vec![large(5, "Odd"), status("s", "finished")],
     )
     .await;
-    until(|| async {
+    wait_for(|| async {
         let all = stored(&fixture, id).await;
         let bulky = all.iter().filter(|it| it.is_bulky_observation()).count();
         (bulky < 3).then_some(())
@@ -234,8 +240,8 @@ async fn above_the_quota_of_bytes_long_texts_are_cut_and_no_status_is_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn above_the_quota_of_events_none_are_stored_and_no_status_is_lost() {
-    let fixture = Fixture::with(|policy| limit(policy, Quota::Events, 3)).await;
-    let (task, sandbox) = started(&fixture).await;
+    let fixture = Fixture::with_policy(|policy| limit(policy, Quota::Events, 3)).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let id = task.conversation_id;
     report(
         &fixture,
@@ -265,13 +271,17 @@ async fn above_the_quota_of_events_none_are_stored_and_no_status_is_lost() {
     let counts = fixture.app.metrics().quotas;
     assert_eq!(counts.discarded_events, 2);
     assert_eq!(counts.users, [("near", 0), ("exceeded", 1)]);
-    let again = fixture.app.starts.start(&alice(), input(|_| {})).await;
+    let again = fixture
+        .app
+        .starts
+        .start(&alice(), start_input(|_| {}))
+        .await;
     is_quota(again, "events");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_reports_too_much_waits_and_its_log_is_read_later() {
-    let fixture = Fixture::with(|policy| {
+    let fixture = Fixture::with_policy(|policy| {
         let limits = QuotaLimits {
             report_bytes_per_minute: Some(600),
             ..QuotaLimits::default()
@@ -279,7 +289,7 @@ async fn a_sandbox_that_reports_too_much_waits_and_its_log_is_read_later() {
         policy.quota.set(limits);
     });
     let fixture = fixture.await;
-    let (task, sandbox) = started(&fixture).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let (id, webhooks) = (task.conversation_id, &fixture.app.webhooks);
     assert!(webhooks.check_rate(&sandbox).is_ok());
     report(&fixture, &sandbox, id, (1..=9).map(small).collect()).await;
@@ -292,7 +302,7 @@ async fn a_sandbox_that_reports_too_much_waits_and_its_log_is_read_later() {
     let lost = Event::from_document(small(10), now).expect("an event");
     fixture.agents.push_event(id, lost);
     fixture.agents.change(id, |it| it.updated_at = Some(now));
-    until(|| async { (stored(&fixture, id).await.len() == 10).then_some(()) }).await;
+    wait_for(|| async { (stored(&fixture, id).await.len() == 10).then_some(()) }).await;
     tokio::time::sleep(std::time::Duration::from_secs(300)).await;
     assert!(webhooks.check_rate(&sandbox).is_ok());
 }

@@ -7,7 +7,7 @@ use domain::id::HostId;
 use domain::sandbox::SandboxStatus;
 use domain::start_task::StartStatus;
 
-use crate::fixture::{Fixture, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 fn elsewhere(policy: &mut Policy) {
     policy.host = HostId::parse("other-host").expect("an id");
@@ -28,7 +28,7 @@ fn shared_with_short_leases(policy: &mut Policy) {
 }
 
 async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus) {
-    until(|| async {
+    wait_for(|| async {
         let row = fixture.sandbox(id).await?;
         (row.status == status).then_some(())
     })
@@ -39,15 +39,15 @@ async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus
 async fn the_process_of_its_host_acts_on_a_sandbox() {
     let one = Fixture::new().await;
     let two = one.replica(elsewhere);
-    let task = one.started(input(|_| {})).await;
+    let task = one.start_and_wait(start_input(|_| {})).await;
     let sandboxes = &two.app.sandboxes;
     let id = &task.sandbox_id;
-    sandboxes.pause(&mine(), id).await.expect("paused");
+    sandboxes.pause(&alice_scope(), id).await.expect("paused");
     is(&one, id, SandboxStatus::Paused).await;
-    sandboxes.resume(&mine(), id).await.expect("resumed");
+    sandboxes.resume(&alice_scope(), id).await.expect("resumed");
     is(&one, id, SandboxStatus::Running).await;
-    sandboxes.delete(&mine(), id).await.expect("deleted");
-    until(|| async { (one.backend.existing() == 0).then_some(()) }).await;
+    sandboxes.delete(&alice_scope(), id).await.expect("deleted");
+    wait_for(|| async { (one.backend.count_sandboxes() == 0).then_some(()) }).await;
     assert_eq!(two.backend.starts(), 0, "it is not this one's host");
 }
 
@@ -58,7 +58,7 @@ async fn a_start_runs_on_the_host_of_its_sandbox_and_can_be_followed_elsewhere()
     let sandbox = one.app.sandboxes.start(&alice(), None).await;
     let sandbox = sandbox.expect("within the caps");
     is(&one, &sandbox.id, SandboxStatus::Running).await;
-    let wanted = input(|r| r.sandbox_id = Some(sandbox.id.clone()));
+    let wanted = start_input(|r| r.sandbox_id = Some(sandbox.id.clone()));
     let streamed = two.app.starts.start_streaming(&alice(), wanted).await;
     let (first, mut updates) = streamed.expect("accepted");
     assert_eq!(first.host, sandbox.host);
@@ -73,12 +73,12 @@ async fn a_start_runs_on_the_host_of_its_sandbox_and_can_be_followed_elsewhere()
 
 #[tokio::test(start_paused = true)]
 async fn processes_that_share_a_host_never_start_a_sandbox_twice() {
-    let one = Fixture::with(shared).await;
+    let one = Fixture::with_policy(shared).await;
     let two = one.replica(shared);
     let mut started = Vec::new();
     for n in 0..20 {
         let fixture = if n % 2 == 0 { &one } else { &two };
-        let mut request = input(|_| {});
+        let mut request = start_input(|_| {});
         request.request.title = Some(format!("start {n}"));
         let task = fixture.app.starts.start(&alice(), request).await;
         match task {
@@ -87,42 +87,42 @@ async fn processes_that_share_a_host_never_start_a_sandbox_twice() {
         }
     }
     for task in &started {
-        let ended = one.ended(task).await;
+        let ended = one.wait_until_ended(task).await;
         assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     }
-    assert_eq!(one.backend.launched(), started.len());
+    assert_eq!(one.backend.count_started_sandboxes(), started.len());
     assert_eq!(one.agents.calls().start as usize, started.len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_process_of_the_host_finishes_the_work_of_a_dead_one() {
-    let one = Fixture::with(shared_with_short_leases).await;
-    one.backend.hang(true);
-    let task = one.start(input(|_| {})).await;
-    until(|| async {
-        let found = one.app.starts.find_many(&mine(), &[task.id]).await;
+    let one = Fixture::with_policy(shared_with_short_leases).await;
+    one.backend.set_hanging(true);
+    let task = one.start(start_input(|_| {})).await;
+    wait_for(|| async {
+        let found = one.app.starts.find_many(&alice_scope(), &[task.id]).await;
         let now = found.expect("readable").pop().flatten().expect("there");
         (now.status == StartStatus::WaitingForSandbox).then_some(())
     })
     .await;
     let two = one.replica(shared_with_short_leases);
     let backend = one.backend.clone();
-    one.dies().await;
-    backend.hang(false);
-    let ended = two.ended(&task).await;
+    one.kill().await;
+    backend.set_hanging(false);
+    let ended = two.wait_until_ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
-    assert_eq!(two.backend.launched(), 1);
+    assert_eq!(two.backend.count_started_sandboxes(), 1);
 }
 
 /// No process waits for an expiry: the leases of the starts are released, and those of the sandboxes that they bring
 /// up.
 #[tokio::test(start_paused = true)]
 async fn a_stopping_process_hands_its_starts_over() {
-    let one = Fixture::with(shared).await;
-    one.backend.hang(true);
-    let task = one.start(input(|_| {})).await;
-    until(|| async {
-        let found = one.app.starts.find_many(&mine(), &[task.id]).await;
+    let one = Fixture::with_policy(shared).await;
+    one.backend.set_hanging(true);
+    let task = one.start(start_input(|_| {})).await;
+    wait_for(|| async {
+        let found = one.app.starts.find_many(&alice_scope(), &[task.id]).await;
         let now = found.expect("readable").pop().flatten().expect("there");
         (now.status == StartStatus::WaitingForSandbox).then_some(())
     })
@@ -130,19 +130,22 @@ async fn a_stopping_process_hands_its_starts_over() {
     let two = one.replica(shared);
     assert!(one.app.hand_over(Duration::from_secs(60)).await);
     assert!(one.app.metrics().starts_ended.contains(&("left", 1)));
-    one.backend.hang(false);
-    let ended = two.ended(&task).await;
+    one.backend.set_hanging(false);
+    let ended = two.wait_until_ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(
         ended.attempts, 2,
         "a leaving process does not claim it again"
     );
-    assert_eq!(two.backend.launched(), 1);
+    assert_eq!(two.backend.count_started_sandboxes(), 1);
     // A process that handed over claims nothing more; new work runs elsewhere.
-    let mut later = input(|_| {});
+    let mut later = start_input(|_| {});
     later.request.title = Some("later".to_owned());
     let later = one.start(later).await;
-    assert_eq!(two.ended(&later).await.status, StartStatus::Ready);
+    assert_eq!(
+        two.wait_until_ended(&later).await.status,
+        StartStatus::Ready
+    );
     assert!(one.app.hand_over(Duration::ZERO).await, "there is nothing");
 }
 
@@ -150,9 +153,9 @@ async fn a_stopping_process_hands_its_starts_over() {
 #[tokio::test(start_paused = true)]
 async fn a_stopping_process_without_replicas_continues_its_starts() {
     let one = Fixture::new().await;
-    one.backend.hang(true);
-    let task = one.start(input(|_| {})).await;
+    one.backend.set_hanging(true);
+    let task = one.start(start_input(|_| {})).await;
     assert!(one.app.hand_over(Duration::ZERO).await);
-    one.backend.hang(false);
-    assert_eq!(one.ended(&task).await.status, StartStatus::Ready);
+    one.backend.set_hanging(false);
+    assert_eq!(one.wait_until_ended(&task).await.status, StartStatus::Ready);
 }

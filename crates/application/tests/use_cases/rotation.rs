@@ -112,7 +112,7 @@ struct FailingRecords {
 }
 
 impl FailingRecords {
-    fn dies(&self) -> bool {
+    fn is_dead(&self) -> bool {
         let alive = self
             .left
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
@@ -132,19 +132,19 @@ impl SealedRecordRepository for FailingRecords {
         after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
-        if self.dies() {
+        if self.is_dead() {
             return dead();
         }
         self.store.page(kind, after, limit).await
     }
 
     async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
-        let dies = self.dies();
-        if dies && !self.after {
+        let is_dead = self.is_dead();
+        if is_dead && !self.after {
             return dead();
         }
         let count = self.store.replace(batch).await;
-        if dies { dead() } else { count }
+        if is_dead { dead() } else { count }
     }
 }
 

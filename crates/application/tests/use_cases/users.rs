@@ -15,7 +15,7 @@ use secrecy::ExposeSecret as _;
 use store_memory::FakeBehavior;
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, alice, clock, input, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, clock, start_input, wait_for};
 
 async fn create_key(fixture: &Fixture) -> &'static str {
     create_key_until(fixture, None).await
@@ -57,7 +57,7 @@ fn cached_user(fixture: &Fixture, key: &str) -> Option<UserId> {
 async fn deleting_a_user_removes_all_their_data() {
     let fixture = Fixture::new().await;
     let key = create_key(&fixture).await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     let sandbox_key = fixture
         .app
@@ -86,8 +86,8 @@ async fn deleting_a_user_removes_all_their_data() {
         None
     );
     assert!(fixture.view(task.conversation_id).await.is_none());
-    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
-    until(|| async {
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
+    wait_for(|| async {
         let page = PageRequest {
             after: None,
             limit: PageLimit::new(10).expect("in range"),
@@ -107,15 +107,19 @@ async fn deleting_a_user_removes_all_their_data() {
 #[tokio::test(start_paused = true)]
 async fn a_running_start_ends_with_its_user() {
     let fixture = Fixture::new().await;
-    fixture.backend.hang(true);
+    fixture.backend.set_hanging(true);
     let streamed = fixture
         .app
         .starts
-        .start_streaming(&alice(), input(|_| {}))
+        .start_streaming(&alice(), start_input(|_| {}))
         .await;
     let (first, mut updates) = streamed.expect("accepted");
-    until(|| async {
-        let found = fixture.app.starts.find_many(&mine(), &[first.id]).await;
+    wait_for(|| async {
+        let found = fixture
+            .app
+            .starts
+            .find_many(&alice_scope(), &[first.id])
+            .await;
         let now = found.expect("readable").pop().flatten().expect("there");
         (now.status == StartStatus::WaitingForSandbox).then_some(())
     })
@@ -130,11 +134,19 @@ async fn a_running_start_ends_with_its_user() {
     let end = async { while updates.recv().await.is_some() {} };
     let end = tokio::time::timeout(Duration::from_secs(30), end).await;
     end.expect("the stream ends");
-    fixture.backend.hang(false);
-    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
-    let again = fixture.app.starts.start(&alice(), input(|_| {})).await;
+    fixture.backend.set_hanging(false);
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
+    let again = fixture
+        .app
+        .starts
+        .start(&alice(), start_input(|_| {}))
+        .await;
     assert!(again.is_err(), "nothing new is made: {again:?}");
-    let found = fixture.app.starts.find_many(&mine(), &[first.id]).await;
+    let found = fixture
+        .app
+        .starts
+        .find_many(&alice_scope(), &[first.id])
+        .await;
     assert_eq!(found.expect("readable"), [None]);
 }
 
@@ -144,13 +156,13 @@ async fn a_boot_is_cancelled_when_another_process_deletes_its_user() {
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     let sandbox = fixture.app.sandboxes.start(&alice(), None).await;
     let id = sandbox.expect("within the caps").id;
-    until(|| async { (fixture.backend.existing() == 1).then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 1).then_some(()) }).await;
     let started = tokio::time::Instant::now();
     // As the command line does it.
     let (users, clock) = (fixture.store.as_ref(), clock());
     let purged = application::users::purge(users, clock.as_ref(), &alice()).await;
     assert!(purged.expect("deleted").is_some());
-    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
     assert!(
         started.elapsed().as_secs() < 100,
         "not by the deadline of the start"

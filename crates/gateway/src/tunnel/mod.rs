@@ -21,32 +21,31 @@ use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::Payload;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{HttpResponse, HttpResponseBuilder};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
+use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::download::MeteredSlot;
 use crate::error::ForwardError;
+use crate::forward::Revocation;
 use crate::headers;
-use crate::limits::TrafficKind;
-use crate::revocation::Revocation;
+use crate::limits::{ForwardSlot, TrafficKind};
 use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
-use crate::tasks::BodyTask;
+use crate::tasks::spawn_body_task;
 use crate::tunnel::frames::{CloseReason, FrameTracker};
 use crate::tunnel::unauthenticated::Admission;
-use crate::upstream::ConnectionLease;
-use crate::upstream::replay_stream::ReplayStream;
 
 /// Bytes that are read from the upstream at once.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
-/// Maximum number of bytes of a refused upgrade's response that reach the client. The connection is not reused, so the
-/// response is read first.
+/// Maximum number of bytes of a refused upgrade's response that reach the client.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 /// Longest time to read that response.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,33 +58,23 @@ async fn upgraded_stream(
     let upgraded = hyper::upgrade::on(response).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
-        .downcast::<ReplayStream>()
+        .downcast::<TokioIo<TcpStream>>()
         .map_err(|_| broken("the upgraded connection has an unexpected type".into()))?;
-    let (io, unread) = parts.io.into_parts();
-    if !unread.is_empty() {
-        return Err(broken(
-            "received bytes were not replayed before the upgrade".into(),
-        ));
-    }
-    Ok((io, parts.read_buf))
+    Ok((parts.io.into_inner(), parts.read_buf))
 }
 
 /// Opens a tunnel if the response accepts the upgrade; forwards any other response.
 pub(crate) async fn open(
-    (mut response, lease): (Response<Incoming>, ConnectionLease),
-    payload: Payload,
+    shared: &SharedGateway,
     target: &ForwardTarget,
-    slot: MeteredSlot,
-    end: Revocation,
+    (mut response, payload, slot, end): (Response<Incoming>, Payload, ForwardSlot, Revocation),
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-    // The response to a refused upgrade may have no defined end, so its connection is not reused either.
-    lease.discard();
     let status = response.status();
     let mut builder = HttpResponse::build(headers::status(status));
-    headers::copy_response_headers(&mut builder, response.headers(), target, false);
+    headers::copy_response_headers(&mut builder, response.headers(), target);
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        slot.shared.meter.record_answered(TrafficKind::Request);
+        shared.meter.record_answered(TrafficKind::Request);
         return refusal(response.into_body(), builder).await;
     }
     let upgrade = response.headers().get("upgrade");
@@ -94,9 +83,9 @@ pub(crate) async fn open(
     builder.upgrade(protocol.unwrap_or("websocket"));
     let (io, early) = upgraded_stream(&mut response).await?;
     let (from, to) = io.into_split();
-    slot.shared.meter.record_answered(TrafficKind::Tunnel);
+    shared.meter.record_answered(TrafficKind::Tunnel);
     let close_reason = Rc::new(Cell::new(None));
-    let (shared, reason) = (slot.shared.clone(), Rc::clone(&close_reason));
+    let (task_shared, reason) = (shared.clone(), Rc::clone(&close_reason));
     let progress = admission.is_some().then(Rc::<AuthProgress>::default);
     let (upload_progress, owner, sandbox) = (
         progress.clone(),
@@ -108,7 +97,7 @@ pub(crate) async fn open(
         let rejection = async {
             match (admission, &upload_progress) {
                 (Some(admission), Some(progress)) => {
-                    rejection(admission, progress, &shared, (&owner, &sandbox)).await
+                    rejection(admission, progress, &task_shared, (&owner, &sandbox)).await
                 }
                 _ => pending().await,
             }
@@ -116,19 +105,20 @@ pub(crate) async fn open(
         tokio::select! {
             biased;
             () = end => reason.set(Some(CloseReason::PolicyViolation)),
-            () = shared.stopping.cancelled() => reason.set(Some(CloseReason::ServiceRestart)),
+            () = task_shared.stopping.cancelled() => reason.set(Some(CloseReason::ServiceRestart)),
             rejected = rejection => reason.set(Some(rejected)),
-            () = copy_to_server(payload, to, &shared, upload_progress.as_deref()) => {}
+            () = copy_to_server(payload, to, &task_shared, upload_progress.as_deref()) => {}
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
         early: Some(early).filter(|early| !early.is_empty()),
         from,
-        upload: Some(BodyTask::spawn(upload)),
+        upload: Some(spawn_body_task(upload)),
         frames: is_websocket.then(FrameTracker::default),
         progress,
         close_reason,
-        slot,
+        shared: shared.clone(),
+        _slot: slot,
     })))
 }
 
@@ -137,17 +127,14 @@ async fn refusal(
     body: Incoming,
     mut builder: HttpResponseBuilder,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-    use hyper::body::Body as _;
+    let mut body = BodyDataStream::new(body);
     let mut whole = BytesMut::new();
     let read = async {
-        let mut body = body;
-        while whole.len() < MAX_REFUSAL_BYTES {
-            let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-            let Some(Ok(frame)) = frame else { break };
-            if let Ok(piece) = frame.into_data() {
-                let room = MAX_REFUSAL_BYTES - whole.len();
-                whole.extend_from_slice(&piece[..piece.len().min(room)]);
-            }
+        while whole.len() < MAX_REFUSAL_BYTES
+            && let Some(Ok(piece)) = body.next().await
+        {
+            let room = MAX_REFUSAL_BYTES - whole.len();
+            whole.extend_from_slice(&piece[..piece.len().min(room)]);
         }
     };
     timeout(REFUSAL_TIMEOUT, read)
@@ -239,20 +226,21 @@ struct Tunnel {
     early: Option<Bytes>,
     from: OwnedReadHalf,
     /// The task of the other direction, until it has ended.
-    upload: Option<BodyTask>,
+    upload: Option<AbortOnDropHandle<()>>,
     /// Frame boundaries of a WebSocket. `None` for other protocols, and after the close frame.
     frames: Option<FrameTracker>,
     /// Set until the client has authenticated.
     progress: Option<Rc<AuthProgress>>,
     /// Set when the gateway closes the tunnel. Nothing passes in either direction afterwards.
     close_reason: Rc<Cell<Option<CloseReason>>>,
-    slot: MeteredSlot,
+    shared: SharedGateway,
+    _slot: ForwardSlot,
 }
 
 impl Tunnel {
     /// Counts a chunk for the client and follows its frames.
     fn record_piece(&mut self, piece: &Bytes) {
-        self.slot.shared.meter.add_bytes_down(piece.len());
+        self.shared.meter.add_bytes_down(piece.len());
         if let Some(frames) = &mut self.frames {
             frames.pass(piece);
             let has_answered = frames.has_seen_message() || frames.has_seen_close();
@@ -296,11 +284,8 @@ impl MessageBody for Tunnel {
         let this = &mut *self;
         // Poll this first: an upstream that never pauses must not keep the tunnel open. Polling also registers the
         // waker.
-        if this
-            .upload
-            .as_mut()
-            .is_some_and(|upload| upload.poll_finished(cx).is_ready())
-        {
+        let upload = this.upload.as_mut();
+        if upload.is_some_and(|upload| upload.poll_unpin(cx).is_ready()) {
             this.upload = None;
         }
         if let Some(reason) = this.close_reason.get() {

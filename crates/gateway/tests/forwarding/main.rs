@@ -9,6 +9,6 @@ mod authentication;
 mod bodies;
 mod endings;
 mod failures;
-mod fast_path;
 mod fixture;
+mod responses;
 mod tunnels;

@@ -20,52 +20,40 @@ const MIN_OPAQUE_PART_CHARS: usize = 12;
 
 const NO_REASON: &str = "it does not say why";
 
-/// Reads the reasons in the responses to one user's requests.
-pub(crate) struct RefusalReader<'a> {
-    token: &'a SecretString,
+/// The reason in the body of a response to a request with this token, or [`NO_REASON`].
+pub(crate) fn refusal_reason(body: &[u8], token: &SecretString) -> String {
+    if body.len() > MAX_BODY_BYTES {
+        return NO_REASON.to_owned();
+    }
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut texts = Vec::new();
+    // `message`: GitHub, Forgejo, Azure DevOps and GitLab. `error`: GitLab and Bitbucket. `errors`: GitHub and Bitbucket
+    // Data Center.
+    for member in ["message", "error", "errors"] {
+        if let Some(part) = value.get(member) {
+            collect_texts(part, &mut texts);
+        }
+    }
+    texts.dedup();
+    texts.truncate(MAX_REASON_TEXTS);
+    let whole = texts.join("; ");
+    if whole.is_empty() || contains_token(&whole, token.expose_secret()) {
+        return NO_REASON.to_owned();
+    }
+    whole.chars().take(MAX_REASON_CHARS).collect()
 }
 
-impl<'a> RefusalReader<'a> {
-    pub(crate) fn of(token: &'a SecretString) -> Self {
-        Self { token }
-    }
-
-    /// The reason in a body, or [`NO_REASON`].
-    pub(crate) fn reason(&self, body: &[u8]) -> String {
-        if body.len() > MAX_BODY_BYTES {
-            return NO_REASON.to_owned();
-        }
-        let value: Value = serde_json::from_slice(body).unwrap_or_default();
-        let mut texts = Vec::new();
-        // `message`: GitHub, Forgejo, Azure DevOps and GitLab. `error`: GitLab and Bitbucket. `errors`: GitHub and Bitbucket
-        // Data Center.
-        for member in ["message", "error", "errors"] {
-            if let Some(part) = value.get(member) {
-                collect_texts(part, &mut texts);
-            }
-        }
-        texts.dedup();
-        texts.truncate(MAX_REASON_TEXTS);
-        let whole = texts.join("; ");
-        if whole.is_empty() || self.is_token_in(&whole) {
-            return NO_REASON.to_owned();
-        }
-        whole.chars().take(MAX_REASON_CHARS).collect()
-    }
-
-    /// Whether the text contains the token: whole, as the `Authorization` header carries it, or one of its long parts of letters
-    /// and digits, which survive any quoting.
-    fn is_token_in(&self, text: &str) -> bool {
-        let token = self.token.expose_secret();
-        let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
-        let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
-        let whole = [token, secret, &encoded[0], &encoded[1]];
-        let whole = whole.iter().filter(|form| form.len() >= MIN_SECRET_CHARS);
-        let parts = secret
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|part| part.len() >= MIN_OPAQUE_PART_CHARS);
-        whole.copied().chain(parts).any(|part| text.contains(part))
-    }
+/// Whether the text contains the token: whole, as the `Authorization` header carries it, or one of its long parts of letters
+/// and digits, which survive any quoting.
+fn contains_token(text: &str, token: &str) -> bool {
+    let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
+    let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
+    let whole = [token, secret, &encoded[0], &encoded[1]];
+    let whole = whole.iter().filter(|form| form.len() >= MIN_SECRET_CHARS);
+    let parts = secret
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|part| part.len() >= MIN_OPAQUE_PART_CHARS);
+    whole.copied().chain(parts).any(|part| text.contains(part))
 }
 
 /// Collects all texts in the value, in their order. An object counts with its `message`, or with each member after its name.
@@ -111,7 +99,7 @@ mod tests {
 
     fn reason(body: &Value) -> String {
         let token = SecretString::from("ada:hush-hush");
-        RefusalReader::of(&token).reason(body.to_string().as_bytes())
+        refusal_reason(body.to_string().as_bytes(), &token)
     }
 
     #[test]
@@ -155,7 +143,7 @@ mod tests {
             assert_eq!(reason(&body), expected, "{body}");
         }
         let token = SecretString::from("t");
-        assert_eq!(RefusalReader::of(&token).reason(b"<html>"), NO_REASON);
+        assert_eq!(refusal_reason(b"<html>", &token), NO_REASON);
     }
 
     #[test]
@@ -169,10 +157,7 @@ mod tests {
         }
         let token = SecretString::from("glpat-\"a b\"0123456789abcdef");
         let quoted = json!({"message": "glpat-%22a%20b%220123456789abcdef"}).to_string();
-        assert_eq!(
-            RefusalReader::of(&token).reason(quoted.as_bytes()),
-            NO_REASON
-        );
+        assert_eq!(refusal_reason(quoted.as_bytes(), &token), NO_REASON);
         let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
         assert_eq!(long.chars().count(), 200, "repetitions are listed once");
         let long = reason(&json!({"message": "é".repeat(1000)}));

@@ -6,18 +6,21 @@ use domain::conversation::GitProvider;
 use domain::git::{GitAccess, GitError};
 use domain::json::estimate_memory_bytes;
 use hyper::Method;
+use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::http::client::{Http, HttpCall, HttpReply};
-use crate::http::refusal::RefusalReader;
+use crate::http::client::{Http, HttpReply, unavailable};
+use crate::http::refusal::refusal_reason;
 use crate::providers::lists::Paging;
 use crate::repository_url::{join_segments, web_base};
 
 /// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.
 const MAX_JSON_MEMORY_BYTES: usize = 12 << 20;
+/// Redirects within one host, such as those after a repository was renamed.
+const MAX_REDIRECTS: usize = 3;
 
 /// What distinguishes the API of one provider from the others.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) struct ProviderSession {
     /// Base URL of the API.
     pub(crate) base: Url,
     credentials: HeaderValue,
-    /// For [`RefusalReader`], which withholds reasons that contain the token.
+    /// For [`refusal_reason`], which withholds reasons that contain the token.
     token: SecretString,
 }
 
@@ -92,11 +95,11 @@ impl ProviderSession {
         })
     }
 
-    /// Builds a URL of the API.
+    /// Builds a URL of the API, without the parameters that have no value.
     pub(crate) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Result<Url, GitError> {
         let mut url = join_segments(self.spec.provider, &self.base, segments)?;
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
+        for (name, value) in query.iter().filter(|(_, value)| !value.is_empty()) {
+            url.query_pairs_mut().append_pair(name, value);
         }
         Ok(url)
     }
@@ -122,9 +125,7 @@ impl ProviderSession {
         url: Url,
         body: &Value,
     ) -> Result<ProviderResponse, GitError> {
-        let body = Some(body.to_string().into_bytes());
-        let reply = self.send(Method::POST, url, body).await?;
-        self.parse(reply)
+        self.parse(self.post(url, body).await?)
     }
 
     /// Sends a POST request that creates something, once and without following redirects.
@@ -133,61 +134,70 @@ impl ProviderSession {
         url: Url,
         body: &Value,
     ) -> Result<ProviderResponse, GitError> {
-        let body = Some(body.to_string().into_bytes());
-        let reply = self.send(Method::POST, url, body).await?;
+        let reply = self.post(url, body).await?;
         let reason = match reply.status {
             301 | 302 | 307 | 308 => {
                 "the repository has another name or address now; use that one".into()
             }
-            400 | 405 | 409 | 412 | 422 => RefusalReader::of(&self.token).reason(&reply.body),
+            400 | 405 | 409 | 412 | 422 => refusal_reason(&reply.body, &self.token),
             _ => return self.parse(reply),
         };
         let provider = self.spec.provider;
         Err(GitError::Refused { provider, reason })
     }
 
+    async fn post(&self, url: Url, body: &Value) -> Result<HttpReply, GitError> {
+        self.send(Method::POST, url, Some(body.to_string().into()))
+            .await
+    }
+
+    /// Sends a request and follows redirects of GET requests within one host. Credentials never go to another one.
     async fn send(
         &self,
         method: Method,
-        url: Url,
-        body: Option<Vec<u8>>,
+        mut url: Url,
+        body: Option<Bytes>,
     ) -> Result<HttpReply, GitError> {
-        let call = HttpCall { method, url, body };
-        let exchange = self
-            .http
-            .exchange(self.spec.provider, &call, &self.credentials);
-        exchange.await
+        let provider = self.spec.provider;
+        for _ in 0..=MAX_REDIRECTS {
+            let request = (&method, &url, body.as_ref());
+            let reply = self.http.send(provider, request, &self.credentials).await?;
+            if !matches!(reply.status, 301 | 302 | 307 | 308) || method != Method::GET {
+                return Ok(reply);
+            }
+            let to = reply.header("location").and_then(|to| url.join(to).ok());
+            match to.filter(|to| to.origin() == url.origin()) {
+                Some(to) => url = to,
+                None => break,
+            }
+        }
+        let what =
+            format!("the provider redirects to another host, or more than {MAX_REDIRECTS} times");
+        Err(unavailable(provider, what))
     }
 
     /// Parses the JSON of a success, or converts the status to an error.
     pub(crate) fn parse(&self, reply: HttpReply) -> Result<ProviderResponse, GitError> {
         let provider = self.spec.provider;
-        let retry_after = || {
-            reply
-                .header("retry-after")
-                .and_then(|text| text.parse().ok())
-        };
         match reply.status {
             // 203: Azure DevOps answers with its sign-in page when it does not accept a token.
             203 | 401 => Err(GitError::Denied { provider }),
-            200..=299 if estimate_memory_bytes(&reply.body) > MAX_JSON_MEMORY_BYTES => Err(
-                unavailable(provider, "the response has too many values".into()),
-            ),
-            200..=299 => match serde_json::from_slice(&reply.body) {
-                Ok(body) => Ok(ProviderResponse { body, reply }),
-                Err(error) => Err(unavailable(
+            200..=299 if estimate_memory_bytes(&reply.body) > MAX_JSON_MEMORY_BYTES => {
+                Err(unavailable(provider, "the response has too many values"))
+            }
+            200..=299 => {
+                let body = serde_json::from_slice(&reply.body).map_err(|error| {
+                    unavailable(provider, format!("the response is not valid JSON: {error}"))
+                })?;
+                Ok(ProviderResponse { body, reply })
+            }
+            status @ (403 | 429) if status == 429 || reply.is_rate_limited() => {
+                let retry_after = reply.header("retry-after");
+                Err(GitError::Limited {
                     provider,
-                    format!("the response is not valid JSON: {error}"),
-                )),
-            },
-            429 => Err(GitError::Limited {
-                provider,
-                retry_after: retry_after(),
-            }),
-            403 if reply.is_rate_limited() => Err(GitError::Limited {
-                provider,
-                retry_after: retry_after(),
-            }),
+                    retry_after: retry_after.and_then(|text| text.parse().ok()),
+                })
+            }
             403 => Err(GitError::NotAllowed { provider }),
             404 | 410 => Err(GitError::NotFound { provider }),
             // The body may repeat the request, so the error omits it.
@@ -199,16 +209,8 @@ impl ProviderSession {
     }
 }
 
-/// A provider that cannot be used at present: it does not respond, or not as its documentation says.
-pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
-    GitError::Unavailable {
-        provider,
-        source: what.into(),
-    }
-}
-
 /// A successful response with its parsed body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ProviderResponse {
     pub(crate) body: Value,
     reply: HttpReply,

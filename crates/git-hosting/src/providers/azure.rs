@@ -10,10 +10,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::clone_source::azure_base;
-use crate::http::client::Http;
-use crate::http::session::{
-    ApiSpec, ProviderResponse, ProviderSession, TokenScheme, flag, items, number, text, unavailable,
-};
+use crate::http::client::{Http, unavailable};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, items, number, text};
 use crate::providers::lists::{ApiList, NextPage, Paging};
 use crate::providers::paging::{ProviderPage, page};
 use crate::providers::pull_request::full_branch_name;
@@ -65,14 +63,15 @@ impl Azure {
         })
     }
 
-    async fn get(
+    async fn list(
         &self,
         organization: &str,
         path: &[&str],
         parameters: &[(&str, &str)],
-    ) -> Result<ProviderResponse, GitError> {
+    ) -> Result<Vec<Value>, GitError> {
         let url = self.url(organization, path, parameters)?;
-        self.0.parse(self.0.send_get(url).await?)
+        let mut response = self.0.parse(self.0.send_get(url).await?)?;
+        Ok(response.list(Some("value")))
     }
 
     fn url(
@@ -108,7 +107,7 @@ impl Azure {
         let fields = ("fields", "System.Title,System.TeamProject");
         let parameters = [("ids", ids.as_str()), fields];
         let path = ["_apis", "wit", "workitems"];
-        let mut answer = self.get(organization, &path, &parameters).await?;
+        let work_items = self.list(organization, &path, &parameters).await?;
         let task = |value: &Value| {
             Some(SuggestedTask {
                 git_provider: PROVIDER,
@@ -122,7 +121,7 @@ impl Azure {
                 title: text(value, "/fields/System.Title").unwrap_or_default(),
             })
         };
-        Ok(answer.list(Some("value")).iter().filter_map(task).collect())
+        Ok(work_items.iter().filter_map(task).collect())
     }
 
     async fn pull_requests(
@@ -136,7 +135,7 @@ impl Azure {
             ("$top", "100"),
         ];
         let path = ["_apis", "git", "pullrequests"];
-        let mut answer = self.get(organization, &path, &parameters).await?;
+        let pull_requests = self.list(organization, &path, &parameters).await?;
         let pull_request_task = |value: &Value| {
             let project = text(value, "/repository/project/name")?;
             let name = text(value, "/repository/name")?;
@@ -152,24 +151,14 @@ impl Azure {
             let repo = format!("{organization}/{project}/{name}");
             task((PROVIDER, task_type), repo, value, "/pullRequestId")
         };
-        Ok(answer
-            .list(Some("value"))
-            .iter()
-            .filter_map(pull_request_task)
-            .collect())
+        Ok(pull_requests.iter().filter_map(pull_request_task).collect())
     }
 
     async fn connection(&self, organization: &str) -> Result<Value, GitError> {
-        let url = self.url(organization, &["_apis", "connectionData"], &[])?;
+        let mut url = self.url(organization, &["_apis", "connectionData"], &[])?;
         // This resource exists only as a preview version.
-        let url = url
-            .as_str()
-            .replace("api-version=7.0", "api-version=7.0-preview.1");
-        let url = url
-            .parse()
-            .map_err(|_| GitError::NotFound { provider: PROVIDER })?;
-        let reply = self.0.send_get(url).await?;
-        Ok(self.0.parse(reply)?.body)
+        url.set_query(Some("api-version=7.0-preview.1"));
+        Ok(self.0.parse(self.0.send_get(url).await?)?.body)
     }
 }
 
@@ -244,10 +233,7 @@ impl Api for Azure {
         let lower = named.as_deref().unwrap_or(search_text).to_lowercase();
         let fetch = async |_, _| {
             let path = ["_apis", "git", "repositories"];
-            let mut values = self
-                .get(&organization, &path, &[])
-                .await?
-                .list(Some("value"));
+            let mut values = self.list(&organization, &path, &[]).await?;
             values.sort_by_key(|v| (text(v, "/project/name"), text(v, "/name")));
             Ok(ProviderPage { values, next: None })
         };
@@ -325,9 +311,8 @@ impl Api for Azure {
         let answer = self.0.create(url, &body).await?.body;
         // The response contains only the URL in the API.
         let id = number(&answer, "/pullRequestId");
-        let id = id.ok_or_else(|| {
-            unavailable(PROVIDER, "the response has no pull request number".into())
-        })?;
+        let what = "the response has no pull request number";
+        let id = id.ok_or_else(|| unavailable(PROVIDER, what))?;
         let base = azure_base(&self.0.web, organization)?;
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
         Ok(ParsedPullRequest {

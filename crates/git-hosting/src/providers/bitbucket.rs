@@ -11,15 +11,15 @@ use domain::git::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::http::client::Http;
-use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, text, unavailable};
+use crate::http::client::{Http, unavailable};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, text};
 use crate::providers::lists::{ApiList, NextPage, Paging};
 use crate::providers::paging::{ProviderPage, page};
 use crate::providers::pull_request::{self, short_branch_name};
 use crate::providers::{
     Api, ParsedPullRequest, branch, parts, repository_in_url, search_text, usable_email,
 };
-use crate::repository_url::{is_segment, join_segments, segments};
+use crate::repository_url::{is_segment, join_segments};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const SPEC: ApiSpec = ApiSpec {
@@ -119,17 +119,18 @@ fn api_base(web: &Url) -> Result<Url, GitError> {
         return Ok(web.clone());
     }
     let mut api = web.clone();
-    let host = web.host_str().unwrap_or_default();
-    if host != BITBUCKET_CLOUD_HOST {
-        return join_segments(PROVIDER, &api, &["2.0"]);
+    if web.host_str() == Some(BITBUCKET_CLOUD_HOST) {
+        api.set_host(Some(&format!("api.{BITBUCKET_CLOUD_HOST}")))
+            .map_err(|error| unavailable(PROVIDER, error))?;
     }
-    api.set_host(Some(&format!("api.{host}")))
-        .map_err(|_| unavailable(PROVIDER, "the URL of the API is invalid".into()))?;
     join_segments(PROVIDER, &api, &["2.0"])
 }
 
-/// A filter by name, in Bitbucket's query language.
+/// A filter by name, in Bitbucket's query language. No filter without a text.
 fn name_filter(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("name~\"{escaped}\"")
 }
@@ -157,9 +158,8 @@ impl Api for Bitbucket {
         let user = self.0.get(&["user"], &[]).await?.body;
         // Refused for tokens without a scope for e-mail addresses.
         let emails = self.0.get(&["user", "emails"], &[]).await;
-        let emails = emails.map(|mut answer| answer.list(Some("values")));
-        let flags = ["/is_primary", "/is_confirmed"];
-        let email = usable_email(&emails.unwrap_or_default(), flags);
+        let emails = emails.unwrap_or_default().list(Some("values"));
+        let email = usable_email(&emails, ["/is_primary", "/is_confirmed"]);
         let login = text(&user, "/username").or_else(|| text(&user, "/nickname"));
         let id = text(&user, "/account_id").or_else(|| text(&user, "/uuid"));
         Ok(GitUser {
@@ -196,10 +196,7 @@ impl Api for Bitbucket {
             "-updated_on"
         };
         let filter = name_filter(name);
-        let mut parameters = vec![("role", "member"), ("sort", sort)];
-        if !name.is_empty() {
-            parameters.push(("q", &filter));
-        }
+        let parameters = [("role", "member"), ("sort", sort), ("q", filter.as_str())];
         let id = self.0.list_id("repositories", &[workspace, name, sort]);
         if workspace.is_empty() {
             let fetch = |cursor, size| self.list_all_workspaces(&parameters, cursor, size);
@@ -225,11 +222,7 @@ impl Api for Bitbucket {
         let [workspace, name] = parts(PROVIDER, repository)?;
         let path = ["repositories", workspace, name, "refs", "branches"];
         let filter = name_filter(search_text);
-        let mut parameters = vec![("sort", "-target.date")];
-        if !search_text.is_empty() {
-            parameters.push(("q", &filter));
-        }
-        let list = self.list(&path, &parameters)?;
+        let list = self.list(&path, &[("sort", "-target.date"), ("q", filter.as_str())])?;
         // The list omits whether a branch is protected.
         let branch = |value: &_| branch(value, "/target/hash", "/target/date");
         let id = self.0.list_id("branches", &[repository, search_text]);
@@ -254,8 +247,8 @@ impl Api for Bitbucket {
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
+        let [workspace, name] = parts(PROVIDER, &request.repository)?;
+        let path = ["repositories", workspace, name, "pullrequests"];
         let reference = |branch: &str| json!({"branch": {"name": short_branch_name(branch)}});
         let body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
             "source": reference(&request.source_branch), "destination": reference(&request.target_branch),

@@ -108,15 +108,11 @@ impl Api for BitbucketDataCenter {
         if !login.is_empty() {
             let filter = [("filter", login.as_str()), ("limit", "25")];
             let users = self.session.get(&["users"], &filter).await;
-            let users = users.map(|mut answer| answer.list(Some("values")));
+            let users = users.unwrap_or_default().list(Some("values"));
             let has_login = |user: &Value| {
                 text(user, "/name").is_some_and(|name| name.eq_ignore_ascii_case(&login))
             };
-            user = users
-                .unwrap_or_default()
-                .into_iter()
-                .find(has_login)
-                .unwrap_or_default();
+            user = users.into_iter().find(has_login).unwrap_or_default();
         }
         let id = id(&user, "/id").unwrap_or_else(|| login.clone());
         let avatar = text(&user, "/avatarUrl").and_then(|to| self.session.web.join(&to).ok());
@@ -145,9 +141,7 @@ impl Api for BitbucketDataCenter {
         };
         let id = self.session.list_id("repositories", &[project, name]);
         if project.is_empty() {
-            let mut parameters = vec![("name", name)];
-            parameters.retain(|(_, name)| !name.is_empty());
-            let list = self.list(&["repos"], &parameters)?;
+            let list = self.list(&["repos"], &[("name", name)])?;
             return self.session.page(id, request, &list, repository).await;
         }
         if !is_segment(project) {
@@ -171,8 +165,7 @@ impl Api for BitbucketDataCenter {
     ) -> Result<GitPage<GitBranch>, GitError> {
         let [project, name] = parts(PROVIDER, repository)?;
         let path = ["projects", project, "repos", name, "branches"];
-        let mut parameters = vec![("orderBy", "MODIFICATION"), ("filterText", search_text)];
-        parameters.retain(|(_, text)| !text.is_empty());
+        let parameters = [("orderBy", "MODIFICATION"), ("filterText", search_text)];
         let list = self.list(&path, &parameters)?;
         let id = self.session.list_id("branches", &[repository, search_text]);
         self.session.page(id, request, &list, branch).await

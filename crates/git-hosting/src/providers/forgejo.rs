@@ -16,7 +16,7 @@ use crate::providers::{
     Api, MAX_TASKS, ParsedPullRequest, branch, if_named, owner_type, parts, repository_in_url,
     search_text, sort_parameters, task,
 };
-use crate::repository_url::{join_segments, segments};
+use crate::repository_url::join_segments;
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
 const SPEC: ApiSpec = ApiSpec {
@@ -140,8 +140,8 @@ impl Api for Forgejo {
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let path = [&["repos"], &parts[..], &["pulls"]].concat();
+        let [owner, name] = parts(PROVIDER, &request.repository)?;
+        let path = ["repos", owner, name, "pulls"];
         let body = json!({"title": with_draft_prefix(&request.title, request.draft, "WIP:"),
             "body": request.body.as_deref().unwrap_or_default(),
             "head": short_branch_name(&request.source_branch), "base": short_branch_name(&request.target_branch)});

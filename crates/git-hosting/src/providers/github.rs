@@ -15,10 +15,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use self::responses::{BRANCHES, TASKS, pull_request_task_type, ref_node, repository, task};
-use crate::http::client::Http;
-use crate::http::session::{
-    ApiSpec, ProviderSession, TokenScheme, flag, id, items, text, unavailable,
-};
+use crate::http::client::{Http, unavailable};
+use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, items, text};
 use crate::providers::lists::{ApiList, NextPage, Paging};
 use crate::providers::paging::{ListId, ProviderPage, page, page_number};
 use crate::providers::pull_request::{self, short_branch_name};
@@ -26,7 +24,7 @@ use crate::providers::{
     Api, MAX_TASKS, ParsedPullRequest, branch, or_default, parts, repository_in_url, search_text,
     sort_parameters, usable_email,
 };
-use crate::repository_url::{join_segments, segments};
+use crate::repository_url::join_segments;
 
 const PROVIDER: GitProvider = GitProvider::Github;
 const SPEC: ApiSpec = ApiSpec {
@@ -70,10 +68,8 @@ impl Github {
         }
         if answer.body["data"].is_null() {
             let kinds = kinds.join(", ");
-            return Err(unavailable(
-                PROVIDER,
-                format!("the GraphQL response has no data (errors: {kinds})"),
-            ));
+            let what = format!("the GraphQL response has no data (errors: {kinds})");
+            return Err(unavailable(PROVIDER, what));
         }
         // Errors beside data concern parts that this token must not see.
         Ok(answer.body["data"].take())
@@ -93,21 +89,16 @@ impl Github {
         }
         let login = self.session.get(&["user"], &[]).await?;
         let login = text(&login.body, "/login").unwrap_or_default();
-        let organizations = self
-            .session
-            .get(&["user", "orgs"], &[("per_page", "100")])
-            .await;
-        let organizations = or_default(organizations.map(Some))?;
-        let mut terms = format!("{} in:name fork:true user:{login}", clean(search_text));
-        for organization in organizations
-            .map(|mut answer| answer.list(None))
-            .unwrap_or_default()
+        let all = [("per_page", "100")];
+        let organizations = self.session.get(&["user", "orgs"], &all).await;
+        let organizations = or_default(organizations)?.list(None);
+        let names = organizations
             .iter()
-            .filter_map(|organization| text(organization, "/login"))
-            .take(MAX_ORGANIZATIONS)
-        {
+            .filter_map(|organization| text(organization, "/login"));
+        let mut terms = format!("{} in:name fork:true user:{login}", clean(search_text));
+        for name in names.take(MAX_ORGANIZATIONS) {
             terms.push_str(" org:");
-            terms.push_str(&organization);
+            terms.push_str(&name);
         }
         Ok(terms)
     }
@@ -143,10 +134,8 @@ impl Github {
 fn api_urls(web: &Url) -> Result<(Url, Url), GitError> {
     let host = web.host_str().unwrap_or_default();
     if host == "github.com" || host.ends_with(".ghe.com") {
-        let api = format!("https://api.{host}");
-        let api: Url = api
-            .parse()
-            .map_err(|_| unavailable(PROVIDER, "the URL of the API is invalid".into()))?;
+        let api = Url::parse(&format!("https://api.{host}"));
+        let api = api.map_err(|error| unavailable(PROVIDER, error))?;
         let graphql = join_segments(PROVIDER, &api, &["graphql"])?;
         return Ok((api, graphql));
     }
@@ -163,11 +152,9 @@ impl Api for Github {
         let mut email = text(&user, "/email");
         if email.is_none() {
             // The profile omits a private address. Tokens with the scope can read it here.
-            let emails = self.session.get(&["user", "emails"], &[]).await.map(Some);
-            let emails = emails
-                .unwrap_or_default()
-                .map(|mut answer| answer.list(None));
-            email = usable_email(&emails.unwrap_or_default(), ["/primary", "/verified"]);
+            let emails = self.session.get(&["user", "emails"], &[]).await;
+            let emails = emails.unwrap_or_default().list(None);
+            email = usable_email(&emails, ["/primary", "/verified"]);
         }
         Ok(GitUser {
             id: id(&user, "/id").unwrap_or_default(),
@@ -269,17 +256,23 @@ impl Api for Github {
         &self,
         request: &NewPullRequest,
     ) -> Result<ParsedPullRequest, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let path = [&["repos"], &parts[..], &["pulls"]].concat();
+        let [owner, name] = parts(PROVIDER, &request.repository)?;
+        let path = ["repos", owner, name, "pulls"];
         let body = json!({"title": request.title, "body": request.body, "draft": request.draft,
             "head": short_branch_name(&request.source_branch), "base": short_branch_name(&request.target_branch)});
         pull_request::open(&self.session, &path, &body, ("/html_url", "/number")).await
     }
 
     async fn label(&self, request: &NewPullRequest, number: i64) -> Result<Option<()>, GitError> {
-        let parts = segments(PROVIDER, &request.repository)?;
-        let number = number.to_string();
-        let path = [&["repos"], &parts[..], &["issues", &number, "labels"]].concat();
+        let [owner, name] = parts(PROVIDER, &request.repository)?;
+        let path = [
+            "repos",
+            owner,
+            name,
+            "issues",
+            &number.to_string(),
+            "labels",
+        ];
         let url = self.session.url(&path, &[])?;
         let body = json!({"labels": request.labels});
         self.session.create(url, &body).await.map(|_| Some(()))

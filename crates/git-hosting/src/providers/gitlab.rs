@@ -116,9 +116,8 @@ impl Api for Gitlab {
         if let Some(path) = search_text.and_then(|text| repository_in_url(text, &self.session.web))
         {
             let fetch = async |_, _| {
-                let project = self.session.get(&["projects", &path], &[]).await.map(Some);
-                let values = or_default(project)?.map(|answer| vec![answer.body]);
-                let values = values.unwrap_or_default();
+                let project = or_default(self.session.get(&["projects", &path], &[]).await)?;
+                let values = vec![project.body];
                 Ok(ProviderPage { values, next: None })
             };
             return page(id, request, SPEC.paging.max_items, repository, fetch).await;
@@ -153,9 +152,8 @@ impl Api for Gitlab {
         // The name is one segment of the path, with encoded slashes.
         let project = segments(PROVIDER, repository)?.join("/");
         let path = ["projects", &project, "repository", "branches"];
-        let mut parameters = vec![("search", search_text)];
-        parameters.retain(|(_, text)| !text.is_empty());
-        let list = ApiList::new(self.session.url(&path, &parameters)?, None);
+        let url = self.session.url(&path, &[("search", search_text)])?;
+        let list = ApiList::new(url, None);
         let branch = |value: &_| branch(value, "/commit/id", "/commit/committed_date");
         let id = self.session.list_id("branches", &[repository, search_text]);
         self.session.page(id, request, &list, branch).await

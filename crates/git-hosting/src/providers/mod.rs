@@ -94,10 +94,8 @@ pub(crate) fn parts<const N: usize>(
     provider: GitProvider,
     repository: &str,
 ) -> Result<[&str; N], GitError> {
-    let parts = segments(provider, repository)?;
-    parts
-        .try_into()
-        .map_err(|_| GitError::NotFound { provider })
+    let parts = segments(provider, repository)?.try_into();
+    parts.map_err(|_| GitError::NotFound { provider })
 }
 
 /// The sort key and order of a search, by names that several APIs share.

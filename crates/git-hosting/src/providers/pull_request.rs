@@ -4,7 +4,8 @@ use domain::git::GitError;
 use serde_json::Value;
 use url::Url;
 
-use crate::http::session::{ProviderSession, number, text, unavailable};
+use crate::http::client::unavailable;
+use crate::http::session::{ProviderSession, number, text};
 use crate::providers::ParsedPullRequest;
 
 /// The name of a branch without `refs/heads/`.
@@ -41,12 +42,11 @@ pub(crate) async fn open(
     let opened = session.create(url, body).await?.body;
     let url: Option<Url> = text(&opened, url_at).and_then(|url| url.parse().ok());
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    let url = url.ok_or_else(|| {
-        let what = "the response names no URL of the pull request";
-        unavailable(session.spec.provider, what.into())
-    })?;
-    let number = number(&opened, number_at);
-    Ok(ParsedPullRequest { url, number })
+    let what = "the response names no URL of the pull request";
+    Ok(ParsedPullRequest {
+        url: url.ok_or_else(|| unavailable(session.spec.provider, what))?,
+        number: number(&opened, number_at),
+    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use application::AppError;
 use application::gateway::AgentRoute;
 use domain::id::ConversationId;
 use domain::user::scope::Scope;
-use gateway::{ForwardError, ForwardTarget, Gateway, Revocation};
+use gateway::{ForwardError, ForwardTarget, Gateway};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::forwarding_headers::forwarding_headers;
@@ -85,12 +85,12 @@ pub(crate) async fn forward(
         Ok(asked) => asked,
         Err(error) => return Some(Err(error.into())),
     };
-    let end = Revocation::when(move || recheck.until_refused(app, &state));
+    let end = recheck.until_refused(app, &state);
     let target = match target_of(req.request(), agent_route, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),
     };
-    let answer = gateway.forward_until(req.request(), payload, &target, end);
+    let answer = gateway.forward(req.request(), payload, &target, end);
     let answer = answer.await.map_err(|failure| forward_problem(&failure));
     let answer = answer.map(|mut answer| {
         restrict_page(answer.headers_mut(), place);

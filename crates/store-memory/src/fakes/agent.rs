@@ -102,7 +102,7 @@ impl FakeAgentRuntime {
         self.lock().lose_message_responses = lose;
     }
 
-    /// Holds messages until [`Self::take_messages`] is called, without a response, as an agent server does during a
+    /// Holds messages until [`Self::accept_messages`] is called, without a response, as an agent server does during a
     /// long step. The caller may have given up by then.
     pub fn hold_messages(&self) {
         self.lock().held_messages = Some(Vec::new());
@@ -114,7 +114,7 @@ impl FakeAgentRuntime {
     }
 
     /// Accepts the held messages and new ones.
-    pub fn take_messages(&self) {
+    pub fn accept_messages(&self) {
         let mut state = self.lock();
         for (id, message) in state.held_messages.take().unwrap_or_default() {
             let event = user_message_event(state.messages.len(), &message);

@@ -87,22 +87,22 @@ impl FakeSandboxBackend {
     }
 
     /// Sets the port of sandboxes that start from now on.
-    pub fn start_at(&self, port: u16) {
+    pub fn set_port(&self, port: u16) {
         self.lock().port = Some(port);
     }
 
     /// Adds an exposed URL to sandboxes that start from now on.
-    pub fn expose(&self, exposed: ExposedUrl) {
+    pub fn expose_url(&self, exposed: ExposedUrl) {
         self.lock().extra_urls.push(exposed);
     }
 
     /// Makes calls hang until it is called with `false`. Hanging calls can be cancelled.
-    pub fn hang(&self, hanging: bool) {
+    pub fn set_hanging(&self, hanging: bool) {
         self.hanging.send_replace(hanging);
     }
 
     /// Makes removals hang until it is called with `false`.
-    pub fn hang_removals(&self, hanging: bool) {
+    pub fn set_hanging_removals(&self, hanging: bool) {
         self.hanging_removals.send_replace(hanging);
     }
 
@@ -134,7 +134,7 @@ impl FakeSandboxBackend {
     }
 
     /// Whether a sandbox that was first started dormant boots dormant at every start, as containers do.
-    pub fn keep_environment(&self, keeps: bool) {
+    pub fn set_keeps_environment(&self, keeps: bool) {
         self.lock().keeps_environment = keeps;
     }
 
@@ -175,7 +175,7 @@ impl FakeSandboxBackend {
     }
 
     /// Number of sandboxes in any form.
-    pub fn existing(&self) -> usize {
+    pub fn count_sandboxes(&self) -> usize {
         self.lock().sandboxes.len()
     }
 
@@ -190,7 +190,7 @@ impl FakeSandboxBackend {
     }
 
     /// Number of different sandboxes that were ever started.
-    pub fn launched(&self) -> usize {
+    pub fn count_started_sandboxes(&self) -> usize {
         self.lock().launched.len()
     }
 

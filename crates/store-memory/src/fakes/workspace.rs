@@ -51,7 +51,7 @@ impl FakeWorkspace {
     }
 
     /// Sets the result of commands whose script contains `part`. The last call wins.
-    pub fn answer(&self, part: &str, exit_code: Option<i32>, output: &str) {
+    pub fn set_command_result(&self, part: &str, exit_code: Option<i32>, output: &str) {
         let outcome = ShellOutcome {
             exit_code,
             output: output.to_owned(),
@@ -61,8 +61,8 @@ impl FakeWorkspace {
         state.outcomes.push((part.to_owned(), outcome));
     }
 
-    /// Makes commands whose script contains `part` hang until [`Self::answer`] sets their result.
-    pub fn hang(&self, part: &str) {
+    /// Makes commands whose script contains `part` hang until [`Self::set_command_result`] sets their result.
+    pub fn hang_commands(&self, part: &str) {
         self.lock().hanging.push(part.to_owned());
     }
 

@@ -11,7 +11,7 @@ use domain::start_task::{AgentType, StartStatus};
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::MarkerCipher;
 
-use crate::fixture::{Fixture, alice, input, until};
+use crate::fixture::{Fixture, alice, start_input, wait_for};
 
 const INSPECT_COMMAND: &str = "echo state=absent";
 const CLONE_COMMAND: &str = " clone --quiet";
@@ -20,7 +20,9 @@ const SETUP_COMMAND: &str = "source ./.openhands/setup.sh";
 async fn fixture() -> Fixture {
     let fixture = Fixture::new().await;
     let nothing = "private=/home/a/.agent-workspace/1\nstate=absent\n";
-    fixture.workspace.answer(INSPECT_COMMAND, Some(0), nothing);
+    fixture
+        .workspace
+        .set_command_result(INSPECT_COMMAND, Some(0), nothing);
     fixture
 }
 
@@ -45,11 +47,11 @@ async fn store(fixture: &Fixture, provider: GitProvider, token: &str, host: Opti
 }
 
 fn tools() -> StartInput {
-    input(|r| r.selected_repository = Some("acme/tools".to_owned()))
+    start_input(|r| r.selected_repository = Some("acme/tools".to_owned()))
 }
 
 /// The token that a credential helper gets now.
-async fn asked(fixture: &Fixture, helper: &str) -> Result<String, AppError> {
+async fn token_of_helper(fixture: &Fixture, helper: &str) -> Result<String, AppError> {
     let mut lines = helper.lines();
     let access = lines.find_map(|line| line.strip_prefix("access="));
     let access = access.expect("an access token").trim_matches('\'');
@@ -63,17 +65,23 @@ async fn a_clone_gets_no_token_of_another_host() {
     let fixture = fixture().await;
     let gitlab = GitProvider::Gitlab;
     store(&fixture, gitlab, "t-1", Some("old.acme.test")).await;
-    fixture.workspace.hang(CLONE_COMMAND);
+    fixture.workspace.hang_commands(CLONE_COMMAND);
     fixture.start(tools()).await;
-    until(|| async { (fixture.workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
+    wait_for(|| async { (fixture.workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
     let (_, helper) = fixture.workspace.files().pop_first().expect("a helper");
-    assert_eq!(asked(&fixture, &helper).await.expect("it opens"), "t-1");
+    assert_eq!(
+        token_of_helper(&fixture, &helper).await.expect("it opens"),
+        "t-1"
+    );
     store(&fixture, gitlab, "t-2", Some("https://old.acme.test/")).await;
-    assert_eq!(asked(&fixture, &helper).await.expect("it opens"), "t-2");
+    assert_eq!(
+        token_of_helper(&fixture, &helper).await.expect("it opens"),
+        "t-2"
+    );
     // The helper was written for a token without a user part, and for the old host.
     for (token, host) in [("me:t-3", "old.acme.test"), ("t-4", "new.acme.test")] {
         store(&fixture, gitlab, token, Some(host)).await;
-        let refused = asked(&fixture, &helper).await.expect_err(token);
+        let refused = token_of_helper(&fixture, &helper).await.expect_err(token);
         assert_eq!(refused.class(), ErrorClass::Unauthenticated, "{token}");
     }
 }
@@ -82,7 +90,7 @@ async fn a_clone_gets_no_token_of_another_host() {
 async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
     let fixture = fixture().await;
     store(&fixture, GitProvider::Bitbucket, "me:half-of-it", None).await;
-    let first = fixture.started(input(|_| {})).await;
+    let first = fixture.start_and_wait(start_input(|_| {})).await;
     let sandbox = fixture.sandbox(&first.sandbox_id).await.expect("it runs");
     let cipher = MarkerCipher;
     let opened = |sealed| {
@@ -93,11 +101,13 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
     let said = format!("A={key} B={secret_key} C=half-of-it /home/a/.agent-workspace/1/x");
     fixture
         .workspace
-        .answer(CLONE_COMMAND, Some(0), "has=setup.sh\n");
-    fixture.workspace.answer(SETUP_COMMAND, Some(1), &said);
+        .set_command_result(CLONE_COMMAND, Some(0), "has=setup.sh\n");
+    fixture
+        .workspace
+        .set_command_result(SETUP_COMMAND, Some(1), &said);
     let mut asked = tools();
     asked.request.sandbox_id = Some(sandbox.id.clone());
-    let note = fixture.started(asked).await.detail.expect("a note");
+    let note = fixture.start_and_wait(asked).await.detail.expect("a note");
     let hidden = "A=********** B=********** C=********** …/x";
     assert!(note.contains(hidden), "{note}");
     let commands = fixture.workspace.commands();
@@ -110,7 +120,7 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
 async fn the_provider_of_a_repository_does_not_change_with_the_settings() {
     let fixture = fixture().await;
     store(&fixture, GitProvider::Gitlab, "t-1", None).await;
-    let parent = fixture.started(tools()).await;
+    let parent = fixture.start_and_wait(tools()).await;
     let view = fixture
         .view(parent.conversation_id)
         .await
@@ -123,11 +133,11 @@ async fn the_provider_of_a_repository_does_not_change_with_the_settings() {
     );
     // With these settings it would be GitHub's.
     store(&fixture, GitProvider::Bitbucket, "t-2", None).await;
-    let part = input(|r| {
+    let part = start_input(|r| {
         r.parent_conversation_id = Some(parent.conversation_id);
         r.agent_type = AgentType::Plan;
     });
-    let part = fixture.started(part).await;
+    let part = fixture.start_and_wait(part).await;
     assert_eq!(part.status, StartStatus::Ready, "{:?}", part.detail);
     let commands = fixture.workspace.commands();
     let mut clones = commands
@@ -146,7 +156,7 @@ async fn the_plan_path_suits_the_provider_even_without_a_named_one() {
     store(&fixture, GitProvider::Gitlab, "t-1", None).await;
     let mut asked = tools();
     asked.request.agent_type = AgentType::Plan;
-    fixture.started(asked).await;
+    fixture.start_and_wait(asked).await;
     let launch = fixture.agents.launches().pop().expect("a launch");
     let path = launch.plan_path.expect("a path");
     assert!(path.contains("/agents-tmp-config/"), "{path}");

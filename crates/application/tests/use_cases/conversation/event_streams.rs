@@ -13,13 +13,13 @@ use domain::sandbox::Sandbox;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::fixture::{Fixture, alice, clock, input, mine};
+use crate::fixture::{Fixture, alice, alice_scope, clock, start_input};
 
 /// Shorter than the poll interval of a stream.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn started(fixture: &Fixture) -> (ConversationId, Sandbox) {
-    let task = fixture.started(input(|_| {})).await;
+async fn start_ready_conversation(fixture: &Fixture) -> (ConversationId, Sandbox) {
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     (task.conversation_id, sandbox)
 }
@@ -64,7 +64,7 @@ async fn ends(following: &mut EventStream, within: Duration) -> StreamEndReason 
 #[tokio::test(start_paused = true)]
 async fn existing_events_come_first_and_new_ones_at_once() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     report(&fixture, &at, &["b", "a"]).await;
     let mut from_the_first = follow(&fixture, at.0, StreamPosition::First).await;
     let mut from_now = follow(&fixture, at.0, StreamPosition::Now).await;
@@ -91,7 +91,7 @@ async fn existing_events_come_first_and_new_ones_at_once() {
 #[tokio::test(start_paused = true)]
 async fn dropping_a_wait_loses_no_event() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;
     for n in 0..50 {
         let id = n.to_string();
@@ -114,7 +114,7 @@ async fn dropping_a_wait_loses_no_event() {
 #[tokio::test(start_paused = true)]
 async fn events_of_other_processes_are_found_without_a_notification() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::Now).await;
     let nothing = timeout(Duration::from_secs(5), following.next()).await;
     assert!(nothing.is_err(), "{nothing:?}");
@@ -126,7 +126,7 @@ async fn events_of_other_processes_are_found_without_a_notification() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_one_kind_skips_other_kinds() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     let events: Vec<Event> = (0..1_000)
         .map(|n| Event {
             id: EventId::parse(n.to_string()).expect("an id"),
@@ -160,11 +160,11 @@ async fn a_stream_of_one_kind_skips_other_kinds() {
 #[tokio::test(start_paused = true)]
 async fn deleting_a_conversation_ends_its_streams() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;
     report(&fixture, &at, &["x"]).await;
     assert_eq!(next(&mut following, DELIVERY_TIMEOUT).await, ["x"]);
-    let deleted = fixture.app.conversations.delete(&mine(), at.0).await;
+    let deleted = fixture.app.conversations.delete(&alice_scope(), at.0).await;
     deleted.expect("deleted");
     let within = Duration::from_secs(3);
     assert_eq!(ends(&mut following, within).await, StreamEndReason::Deleted);
@@ -173,7 +173,7 @@ async fn deleting_a_conversation_ends_its_streams() {
 #[tokio::test(start_paused = true)]
 async fn a_stopping_service_ends_all_streams_even_new_ones() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     let mut following = follow(&fixture, at.0, StreamPosition::First).await;
     let ending = async {
         tokio::task::yield_now().await;
@@ -191,7 +191,7 @@ async fn a_stopping_service_ends_all_streams_even_new_ones() {
 #[tokio::test(start_paused = true)]
 async fn invalid_streams_are_refused() {
     let fixture = Fixture::new().await;
-    let at = started(&fixture).await;
+    let at = start_ready_conversation(&fixture).await;
     report(&fixture, &at, &["x"]).await;
     let bob = UserId::parse("bob").expect("a name");
     let nobodys = ConversationId::new(uuid::Uuid::from_u128(7));

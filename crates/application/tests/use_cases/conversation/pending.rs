@@ -12,7 +12,7 @@ use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
 use store_memory::FakeBehavior;
 
-use crate::fixture::{Fixture, alice, clock, input, mine, say, until};
+use crate::fixture::{Fixture, alice, alice_scope, clock, start_input, user_message, wait_for};
 
 async fn queue(
     fixture: &Fixture,
@@ -22,13 +22,13 @@ async fn queue(
     fixture
         .app
         .pending
-        .enqueue(&alice(), target, say(text))
+        .enqueue(&alice(), target, user_message(text))
         .await
 }
 
 /// A READY conversation without later messages.
 async fn talk(fixture: &Fixture) -> StartTask {
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     task
 }
@@ -43,7 +43,7 @@ fn said(fixture: &Fixture, id: ConversationId) -> Vec<String> {
 
 /// Waits until no message is pending.
 async fn nothing_waits(fixture: &Fixture, id: ConversationId) {
-    until(|| async {
+    wait_for(|| async {
         let waiting = fixture.store.list_waiting(id).await.expect("readable");
         waiting.is_empty().then_some(())
     })
@@ -56,9 +56,13 @@ async fn wait_for_passes() {
 }
 
 async fn pause(fixture: &Fixture, task: &StartTask) {
-    let paused = fixture.app.sandboxes.pause(&mine(), &task.sandbox_id).await;
+    let paused = fixture
+        .app
+        .sandboxes
+        .pause(&alice_scope(), &task.sandbox_id)
+        .await;
     paused.expect("paused");
-    until(|| async {
+    wait_for(|| async {
         let row = fixture.sandbox(&task.sandbox_id).await?;
         (row.status == SandboxStatus::Paused).then_some(())
     })
@@ -69,7 +73,7 @@ async fn resume(fixture: &Fixture, task: &StartTask) {
     let resumed = fixture
         .app
         .sandboxes
-        .resume(&mine(), &task.sandbox_id)
+        .resume(&alice_scope(), &task.sandbox_id)
         .await;
     resumed.expect("resumed");
 }
@@ -77,7 +81,7 @@ async fn resume(fixture: &Fixture, task: &StartTask) {
 #[tokio::test(start_paused = true)]
 async fn messages_during_a_start_follow_its_first_message_in_order() {
     let fixture = Fixture::new().await;
-    let task = fixture.start(input(|_| {})).await;
+    let task = fixture.start(start_input(|_| {})).await;
     let id = task.conversation_id;
     for (position, text) in ["one", "two", "three"].into_iter().enumerate() {
         let target = if position == 1 {
@@ -88,11 +92,14 @@ async fn messages_during_a_start_follow_its_first_message_in_order() {
         let placed = queue(&fixture, target, text).await.expect("queued");
         assert_eq!(placed.position, position + 1);
     }
-    assert_eq!(fixture.ended(&task).await.status, StartStatus::Ready);
+    assert_eq!(
+        fixture.wait_until_ended(&task).await.status,
+        StartStatus::Ready
+    );
     nothing_waits(&fixture, id).await;
     assert_eq!(said(&fixture, id), ["one", "two", "three"]);
     let launched = fixture.agents.launches();
-    assert_eq!(launched[0].initial_message, Some(say("hi")));
+    assert_eq!(launched[0].initial_message, Some(user_message("hi")));
     // A ready conversation gets messages at once.
     queue(&fixture, MessageTarget::Task(task.id), "four")
         .await
@@ -150,7 +157,7 @@ async fn a_late_message_is_not_sent_twice() {
                 .expect("queued");
         }
         tokio::time::sleep(Duration::from_secs(step)).await;
-        fixture.agents.take_messages();
+        fixture.agents.accept_messages();
         nothing_waits(&fixture, id).await;
         assert_eq!(said(&fixture, id), ["one", "two"], "{status:?}");
     }
@@ -165,10 +172,10 @@ async fn a_message_that_arrives_after_a_crash_is_not_sent_twice() {
     queue(&fixture, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
-    until(|| async { (fixture.agents.calls().send == 1).then_some(()) }).await;
-    let fixture = fixture.killed().await;
+    wait_for(|| async { (fixture.agents.calls().send == 1).then_some(()) }).await;
+    let fixture = fixture.kill_and_restart().await;
     tokio::time::sleep(Duration::from_secs(200)).await;
-    fixture.agents.take_messages();
+    fixture.agents.accept_messages();
     nothing_waits(&fixture, id).await;
     assert_eq!(said(&fixture, id), ["once"]);
 }
@@ -182,7 +189,7 @@ async fn a_lost_message_is_sent_again() {
     queue(&fixture, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
-    until(|| async { (fixture.agents.calls().send == 1).then_some(()) }).await;
+    wait_for(|| async { (fixture.agents.calls().send == 1).then_some(()) }).await;
     fixture.agents.drop_messages();
     // Its agent runs all the time.
     wait_for_passes().await;
@@ -198,8 +205,8 @@ async fn a_crash_after_the_delivery_repeats_nothing() {
     queue(&fixture, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
-    until(|| async { (said(&fixture, id).len() == 1).then_some(()) }).await;
-    let fixture = fixture.killed().await;
+    wait_for(|| async { (said(&fixture, id).len() == 1).then_some(()) }).await;
+    let fixture = fixture.kill_and_restart().await;
     nothing_waits(&fixture, id).await;
     assert_eq!(said(&fixture, id), ["once"]);
 }
@@ -217,7 +224,7 @@ async fn a_crash_before_the_delivery_loses_nothing() {
         .begin_delivery(message, None, clock().now())
         .await;
     assert!(begun.expect("stored"));
-    let fixture = fixture.killed().await;
+    let fixture = fixture.kill_and_restart().await;
     resume(&fixture, &task).await;
     nothing_waits(&fixture, id).await;
     assert_eq!(said(&fixture, id), ["once"]);
@@ -267,7 +274,7 @@ async fn a_permanently_refused_message_does_not_block_later_ones() {
         .await
         .expect("queued");
     nothing_waits(&fixture, id).await;
-    let notes = fixture.task(&task).await.notes;
+    let notes = fixture.current_task(&task).await.notes;
     assert!(notes.iter().any(|note| note.contains("422")), "{notes:?}");
     fixture.agents.set_behavior(FakeBehavior::Responsive);
     queue(&fixture, MessageTarget::Conversation(id), "fine")
@@ -283,7 +290,7 @@ fn shared(policy: &mut Policy) {
 
 #[tokio::test(start_paused = true)]
 async fn processes_of_a_host_deliver_a_message_once() {
-    let one = Fixture::with(shared).await;
+    let one = Fixture::with_policy(shared).await;
     let two = one.replica(shared);
     let id = talk(&one).await.conversation_id;
     let texts: Vec<_> = (0..10).map(|n| n.to_string()).collect();
@@ -299,7 +306,7 @@ async fn processes_of_a_host_deliver_a_message_once() {
 
 #[tokio::test(start_paused = true)]
 async fn undeliverable_messages_are_refused() {
-    let fixture = Fixture::empty(|_| {});
+    let fixture = Fixture::without_settings(|_| {});
     let unknown = [
         MessageTarget::Task(StartTaskId::new(uuid::Uuid::from_u128(1))),
         MessageTarget::Conversation(ConversationId::new(uuid::Uuid::from_u128(1))),
@@ -309,7 +316,7 @@ async fn undeliverable_messages_are_refused() {
         assert_eq!(refused.class(), ErrorClass::NotFound);
     }
     // Without a model no start succeeds.
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     let refused = queue(&fixture, MessageTarget::Task(task.id), "x").await;
     let refused = refused.expect_err("refused");
@@ -339,7 +346,7 @@ async fn a_full_queue_refuses_messages() {
 /// Its call is over and its outcome unknown: the agent server may be starting the agent's tools.
 #[tokio::test(start_paused = true)]
 async fn deliveries_of_other_processes_are_left_alone_until_they_end() {
-    let fixture = Fixture::with(shared).await;
+    let fixture = Fixture::with_policy(shared).await;
     let task = talk(&fixture).await;
     let id = task.conversation_id;
     pause(&fixture, &task).await;

@@ -11,7 +11,7 @@ use domain::start_task::{StartStatus, StartTask};
 use serde_json::json;
 use store_memory::FakeWorkspace;
 
-use crate::fixture::{Fixture, alice, input, until};
+use crate::fixture::{Fixture, alice, start_input, wait_for};
 
 /// Output of the first command for an empty workspace.
 const EMPTY_WORKSPACE: &str = "private=/home/a/.agent-workspace/1\nstate=absent\n";
@@ -23,7 +23,7 @@ const HOOK_MARK: &str = "Installed by agent-workspace";
 async fn fixture() -> (Fixture, Arc<FakeWorkspace>) {
     let fixture = Fixture::new().await;
     let workspace = Arc::clone(&fixture.workspace);
-    workspace.answer(INSPECT_COMMAND, Some(0), EMPTY_WORKSPACE);
+    workspace.set_command_result(INSPECT_COMMAND, Some(0), EMPTY_WORKSPACE);
     (fixture, workspace)
 }
 
@@ -47,7 +47,7 @@ async fn token(fixture: &Fixture, provider: GitProvider, token: &str) {
 }
 
 fn tools() -> StartInput {
-    input(|r| r.selected_repository = Some("acme/tools".to_owned()))
+    start_input(|r| r.selected_repository = Some("acme/tools".to_owned()))
 }
 
 fn clone_of(workspace: &FakeWorkspace) -> String {
@@ -72,7 +72,7 @@ fn assert_failed(task: &StartTask, cause: &str) {
 #[tokio::test(start_paused = true)]
 async fn without_a_repository_there_is_one_quick_command() {
     let (fixture, workspace) = fixture().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!((task.status, task.detail), (StartStatus::Ready, None));
     assert_eq!(workspace.commands().len(), 1);
     assert_eq!(workspace.count("git init"), 1);
@@ -83,10 +83,10 @@ async fn without_a_repository_there_is_one_quick_command() {
 async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
     let (fixture, workspace) = fixture().await;
     token(&fixture, GitProvider::Gitlab, "glpat-hunter2").await;
-    workspace.answer(CLONE_COMMAND, Some(0), "has=git\n");
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\n");
     let mut asked = tools();
     asked.request.selected_branch = Some("next".to_owned());
-    let task = fixture.started(asked).await;
+    let task = fixture.start_and_wait(asked).await;
     assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
     let script = clone_of(&workspace);
     // The only provider with a stored token.
@@ -132,7 +132,7 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
 #[tokio::test(start_paused = true)]
 async fn a_public_repository_needs_no_token_and_comes_from_github() {
     let (fixture, workspace) = fixture().await;
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     let script = clone_of(&workspace);
     assert!(
@@ -166,13 +166,13 @@ async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
         (Some(1), "out with ghp-wrong", "out with **********"),
     ];
     for (code, said, cause) in table {
-        workspace.answer(CLONE_COMMAND, code, said);
+        workspace.set_command_result(CLONE_COMMAND, code, said);
         let cleaned = workspace.count("rm -rf -- ");
-        let task = fixture.started(tools()).await;
+        let task = fixture.start_and_wait(tools()).await;
         assert_failed(&task, cause);
         assert!(workspace.count("rm -rf -- ") > cleaned + 1, "cleaned up");
         assert!(fixture.agents.launches().is_empty());
-        until(|| async {
+        wait_for(|| async {
             fixture
                 .sandbox(&task.sandbox_id)
                 .await
@@ -186,19 +186,19 @@ async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn conflicting_directories_are_reported_and_equal_clones_are_used() {
     let (fixture, workspace) = fixture().await;
-    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\nstate=other\n");
-    assert_failed(&fixture.started(tools()).await, "a different tools");
-    workspace.answer(INSPECT_COMMAND, Some(0), "private=/p\ngit=no\n");
-    assert_failed(&fixture.started(tools()).await, "no git");
-    workspace.answer(INSPECT_COMMAND, Some(1), "mkdir: cannot create directory");
-    assert_failed(&fixture.started(tools()).await, "mkdir: cannot");
+    workspace.set_command_result(INSPECT_COMMAND, Some(0), "private=/p\nstate=other\n");
+    assert_failed(&fixture.start_and_wait(tools()).await, "a different tools");
+    workspace.set_command_result(INSPECT_COMMAND, Some(0), "private=/p\ngit=no\n");
+    assert_failed(&fixture.start_and_wait(tools()).await, "no git");
+    workspace.set_command_result(INSPECT_COMMAND, Some(1), "mkdir: cannot create directory");
+    assert_failed(&fixture.start_and_wait(tools()).await, "mkdir: cannot");
     assert_eq!(workspace.count(CLONE_COMMAND), 0);
-    workspace.answer(
+    workspace.set_command_result(
         INSPECT_COMMAND,
         Some(0),
         "private=/p\nstate=same\nbranch=main\n",
     );
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     assert_eq!(task.status, StartStatus::Ready);
     let note = task.detail.expect("a note");
     assert!(note.contains("is used as it is, on branch main"), "{note}");
@@ -210,11 +210,11 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
     let (fixture, workspace) = fixture().await;
     token(&fixture, GitProvider::Github, "ghp-hunter2").await;
     let all = "has=git\nhas=setup.sh\nhas=pre-commit.sh\nhas=hooks.json\nhas=skills\n";
-    workspace.answer(CLONE_COMMAND, Some(0), all);
-    workspace.answer(SETUP_COMMAND, Some(3), "no such tool, ghp-hunter2\n");
-    workspace.answer(HOOK_MARK, Some(1), "read-only");
+    workspace.set_command_result(CLONE_COMMAND, Some(0), all);
+    workspace.set_command_result(SETUP_COMMAND, Some(3), "no such tool, ghp-hunter2\n");
+    workspace.set_command_result(HOOK_MARK, Some(1), "read-only");
     workspace.stop_responding();
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     let notes = task.detail.expect("notes");
     assert_eq!(task.status, StartStatus::Ready, "{notes}");
     for part in [
@@ -225,8 +225,8 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
     ] {
         assert!(notes.contains(part), "{part} is not in: {notes}");
     }
-    workspace.answer(SETUP_COMMAND, None, "");
-    let task = fixture.started(tools()).await;
+    workspace.set_command_result(SETUP_COMMAND, None, "");
+    let task = fixture.start_and_wait(tools()).await;
     assert!(
         task.detail
             .expect("notes")
@@ -237,7 +237,7 @@ async fn setup_script_hooks_and_skills_degrade_with_notes() {
 #[tokio::test(start_paused = true)]
 async fn agent_hooks_are_passed_to_the_launch() {
     let (fixture, workspace) = fixture().await;
-    workspace.answer(
+    workspace.set_command_result(
         CLONE_COMMAND,
         Some(0),
         "has=git\nhas=hooks.json\nhas=skills\n",
@@ -250,12 +250,12 @@ async fn agent_hooks_are_passed_to_the_launch() {
         triggers: Vec::new(),
     };
     workspace.set_project(Some(hooks.clone()), vec![skill]);
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
     assert_eq!(fixture.agents.launches()[0].hooks, Some(hooks));
     // Unusable files are noted.
     workspace.set_project(None, Vec::new());
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     let notes = task.detail.expect("notes");
     assert!(
         notes.contains("hooks.json are not used") && notes.contains("No skill"),
@@ -266,18 +266,18 @@ async fn agent_hooks_are_passed_to_the_launch() {
 #[tokio::test(start_paused = true)]
 async fn a_start_interrupted_while_cloning_continues_in_the_same_sandbox() {
     let (fixture, workspace) = fixture().await;
-    workspace.hang(CLONE_COMMAND);
+    workspace.hang_commands(CLONE_COMMAND);
     let task = fixture.start(tools()).await;
-    until(|| async { (workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
-    let shown = fixture.task(&task).await;
+    wait_for(|| async { (workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
+    let shown = fixture.current_task(&task).await;
     assert_eq!(shown.status, StartStatus::PreparingRepository);
     assert_eq!(
         shown.detail.as_deref(),
         Some("Cloning acme/tools from github.example.com")
     );
-    let fixture = fixture.killed().await;
-    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
-    let ended = fixture.ended(&task).await;
+    let fixture = fixture.kill_and_restart().await;
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    let ended = fixture.wait_until_ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
     assert_eq!(fixture.backend.starts(), 1);
     let scripts: Vec<String> = workspace.commands().into_iter().map(|c| c.script).collect();
@@ -299,10 +299,12 @@ async fn a_start_interrupted_while_cloning_continues_in_the_same_sandbox() {
 /// prepared again.
 async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
     let (fixture, workspace) = fixture().await;
-    let first = fixture.started(input(|_| {})).await;
+    let first = fixture.start_and_wait(start_input(|_| {})).await;
     fixture.agents.hold_responses(true);
     let task = fixture
-        .start(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
+        .start(start_input(|r| {
+            r.sandbox_id = Some(first.sandbox_id.clone())
+        }))
         .await;
     let made = || async {
         fixture
@@ -310,16 +312,16 @@ async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
             .has_conversation(task.conversation_id)
             .then_some(())
     };
-    until(made).await;
-    workspace.answer("git init", Some(1), "no space left on device");
+    wait_for(made).await;
+    workspace.set_command_result("git init", Some(1), "no space left on device");
     fixture.agents.hold_responses(false);
-    (fixture.killed().await, task)
+    (fixture.kill_and_restart().await, task)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_created_conversation_is_not_prepared_again_and_not_lost() {
     let (fixture, task) = cut_off_after_the_launch().await;
-    let ended = fixture.ended(&task).await;
+    let ended = fixture.wait_until_ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
     assert_eq!(fixture.workspace.count("git init"), 2, "one for each start");
     assert!(fixture.agents.has_conversation(task.conversation_id));
@@ -332,7 +334,7 @@ async fn the_conversation_of_a_failed_start_is_deleted() {
     // It was created without its first message.
     let id = task.conversation_id;
     fixture.agents.change(id, |it| it.execution_status = None);
-    assert_failed(&fixture.ended(&task).await, "no space left");
+    assert_failed(&fixture.wait_until_ended(&task).await, "no space left");
     assert!(
         !fixture.agents.has_conversation(id),
         "it would live on in the sandbox"
@@ -343,28 +345,28 @@ async fn the_conversation_of_a_failed_start_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_of_the_agent_server_does_not_end_a_start() {
     let (fixture, workspace) = fixture().await;
-    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
     for (part, away) in [(INSPECT_COMMAND, 1), (CLONE_COMMAND, 3), (SETUP_COMMAND, 2)] {
         workspace.drop_connections(part, away);
         let before = workspace.count(part);
-        let task = fixture.started(tools()).await;
+        let task = fixture.start_and_wait(tools()).await;
         assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
         assert_eq!(workspace.count(part), before + away + 1, "{part}");
     }
     workspace.drop_connections(INSPECT_COMMAND, 99);
-    assert_failed(&fixture.started(tools()).await, "unreachable");
+    assert_failed(&fixture.start_and_wait(tools()).await, "unreachable");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_setup_script_is_noted() {
     let (fixture, workspace) = fixture().await;
-    workspace.answer(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
-    workspace.answer(
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\nhas=setup.sh\n");
+    workspace.set_command_result(
         SETUP_COMMAND,
         Some(1),
         "agent-workspace: interrupted\nhalf\n",
     );
-    let task = fixture.started(tools()).await;
+    let task = fixture.start_and_wait(tools()).await;
     let note = task.detail.expect("a note");
     let expected = "setup.sh was interrupted, and is not run again. Its last words: half";
     assert!(note.contains(expected), "{note}");

@@ -19,7 +19,7 @@ fn marketplace(name: &str) -> Vec<RegisteredMarketplace> {
 
 #[tokio::test(start_paused = true)]
 async fn slow_marketplaces_delay_only_their_user() {
-    let fixture = Fixture::empty(|_| {});
+    let fixture = Fixture::without_settings(|_| {});
     let (skills, alice) = (&fixture.app.skills, alice());
     let bob = UserId::parse("bob").expect("a name");
     let began = Instant::now();

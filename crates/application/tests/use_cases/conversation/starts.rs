@@ -13,19 +13,19 @@ use serde_json::json;
 use store_memory::FakeBehavior;
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, alice, input, until};
+use crate::fixture::{Fixture, alice, start_input, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_start_creates_the_requested_conversation() {
     let fixture = Fixture::new().await;
-    let mut asked = input(|r| {
+    let mut asked = start_input(|r| {
         r.title = Some("Mine".to_owned());
         r.public = Some(true);
         r.system_message_suffix = Some("Be brief.".to_owned());
         r.llm_model = Some("openai/other".to_owned());
     });
     asked.secrets = Some([("TOKEN".to_owned(), "t0".to_owned().into())].into());
-    let task = fixture.started(asked).await;
+    let task = fixture.start_and_wait(asked).await;
     assert_eq!(
         (task.status, task.detail.as_deref()),
         (StartStatus::Ready, None)
@@ -66,7 +66,7 @@ async fn a_stream_shows_every_status_once_and_ends() {
     let (first, mut updates) = fixture
         .app
         .starts
-        .start_streaming(&alice(), input(|_| {}))
+        .start_streaming(&alice(), start_input(|_| {}))
         .await
         .expect("accepted");
     let mut seen = vec![first.status];
@@ -83,12 +83,12 @@ async fn a_stream_shows_every_status_once_and_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn without_settings_the_task_names_the_missing_one_and_nothing_is_left() {
-    let fixture = Fixture::empty(|_| {});
-    let task = fixture.started(input(|_| {})).await;
+    let fixture = Fixture::without_settings(|_| {});
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(task.detail.expect("a cause").contains("llm_"));
     assert_eq!(fixture.backend.starts(), 0, "it cost no sandbox");
-    until(|| async {
+    wait_for(|| async {
         fixture
             .sandbox(&task.sandbox_id)
             .await
@@ -103,8 +103,8 @@ async fn unknown_references_are_refused_before_any_work() {
     let fixture = Fixture::new().await;
     let unknown = ConversationId::new(Uuid::from_u128(7));
     let asks = [
-        input(|r| r.sandbox_id = SandboxId::parse("nope").ok()),
-        input(|r| r.parent_conversation_id = Some(unknown)),
+        start_input(|r| r.sandbox_id = SandboxId::parse("nope").ok()),
+        start_input(|r| r.parent_conversation_id = Some(unknown)),
     ];
     for ask in asks {
         let error = fixture
@@ -115,7 +115,7 @@ async fn unknown_references_are_refused_before_any_work() {
             .expect_err("refused");
         assert_eq!(error.class(), ErrorClass::NotFound, "{error}");
     }
-    let both = input(|r| r.suggested_task = Some(json!({})));
+    let both = start_input(|r| r.suggested_task = Some(json!({})));
     let error = fixture
         .app
         .starts
@@ -126,7 +126,7 @@ async fn unknown_references_are_refused_before_any_work() {
     let tasks = fixture
         .app
         .starts
-        .count(&crate::fixture::mine(), &StartTaskFilter::default())
+        .count(&crate::fixture::alice_scope(), &StartTaskFilter::default())
         .await;
     assert_eq!((tasks.expect("readable"), fixture.backend.starts()), (0, 0));
 }
@@ -135,15 +135,18 @@ async fn unknown_references_are_refused_before_any_work() {
 async fn a_client_chosen_id_creates_one_conversation() {
     let fixture = Fixture::new().await;
     let id = ConversationId::new(Uuid::from_u128(42));
-    let ask = || input(|r| r.conversation_id = Some(id));
+    let ask = || start_input(|r| r.conversation_id = Some(id));
     let first = fixture.start(ask()).await;
     let again = fixture.start(ask()).await;
     assert_eq!(again.id, first.id, "while it is under way");
-    fixture.ended(&first).await;
+    fixture.wait_until_ended(&first).await;
     let later = fixture.start(ask()).await;
     assert_eq!((later.id, later.status), (first.id, StartStatus::Ready));
     assert_eq!(
-        (fixture.agents.launches().len(), fixture.backend.launched()),
+        (
+            fixture.agents.launches().len(),
+            fixture.backend.count_started_sandboxes()
+        ),
         (1, 1)
     );
 }
@@ -152,10 +155,10 @@ async fn a_client_chosen_id_creates_one_conversation() {
 async fn a_sub_conversation_runs_in_its_parents_sandbox() {
     let fixture = Fixture::new().await;
     let parent = fixture
-        .started(input(|r| r.llm_model = Some("openai/p".to_owned())))
+        .start_and_wait(start_input(|r| r.llm_model = Some("openai/p".to_owned())))
         .await;
     let part = fixture
-        .started(input(|r| {
+        .start_and_wait(start_input(|r| {
             r.parent_conversation_id = Some(parent.conversation_id);
         }))
         .await;
@@ -172,13 +175,13 @@ async fn a_sub_conversation_runs_in_its_parents_sandbox() {
 async fn a_failed_sandbox_start_is_retried() {
     let fixture = Fixture::new().await;
     fixture.backend.fail_starts(1);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{task:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_start_has_a_cause_and_releases_its_resources() {
-    let fixture = Fixture::with(|p| {
+    let fixture = Fixture::with_policy(|p| {
         p.caps.set(SandboxCaps {
             per_user: 1,
             overall: 1,
@@ -187,11 +190,11 @@ async fn a_failed_start_has_a_cause_and_releases_its_resources() {
     .await;
     // A sandbox that dies while starting is tried twice.
     fixture.backend.fail_starts(2);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(task.detail.expect("a cause").contains("fails this start"));
     assert!(fixture.view(task.conversation_id).await.is_none());
-    until(|| async {
+    wait_for(|| async {
         fixture
             .sandbox(&task.sandbox_id)
             .await
@@ -200,7 +203,7 @@ async fn a_failed_start_has_a_cause_and_releases_its_resources() {
     })
     .await;
     assert_eq!(
-        fixture.started(input(|_| {})).await.status,
+        fixture.start_and_wait(start_input(|_| {})).await.status,
         StartStatus::Ready,
         "the cap is free again"
     );
@@ -208,9 +211,9 @@ async fn a_failed_start_has_a_cause_and_releases_its_resources() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
-    let fixture = Fixture::with(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
+    let fixture = Fixture::with_policy(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert!(
         task.detail
             .expect("a cause")
@@ -221,21 +224,21 @@ async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_listed() {
     let fixture = Fixture::new().await;
-    let first = fixture.started(input(|_| {})).await;
+    let first = fixture.start_and_wait(start_input(|_| {})).await;
     fixture.agents.set_behavior(FakeBehavior::Rejecting(500));
     // Health checks are refused too, so only the launch meets the refusal.
     let sandbox = fixture.sandbox(&first.sandbox_id).await.expect("it runs");
     let task = fixture
-        .start(input(|r| r.sandbox_id = Some(sandbox.id.clone())))
+        .start(start_input(|r| r.sandbox_id = Some(sandbox.id.clone())))
         .await;
-    let task = fixture.ended(&task).await;
+    let task = fixture.wait_until_ended(&task).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(fixture.view(task.conversation_id).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn over_the_cap_is_refused_with_the_cap_named() {
-    let fixture = Fixture::with(|p| {
+    let fixture = Fixture::with_policy(|p| {
         p.caps.set(SandboxCaps {
             per_user: 2,
             overall: 9,
@@ -243,7 +246,7 @@ async fn over_the_cap_is_refused_with_the_cap_named() {
     })
     .await;
     let owner = alice();
-    let starts = (0..10).map(|_| fixture.app.starts.start(&owner, input(|_| {})));
+    let starts = (0..10).map(|_| fixture.app.starts.start(&owner, start_input(|_| {})));
     let outcomes = futures::future::join_all(starts).await;
     let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     assert_eq!(refused.len(), 8);
@@ -263,17 +266,20 @@ async fn the_next_process_finishes_a_start_interrupted_at_any_step() {
         fixture
             .agents
             .set_behavior(FakeBehavior::Slow(Duration::from_millis(100)));
-        let task = fixture.start(input(|_| {})).await;
+        let task = fixture.start(start_input(|_| {})).await;
         tokio::time::sleep(Duration::from_millis(cut)).await;
-        let fixture = fixture.killed().await;
-        let ended = fixture.ended(&task).await;
+        let fixture = fixture.kill_and_restart().await;
+        let ended = fixture.wait_until_ended(&task).await;
         assert_eq!(
             (ended.status, ended.detail),
             (StartStatus::Ready, None),
             "cut after {cut} ms"
         );
         assert_eq!(
-            (fixture.agents.launches().len(), fixture.backend.launched()),
+            (
+                fixture.agents.launches().len(),
+                fixture.backend.count_started_sandboxes()
+            ),
             (1, 1),
             "cut after {cut} ms"
         );
@@ -285,7 +291,7 @@ async fn unsupported_fields_are_noted() {
     let fixture = Fixture::new().await;
     let profile = "an-agent-profile".to_owned();
     let task = fixture
-        .started(input(|r| r.agent_profile_id = Some(profile)))
+        .start_and_wait(start_input(|r| r.agent_profile_id = Some(profile)))
         .await;
     assert_eq!(task.status, StartStatus::Ready);
     let detail = task.detail.expect("the notes");
@@ -302,14 +308,14 @@ async fn a_start_stream_ends_when_its_conversation_is_deleted() {
     let (first, mut updates) = fixture
         .app
         .starts
-        .start_streaming(&owner, input(|_| {}))
+        .start_streaming(&owner, start_input(|_| {}))
         .await
         .expect("accepted");
-    until(|| async { fixture.view(first.conversation_id).await }).await;
+    wait_for(|| async { fixture.view(first.conversation_id).await }).await;
     fixture
         .app
         .conversations
-        .delete(&crate::fixture::mine(), first.conversation_id)
+        .delete(&crate::fixture::alice_scope(), first.conversation_id)
         .await
         .expect("deleted");
     let mut last = first.status;
@@ -327,10 +333,12 @@ async fn a_start_stream_ends_when_its_conversation_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn the_conversation_of_a_failed_launch_is_deleted() {
     let fixture = Fixture::new().await;
-    let first = fixture.started(input(|_| {})).await;
+    let first = fixture.start_and_wait(start_input(|_| {})).await;
     fixture.agents.lose_responses(true);
     let task = fixture
-        .started(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
+        .start_and_wait(start_input(|r| {
+            r.sandbox_id = Some(first.sandbox_id.clone())
+        }))
         .await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(
@@ -342,7 +350,7 @@ async fn the_conversation_of_a_failed_launch_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_starts_of_a_user_delay_no_other_user() {
-    let fixture = Fixture::with(|p| p.max_parallel_starts = 4).await;
+    let fixture = Fixture::with_policy(|p| p.max_parallel_starts = 4).await;
     let bob = UserId::parse("bob").expect("a name");
     let settings = LegacySettings {
         llm_model: Some("openai/m".to_owned()),
@@ -352,18 +360,20 @@ async fn slow_starts_of_a_user_delay_no_other_user() {
     let stored = fixture.app.settings.store_legacy(&bob, &settings).await;
     stored.expect("settings are stored");
     let clone = " clone --quiet";
-    fixture
-        .workspace
-        .answer("echo state=absent", Some(0), "private=/p\nstate=absent\n");
-    fixture.workspace.hang(clone);
+    fixture.workspace.set_command_result(
+        "echo state=absent",
+        Some(0),
+        "private=/p\nstate=absent\n",
+    );
+    fixture.workspace.hang_commands(clone);
     for _ in 0..5 {
-        let slow = input(|r| r.selected_repository = Some("acme/tools".to_owned()));
+        let slow = start_input(|r| r.selected_repository = Some("acme/tools".to_owned()));
         fixture.start(slow).await;
     }
-    until(|| async { (fixture.workspace.count(clone) == 3).then_some(()) }).await;
+    wait_for(|| async { (fixture.workspace.count(clone) == 3).then_some(()) }).await;
     for _ in 0..2 {
-        let task = fixture.app.starts.start(&bob, input(|_| {})).await;
-        let task = fixture.ended(&task.expect("accepted")).await;
+        let task = fixture.app.starts.start(&bob, start_input(|_| {})).await;
+        let task = fixture.wait_until_ended(&task.expect("accepted")).await;
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     }
     assert_eq!(fixture.workspace.count(clone), 3);

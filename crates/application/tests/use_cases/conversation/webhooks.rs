@@ -13,10 +13,10 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, clock, input, mine, until};
+use crate::fixture::{Fixture, alice_scope, clock, start_input, wait_for};
 
-async fn started(fixture: &Fixture) -> (StartTask, Sandbox) {
-    let task = fixture.started(input(|_| {})).await;
+async fn start_ready_conversation(fixture: &Fixture) -> (StartTask, Sandbox) {
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     (task, sandbox)
 }
@@ -38,7 +38,7 @@ async fn count(fixture: &Fixture, id: ConversationId) -> u64 {
     fixture
         .app
         .events
-        .count(&mine(), id, &EventFilter::default())
+        .count(&alice_scope(), id, &EventFilter::default())
         .await
         .expect("readable")
 }
@@ -46,7 +46,7 @@ async fn count(fixture: &Fixture, id: ConversationId) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn events_are_stored_once_and_change_the_row() {
     let fixture = Fixture::new().await;
-    let (task, sandbox) = started(&fixture).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let batch = vec![
         event("../../etc/passwd", "MessageEvent"),
         event("b", "AKindOfTomorrow"),
@@ -77,7 +77,7 @@ async fn events_are_stored_once_and_change_the_row() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_run_triggers_a_sync() {
     let fixture = Fixture::new().await;
-    let (task, sandbox) = started(&fixture).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let id = task.conversation_id;
     for n in 0..250 {
         let lost = Event::from_document(event(&format!("e{n}"), "ActionEvent"), clock().now());
@@ -92,13 +92,13 @@ async fn the_end_of_a_run_triggers_a_sync() {
         .events(&sandbox, id, vec![status("last", "finished")])
         .await
         .expect("taken in");
-    until(|| async { (count(&fixture, id).await == 251).then_some(()) }).await;
+    wait_for(|| async { (count(&fixture, id).await == 251).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_made_inside_the_sandbox_is_adopted() {
     let fixture = Fixture::new().await;
-    let (_, sandbox) = started(&fixture).await;
+    let (_, sandbox) = start_ready_conversation(&fixture).await;
     let id = ConversationId::new(Uuid::from_u128(99));
     fixture
         .app
@@ -117,8 +117,8 @@ async fn a_conversation_made_inside_the_sandbox_is_adopted() {
 #[tokio::test(start_paused = true)]
 async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
     let fixture = Fixture::new().await;
-    let (task, sandbox) = started(&fixture).await;
-    let (other, elsewhere) = started(&fixture).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
+    let (other, elsewhere) = start_ready_conversation(&fixture).await;
     let events = count(&fixture, task.conversation_id).await;
     fixture
         .app
@@ -157,7 +157,7 @@ async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
     fixture
         .app
         .conversations
-        .delete(&mine(), task.conversation_id)
+        .delete(&alice_scope(), task.conversation_id)
         .await
         .expect("deleted");
     fixture
@@ -184,7 +184,7 @@ fn info(id: ConversationId, status: &str) -> AgentConversation {
 #[tokio::test(start_paused = true)]
 async fn titles_are_automatic_until_the_owner_sets_one() {
     let fixture = Fixture::new().await;
-    let (task, sandbox) = started(&fixture).await;
+    let (task, sandbox) = start_ready_conversation(&fixture).await;
     let title = || async {
         fixture
             .view(task.conversation_id)
@@ -195,7 +195,7 @@ async fn titles_are_automatic_until_the_owner_sets_one() {
     fixture.agents.change(task.conversation_id, |c| {
         c.title = Some("By the model".to_owned());
     });
-    until(|| async { title().await.filter(|t| t == "By the model") }).await;
+    wait_for(|| async { title().await.filter(|t| t == "By the model") }).await;
     let change = domain::conversation::ConversationChange {
         title: domain::patch::Patch::Set("By me".to_owned()),
         ..Default::default()
@@ -203,7 +203,7 @@ async fn titles_are_automatic_until_the_owner_sets_one() {
     fixture
         .app
         .conversations
-        .update(&mine(), task.conversation_id, &change)
+        .update(&alice_scope(), task.conversation_id, &change)
         .await
         .expect("renamed");
     fixture
@@ -218,7 +218,7 @@ async fn titles_are_automatic_until_the_owner_sets_one() {
 #[tokio::test(start_paused = true)]
 async fn a_reporting_sandbox_is_cached_until_it_changes() {
     let fixture = Fixture::new().await;
-    let (_, sandbox) = started(&fixture).await;
+    let (_, sandbox) = start_ready_conversation(&fixture).await;
     let key = fixture
         .app
         .sandboxes
@@ -236,14 +236,14 @@ async fn a_reporting_sandbox_is_cached_until_it_changes() {
     fixture
         .app
         .sandboxes
-        .pause(&mine(), &sandbox.id)
+        .pause(&alice_scope(), &sandbox.id)
         .await
         .expect("paused");
     assert_eq!(who().await, Some(sandbox.id.clone()), "for trailing events");
     fixture
         .app
         .sandboxes
-        .delete(&mine(), &sandbox.id)
+        .delete(&alice_scope(), &sandbox.id)
         .await
         .expect("deleted");
     assert_eq!(who().await, None);
@@ -260,7 +260,7 @@ async fn a_reporting_sandbox_is_cached_until_it_changes() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
     let fixture = Fixture::new().await;
-    let (_, sandbox) = started(&fixture).await;
+    let (_, sandbox) = start_ready_conversation(&fixture).await;
     let key = fixture
         .app
         .sandboxes
@@ -276,7 +276,7 @@ async fn a_sandbox_deleted_by_another_process_reports_for_at_most_a_second() {
     };
     assert_eq!(who().await, Some(sandbox.id.clone()));
     let (scope, caps) = (
-        mine(),
+        alice_scope(),
         SandboxCaps {
             per_user: 9,
             overall: 9,

@@ -14,7 +14,7 @@ use domain::user::identity::{
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, alice, input, until};
+use crate::fixture::{Fixture, alice, start_input, wait_for};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -49,7 +49,7 @@ async fn is_there(fixture: &Fixture, task: &StartTask) -> bool {
 }
 
 async fn is_gone(fixture: &Fixture, task: &StartTask) {
-    until(|| async { (!is_there(fixture, task).await).then_some(()) }).await;
+    wait_for(|| async { (!is_there(fixture, task).await).then_some(()) }).await;
 }
 
 /// Long enough for several passes.
@@ -63,8 +63,8 @@ fn now() -> Timestamp {
 
 #[tokio::test(start_paused = true)]
 async fn an_ended_start_task_is_deleted_and_its_conversation_stays() {
-    let fixture = Fixture::with(at_once).await;
-    let task = fixture.started(input(|_| {})).await;
+    let fixture = Fixture::with_policy(at_once).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     is_gone(&fixture, &task).await;
     assert!(fixture.view(task.conversation_id).await.is_some());
 }
@@ -72,8 +72,8 @@ async fn an_ended_start_task_is_deleted_and_its_conversation_stays() {
 #[tokio::test(start_paused = true)]
 async fn unexpired_data_stays() {
     for change in [never, |_: &mut Policy| {}] {
-        let fixture = Fixture::with(change).await;
-        let task = fixture.started(input(|_| {})).await;
+        let fixture = Fixture::with_policy(change).await;
+        let task = fixture.start_and_wait(start_input(|_| {})).await;
         wait_for_passes().await;
         assert!(is_there(&fixture, &task).await);
     }
@@ -81,7 +81,7 @@ async fn unexpired_data_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn one_pass_deletes_all_expired_data() {
-    let fixture = Fixture::with(at_once).await;
+    let fixture = Fixture::with_policy(at_once).await;
     let leases: &dyn LeaseRepository = fixture.store.as_ref();
     let old = now().minus(48 * HOUR);
     let take = async |name: &str, holder: &str| {
@@ -91,7 +91,7 @@ async fn one_pass_deletes_all_expired_data() {
     for n in 0..1201 {
         assert!(take(&format!("lease {n:04}"), "one").await);
     }
-    until(|| async { take("lease 1200", "two").await.then_some(()) }).await;
+    wait_for(|| async { take("lease 1200", "two").await.then_some(()) }).await;
     // That was the last of them.
     assert!(take("lease 0000", "two").await);
     assert!(take("lease 0700", "two").await);
@@ -99,11 +99,11 @@ async fn one_pass_deletes_all_expired_data() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_lease_holder_runs_housekeeping() {
-    let fixture = Fixture::with(at_once).await;
+    let fixture = Fixture::with_policy(at_once).await;
     let leases: &dyn LeaseRepository = fixture.store.as_ref();
     let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(held.await.expect("the store is there"));
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     wait_for_passes().await;
     assert!(is_there(&fixture, &task).await, "it was not our turn");
     let given_back = leases.release("housekeeping", "another process").await;
@@ -115,8 +115,8 @@ async fn only_the_lease_holder_runs_housekeeping() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_deletion_is_completed() {
-    let fixture = Fixture::with(at_once).await;
-    let task = fixture.started(input(|_| {})).await;
+    let fixture = Fixture::with_policy(at_once).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let begun = fixture.store.purge(&alice(), now(), 1).await;
     assert!(
         begun
@@ -124,7 +124,7 @@ async fn an_interrupted_deletion_is_completed() {
             .expect("she is there")
             .more
     );
-    until(|| async {
+    wait_for(|| async {
         let left = fixture
             .store
             .list_partially_deleted(9)
@@ -136,12 +136,12 @@ async fn an_interrupted_deletion_is_completed() {
     let found =
         ConversationRepository::find(&*fixture.store, &Scope::System, task.conversation_id).await;
     assert_eq!(found.expect("readable"), None);
-    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
-    let fixture = Fixture::with(at_once).await;
+    let fixture = Fixture::with_policy(at_once).await;
     for (n, name) in [(1, "early"), (2, "late")] {
         let key = ApiKey {
             id: ApiKeyId::new(Uuid::from_u128(n)),
@@ -163,7 +163,7 @@ async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
         let purged = fixture.store.purge(&key.user, when, 9).await;
         assert!(purged.expect("the store is there").is_some());
     }
-    until(|| async {
+    wait_for(|| async {
         let users = UserRepository::list(&*fixture.store, None, 9)
             .await
             .expect("readable");

@@ -12,7 +12,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use store_memory::FakeBehavior;
 
-use crate::fixture::{Fixture, alice, input, mine};
+use crate::fixture::{Fixture, alice, alice_scope, start_input};
 
 /// Saves a profile of the user.
 async fn keep(fixture: &Fixture, name: &str, llm: Value) {
@@ -56,7 +56,7 @@ async fn model(fixture: &Fixture, id: ConversationId) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let (id, root) = (task.conversation_id, root(&fixture, &task).await);
     write(&fixture, &format!("{root}/.agents_tmp/PLAN.md"), "# plan").await;
     write(&fixture, &format!("{root}/a/b.txt"), "b").await;
@@ -69,7 +69,10 @@ async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
         (Some("/workspace/nowhere"), ""),
         (Some("big"), ""),
     ] {
-        let text = inside.file(&mine(), id, path).await.expect("an answer");
+        let text = inside
+            .file(&alice_scope(), id, path)
+            .await
+            .expect("an answer");
         assert_eq!(text, expected, "{path:?}");
     }
     for outside in [
@@ -78,7 +81,7 @@ async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
         "/workspace/../../x",
         "/",
     ] {
-        let refused = inside.file(&mine(), id, Some(outside)).await;
+        let refused = inside.file(&alice_scope(), id, Some(outside)).await;
         let class = refused.expect_err(outside).class();
         assert_eq!(class, ErrorClass::NotFound, "{outside}");
     }
@@ -90,13 +93,13 @@ async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
 #[tokio::test(start_paused = true)]
 async fn git_requests_stay_in_the_workspace_of_the_sandbox() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let (id, root) = (task.conversation_id, root(&fixture, &task).await);
     let changes = json!([{"status": "ADDED", "path": "a.txt"}]);
     let diff = json!({"modified": "new", "original": null});
     fixture.workspace.set_git(changes.clone(), diff.clone());
     let inside = &fixture.app.inspector;
-    let mine = mine();
+    let mine = alice_scope();
     let found = inside.git_changes(&mine, id, "/workspace/project", None);
     assert_eq!(found.await.expect("an answer"), changes);
     let found = inside.git_diff(&mine, id, "a.txt", Some("HEAD"));
@@ -131,14 +134,17 @@ async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
     fixture
         .workspace
         .set_project(Some(hooks), vec![skill.clone()]);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let (id, inside) = (task.conversation_id, &fixture.app.inspector);
-    assert_eq!(inside.skills(&mine(), id).await.expect("read"), [skill]);
-    let hooks = inside.hooks(&mine(), id).await.expect("read");
+    assert_eq!(
+        inside.skills(&alice_scope(), id).await.expect("read"),
+        [skill]
+    );
+    let hooks = inside.hooks(&alice_scope(), id).await.expect("read");
     assert_eq!((hooks.len(), hooks[0].event), (1, "stop"));
     fixture.workspace.stop_responding();
-    assert_eq!(inside.skills(&mine(), id).await.expect("none"), []);
-    let failed = inside.hooks(&mine(), id).await.expect_err("mute");
+    assert_eq!(inside.skills(&alice_scope(), id).await.expect("none"), []);
+    let failed = inside.hooks(&alice_scope(), id).await.expect_err("mute");
     assert_eq!(failed.class(), ErrorClass::Upstream);
 }
 
@@ -151,9 +157,9 @@ async fn paused_and_deleted_sandboxes_are_not_inspected() {
         json!({"model": "openai/fast", "api_key": "sk-2"}),
     )
     .await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let (id, inside) = (task.conversation_id, &fixture.app.inspector);
-    let mine = mine();
+    let mine = alice_scope();
     let pause = fixture.app.sandboxes.pause(&mine, &task.sandbox_id);
     pause.await.expect("paused");
     assert_eq!(inside.file(&mine, id, None).await.expect("empty"), "");
@@ -186,9 +192,11 @@ async fn a_switched_conversation_shows_its_new_model() {
     )
     .await;
     keep(&fixture, "elsewhere", json!({"model": "anthropic/claude"})).await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let (id, inside) = (task.conversation_id, &fixture.app.inspector);
-    let switched = inside.switch_profile(&mine(), &alice(), id, "fast").await;
+    let switched = inside
+        .switch_profile(&alice_scope(), &alice(), id, "fast")
+        .await;
     switched.expect("switched");
     assert_eq!(fixture.agents.switches(), [(id, "openai/fast".to_owned())]);
     assert_eq!(model(&fixture, id).await.as_deref(), Some("openai/fast"));
@@ -196,7 +204,9 @@ async fn a_switched_conversation_shows_its_new_model() {
         ("none", ErrorClass::NotFound, "Profile 'none' not found"),
         ("elsewhere", ErrorClass::Invalid, "llm_api_key"),
     ] {
-        let refused = inside.switch_profile(&mine(), &alice(), id, name).await;
+        let refused = inside
+            .switch_profile(&alice_scope(), &alice(), id, name)
+            .await;
         let refused = refused.expect_err(name);
         assert_eq!(refused.class(), class, "{name}");
         assert!(
@@ -205,7 +215,7 @@ async fn a_switched_conversation_shows_its_new_model() {
             refused.public()
         );
     }
-    let switched = inside.switch_acp_model(&mine(), id, "m2").await;
+    let switched = inside.switch_acp_model(&alice_scope(), id, "m2").await;
     switched.expect("switched");
     assert_eq!(model(&fixture, id).await.as_deref(), Some("m2"));
     for (status, class) in [
@@ -214,7 +224,7 @@ async fn a_switched_conversation_shows_its_new_model() {
         (500, ErrorClass::Upstream),
     ] {
         fixture.agents.set_behavior(FakeBehavior::Rejecting(status));
-        let refused = inside.switch_acp_model(&mine(), id, "m3").await;
+        let refused = inside.switch_acp_model(&alice_scope(), id, "m3").await;
         assert_eq!(refused.expect_err("refused").class(), class, "{status}");
     }
     assert_eq!(model(&fixture, id).await.as_deref(), Some("m2"), "kept");
@@ -231,7 +241,7 @@ async fn a_start_seeds_usable_profiles() {
     .await;
     keep(&fixture, "same", json!({"model": "openai/other"})).await;
     keep(&fixture, "keyless", json!({"model": "anthropic/claude"})).await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert_eq!(task.notes, Vec::<String>::new());
     let profiles = fixture.agents.profiles();
@@ -255,11 +265,11 @@ async fn failed_seeding_only_adds_a_note_and_a_bounded_delay() {
     )
     .await;
     fixture.agents.refuse_profiles(Duration::ZERO);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(task.notes[0].contains("profiles"), "{:?}", task.notes);
     fixture.agents.refuse_profiles(Duration::from_secs(3600));
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(task.notes[0].contains("no end within"), "{:?}", task.notes);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::sandbox::LogTail;
 use tokio::time::{Instant, timeout};
 
-use crate::fixture::{Fixture, alice, input};
+use crate::fixture::{Fixture, alice, start_input};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[tokio::test(start_paused = true)]
 async fn a_log_that_is_followed_ends_after_fifteen_minutes_of_silence() {
     let fixture = Fixture::new().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     fixture.backend.append_log_line(&id, "first");
     let tail = LogTail {
         lines: 10,

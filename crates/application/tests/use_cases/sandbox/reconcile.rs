@@ -8,7 +8,7 @@ use domain::sandbox::{BackendReachability, Sandbox, SandboxSpec, SandboxStatus};
 use domain::start_task::StartStatus;
 use store_memory::FakeSpecs;
 
-use crate::fixture::{Fixture, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 /// Little real time passes in these tests (tokio's clock jumps), and the age of rows is real time.
 const SHORT_AGE: Duration = Duration::from_millis(1);
@@ -29,7 +29,7 @@ async fn sandbox(fixture: &Fixture) -> Sandbox {
 }
 
 async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus) -> Sandbox {
-    until(|| async { fixture.sandbox(id).await.filter(|s| s.status == status) }).await
+    wait_for(|| async { fixture.sandbox(id).await.filter(|s| s.status == status) }).await
 }
 
 /// Long enough for several passes of every loop.
@@ -44,21 +44,25 @@ async fn a_long_preparation_shows_in_task_and_sandbox_until_it_ends() {
     fixture
         .backend
         .prepare_slowly(line, Duration::from_secs(60));
-    let task = fixture.start(input(|_| {})).await;
-    until(|| async {
-        let found = fixture.app.starts.find_many(&mine(), &[task.id]).await;
+    let task = fixture.start(start_input(|_| {})).await;
+    wait_for(|| async {
+        let found = fixture
+            .app
+            .starts
+            .find_many(&alice_scope(), &[task.id])
+            .await;
         let now = found.expect("readable").pop().flatten().expect("there");
         (now.status == StartStatus::WaitingForSandbox && now.detail.as_deref() == Some(line))
             .then_some(())
     })
     .await;
-    until(|| async {
+    wait_for(|| async {
         let row = fixture.sandbox(&task.sandbox_id).await.expect("a row");
         (row.status == SandboxStatus::Starting && row.status_detail.as_deref() == Some(line))
             .then_some(())
     })
     .await;
-    let ended = fixture.ended(&task).await;
+    let ended = fixture.wait_until_ended(&task).await;
     assert_eq!((ended.status, ended.detail), (StartStatus::Ready, None));
     let row = fixture.sandbox(&task.sandbox_id).await.expect("a row");
     assert_eq!(row.status_detail, None);
@@ -70,7 +74,7 @@ async fn advice_about_a_sandbox_becomes_a_note() {
     fixture
         .backend
         .set_warnings(&["reports cannot reach the service"]);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert_eq!(task.notes, ["reports cannot reach the service"]);
 }
@@ -84,7 +88,7 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
         .set_reachability(BackendReachability::Unreachable {
             detail: "the engine does not answer".to_owned(),
         });
-    let row = until(|| async {
+    let row = wait_for(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_some())
     })
@@ -97,7 +101,7 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
     fixture
         .backend
         .set_reachability(BackendReachability::Reachable);
-    until(|| async {
+    wait_for(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_none())
     })
@@ -113,7 +117,7 @@ async fn ends_without_contact_are_found_after_a_reconnect() {
         .set_reachability(BackendReachability::Unreachable {
             detail: "gone".to_owned(),
         });
-    until(|| async {
+    wait_for(|| async {
         let now = fixture.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_some())
     })
@@ -156,7 +160,7 @@ async fn a_removed_sandbox_with_a_workspace_left_is_missing_and_can_be_brought_b
         row.status_detail
             .is_some_and(|why| why.contains("workspace"))
     );
-    let resumed = fixture.app.sandboxes.resume(&mine(), &row.id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &row.id).await;
     resumed.expect("it can be resumed");
     is(&fixture, &row.id, SandboxStatus::Running).await;
 }
@@ -165,7 +169,7 @@ async fn a_removed_sandbox_with_a_workspace_left_is_missing_and_can_be_brought_b
 async fn an_idle_sandbox_is_paused_but_never_while_a_conversation_runs() {
     let fixture = Fixture::new().await;
     fixture.specs.set(vec![spec("fake", Some(SHORT_AGE), None)]);
-    let busy = fixture.started(input(|_| {})).await;
+    let busy = fixture.start_and_wait(start_input(|_| {})).await;
     let view = fixture.view(busy.conversation_id).await.expect("there");
     assert_eq!(
         view.conversation.execution_status,
@@ -196,8 +200,8 @@ async fn a_sandbox_at_the_end_of_its_life_is_deleted() {
     wait_for_passes().await;
     is(&fixture, &row.id, SandboxStatus::Running).await;
     fixture.specs.set(vec![spec("fake", None, Some(SHORT_AGE))]);
-    until(|| async { fixture.sandbox(&row.id).await.is_none().then_some(()) }).await;
-    until(|| async { (fixture.backend.existing() == 0).then_some(()) }).await;
+    wait_for(|| async { fixture.sandbox(&row.id).await.is_none().then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +237,7 @@ async fn the_spec_of_the_settings_is_used_if_it_exists() {
     };
     prefer("two").await;
     assert_eq!(sandbox(&fixture).await.spec_id.as_str(), "two");
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let row = fixture.sandbox(&task.sandbox_id).await.expect("a row");
     assert_eq!(row.spec_id.as_str(), "two");
     prefer("gone").await;
@@ -243,17 +247,17 @@ async fn the_spec_of_the_settings_is_used_if_it_exists() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_paused_and_resumed_during_its_start_ends_running() {
     let fixture = Fixture::new().await;
-    fixture.backend.hang(true);
+    fixture.backend.set_hanging(true);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("within the caps").id;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sandboxes = &fixture.app.sandboxes;
-    let scope = mine();
+    let scope = alice_scope();
     // The pause waits for a hanging backend; it is revoked before that ends.
     let pause = tokio::time::timeout(Duration::from_millis(1), sandboxes.pause(&scope, &id));
     pause.await.expect_err("the backend hangs");
     sandboxes.resume(&scope, &id).await.expect("resumes");
-    fixture.backend.hang(false);
+    fixture.backend.set_hanging(false);
     let row = is(&fixture, &id, SandboxStatus::Running).await;
     assert_eq!(row.status_detail, None);
     wait_for_passes().await;
@@ -267,7 +271,7 @@ async fn a_sandbox_of_which_nothing_is_left_never_comes_back_empty() {
     fixture.backend.remove_externally(&row.id);
     is(&fixture, &row.id, SandboxStatus::Missing).await;
     let starts = fixture.backend.starts();
-    let resumed = fixture.app.sandboxes.resume(&mine(), &row.id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &row.id).await;
     resumed.expect("it is tried");
     let row = is(&fixture, &row.id, SandboxStatus::Missing).await;
     assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
@@ -278,7 +282,7 @@ async fn a_sandbox_of_which_nothing_is_left_never_comes_back_empty() {
 async fn a_paused_sandbox_of_which_nothing_is_left_is_missing() {
     let fixture = Fixture::new().await;
     let row = sandbox(&fixture).await;
-    let paused = fixture.app.sandboxes.pause(&mine(), &row.id).await;
+    let paused = fixture.app.sandboxes.pause(&alice_scope(), &row.id).await;
     paused.expect("paused");
     fixture.backend.remove_externally(&row.id);
     is(&fixture, &row.id, SandboxStatus::Missing).await;
@@ -290,7 +294,7 @@ async fn a_store_that_never_served_a_host_removes_nothing_from_it() {
     let row = sandbox(&fixture).await;
     let other = fixture.with_an_empty_store();
     wait_for_passes().await;
-    assert_eq!(other.backend.existing(), 1, "{}", row.id);
+    assert_eq!(other.backend.count_sandboxes(), 1, "{}", row.id);
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,11 +306,11 @@ async fn a_sandbox_that_is_paused_before_it_was_made_is_paused_and_can_be_resume
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("within the caps").id;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let paused = fixture.app.sandboxes.pause(&mine(), &id).await;
+    let paused = fixture.app.sandboxes.pause(&alice_scope(), &id).await;
     paused.expect("paused");
     is(&fixture, &id, SandboxStatus::Paused).await;
     fixture.backend.prepare_slowly("pulled", Duration::ZERO);
-    let resumed = fixture.app.sandboxes.resume(&mine(), &id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &id).await;
     resumed.expect("resumes");
     is(&fixture, &id, SandboxStatus::Running).await;
 }

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, alice, clock, input, mine};
+use crate::fixture::{Fixture, alice, alice_scope, clock, start_input};
 
 async fn settings(fixture: &Fixture, change: Value) {
     let change = change.as_object().expect("an object").clone();
@@ -28,8 +28,8 @@ async fn grouped(strategy: &str) -> Fixture {
     fixture
 }
 
-async fn started(fixture: &Fixture) -> StartTask {
-    let task = fixture.started(input(|_| {})).await;
+async fn start_ready_conversation(fixture: &Fixture) -> StartTask {
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     task
 }
@@ -45,11 +45,14 @@ fn directory(fixture: &Fixture, task: &StartTask) -> String {
 #[tokio::test(start_paused = true)]
 async fn without_grouping_each_has_a_sandbox_and_the_whole_workspace() {
     let fixture = Fixture::new().await;
-    let (one, two) = (started(&fixture).await, started(&fixture).await);
+    let (one, two) = (
+        start_ready_conversation(&fixture).await,
+        start_ready_conversation(&fixture).await,
+    );
     assert_ne!(one.sandbox_id, two.sandbox_id);
     assert!(directory(&fixture, &one).ends_with("/workspace"));
-    let named = input(|r| r.sandbox_id = Some(one.sandbox_id.clone()));
-    let three = fixture.started(named).await;
+    let named = start_input(|r| r.sandbox_id = Some(one.sandbox_id.clone()));
+    let three = fixture.start_and_wait(named).await;
     assert_eq!(directory(&fixture, &three), directory(&fixture, &one));
 }
 
@@ -62,7 +65,10 @@ async fn with_grouping_a_sandbox_is_shared_and_directories_are_not() {
         "FEWEST_CONVERSATIONS",
     ] {
         let fixture = grouped(strategy).await;
-        let (one, two) = (started(&fixture).await, started(&fixture).await);
+        let (one, two) = (
+            start_ready_conversation(&fixture).await,
+            start_ready_conversation(&fixture).await,
+        );
         assert_eq!(one.sandbox_id, two.sandbox_id, "{strategy}");
         assert!(one.owns_sandbox && !two.owns_sandbox);
         for task in [&one, &two] {
@@ -83,15 +89,17 @@ async fn the_strategy_chooses_the_sandbox() {
         let fixture = Fixture::new().await;
         let mut sandboxes = Vec::new();
         for _ in 0..3 {
-            sandboxes.push(started(&fixture).await.sandbox_id);
+            sandboxes.push(start_ready_conversation(&fixture).await.sandbox_id);
         }
         // 2, 3 and 2 conversations in the end; the sandbox with three was left alone first.
         for at in [1, 1, 0, 2] {
             let named = sandboxes[at].clone();
-            fixture.started(input(|r| r.sandbox_id = Some(named))).await;
+            fixture
+                .start_and_wait(start_input(|r| r.sandbox_id = Some(named)))
+                .await;
         }
         settings(&fixture, json!({"sandbox_grouping_strategy": strategy})).await;
-        let chosen = started(&fixture).await.sandbox_id;
+        let chosen = start_ready_conversation(&fixture).await.sandbox_id;
         assert_eq!(chosen, sandboxes[expected], "{strategy}");
     }
 }
@@ -99,13 +107,13 @@ async fn the_strategy_chooses_the_sandbox() {
 #[tokio::test(start_paused = true)]
 async fn starts_at_once_never_overfill_a_sandbox() {
     let fixture = grouped("ADD_TO_ANY").await;
-    let first = started(&fixture).await;
-    let starts = (0..MAX_SHARED_CONVERSATIONS + 4).map(|_| fixture.start(input(|_| {})));
+    let first = start_ready_conversation(&fixture).await;
+    let starts = (0..MAX_SHARED_CONVERSATIONS + 4).map(|_| fixture.start(start_input(|_| {})));
     let tasks = join_all(starts).await;
     let shared = tasks.iter().filter(|it| it.sandbox_id == first.sandbox_id);
     assert_eq!(shared.count() + 1, MAX_SHARED_CONVERSATIONS as usize);
     for task in &tasks {
-        let ended = fixture.ended(task).await;
+        let ended = fixture.wait_until_ended(task).await;
         assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     }
 }
@@ -113,14 +121,14 @@ async fn starts_at_once_never_overfill_a_sandbox() {
 #[tokio::test(start_paused = true)]
 async fn paused_sandboxes_are_not_shared() {
     let fixture = grouped("ADD_TO_ANY").await;
-    let first = started(&fixture).await;
+    let first = start_ready_conversation(&fixture).await;
     let paused = fixture
         .app
         .sandboxes
-        .pause(&mine(), &first.sandbox_id)
+        .pause(&alice_scope(), &first.sandbox_id)
         .await;
     paused.expect("paused");
-    let second = started(&fixture).await;
+    let second = start_ready_conversation(&fixture).await;
     assert_ne!(second.sandbox_id, first.sandbox_id);
     let row = fixture
         .sandbox(&first.sandbox_id)
@@ -134,7 +142,7 @@ async fn paused_sandboxes_are_not_shared() {
 #[tokio::test(start_paused = true)]
 async fn a_sub_conversation_works_in_its_parents_directory() {
     let fixture = grouped("ADD_TO_ANY").await;
-    let parent = started(&fixture).await;
+    let parent = start_ready_conversation(&fixture).await;
     settings(
         &fixture,
         json!({"sandbox_grouping_strategy": "NO_GROUPING"}),
@@ -143,12 +151,12 @@ async fn a_sub_conversation_works_in_its_parents_directory() {
     let tasks: &dyn StartTaskRepository = fixture.store.as_ref();
     let later = clock().now().plus(Duration::from_secs(60));
     assert_eq!(tasks.prune(later, 9).await.expect("pruned"), 1);
-    let child = input(|r| r.parent_conversation_id = Some(parent.conversation_id));
-    let child = fixture.started(child).await;
+    let child = start_input(|r| r.parent_conversation_id = Some(parent.conversation_id));
+    let child = fixture.start_and_wait(child).await;
     assert_eq!(child.sandbox_id, parent.sandbox_id);
     assert_eq!(directory(&fixture, &child), directory(&fixture, &parent));
-    let grandchild = input(|r| r.parent_conversation_id = Some(child.conversation_id));
-    let grandchild = fixture.started(grandchild).await;
+    let grandchild = start_input(|r| r.parent_conversation_id = Some(child.conversation_id));
+    let grandchild = fixture.start_and_wait(grandchild).await;
     assert_eq!(
         directory(&fixture, &grandchild),
         directory(&fixture, &parent)
@@ -158,19 +166,19 @@ async fn a_sub_conversation_works_in_its_parents_directory() {
 #[tokio::test(start_paused = true)]
 async fn a_sub_conversation_of_a_deleted_parent_leaves_nothing() {
     let fixture = Fixture::new().await;
-    let parent = started(&fixture).await;
+    let parent = start_ready_conversation(&fixture).await;
     // It cannot continue before the backend allows it.
-    let part = fixture.start(input(|r| {
+    let part = fixture.start(start_input(|r| {
         r.parent_conversation_id = Some(parent.conversation_id);
     }));
     let part = part.await;
     let deleted = fixture
         .app
         .conversations
-        .delete(&mine(), parent.conversation_id)
+        .delete(&alice_scope(), parent.conversation_id)
         .await;
     assert!(deleted.is_ok());
-    let ended = fixture.ended(&part).await;
+    let ended = fixture.wait_until_ended(&part).await;
     assert_eq!(ended.status, StartStatus::Error);
     let why = ended.detail.expect("a cause");
     assert!(why.contains("deleted"), "{why}");
@@ -181,22 +189,22 @@ async fn a_sub_conversation_of_a_deleted_parent_leaves_nothing() {
             .is_none()
             .then_some(())
     };
-    crate::fixture::until(gone).await;
+    crate::fixture::wait_for(gone).await;
 }
 
 /// A start that is refused for another reason does not resume a paused sandbox.
 #[tokio::test(start_paused = true)]
 async fn a_refused_start_resumes_nothing() {
-    let fixture = Fixture::with(|p| p.caps.change(|caps| caps.per_user = 1)).await;
-    let first = started(&fixture).await;
+    let fixture = Fixture::with_policy(|p| p.caps.change(|caps| caps.per_user = 1)).await;
+    let first = start_ready_conversation(&fixture).await;
     fixture
         .app
         .sandboxes
-        .pause(&mine(), &first.sandbox_id)
+        .pause(&alice_scope(), &first.sandbox_id)
         .await
         .expect("paused");
-    let _second = started(&fixture).await;
-    let named = input(|r| r.sandbox_id = Some(first.sandbox_id.clone()));
+    let _second = start_ready_conversation(&fixture).await;
+    let named = start_input(|r| r.sandbox_id = Some(first.sandbox_id.clone()));
     let refused = fixture.app.starts.start(&alice(), named).await;
     assert!(refused.is_err(), "the cap is reached");
     let row = fixture
@@ -222,7 +230,7 @@ async fn conversations_show_their_acp_agent() {
         .create(&alice(), &secret)
         .await
         .expect("stored");
-    let task = started(&fixture).await;
+    let task = start_ready_conversation(&fixture).await;
     let launch = fixture.agents.launches().pop().expect("a launch");
     assert_eq!(launch.acp.expect("a program").server, "codex");
     assert!(launch.llm.api_key.is_none());
@@ -254,9 +262,9 @@ async fn the_coding_agent_looks_up_secrets() {
         .create(&alice(), &secret)
         .await
         .expect("stored");
-    let mut asked = input(|_| {});
+    let mut asked = start_input(|_| {});
     asked.secrets = Some([("ONCE".to_owned(), "v1".to_owned().into())].into());
-    let task = fixture.started(asked).await;
+    let task = fixture.start_and_wait(asked).await;
     let launch = fixture.agents.launches().pop().expect("a launch");
     let LaunchSecret::LookUp { url, .. } = &launch.secrets["MINE"] else {
         panic!("a change must reach the live sandbox")
@@ -268,12 +276,12 @@ async fn the_coding_agent_looks_up_secrets() {
 #[tokio::test(start_paused = true)]
 async fn a_planning_agent_gets_its_bounds_and_its_document() {
     let fixture = Fixture::new().await;
-    let plan = input(|r| {
+    let plan = start_input(|r| {
         r.agent_type = AgentType::Plan;
         r.git_provider = Some(GitProvider::Gitlab);
         r.system_message_suffix = Some("Be brief.".to_owned());
     });
-    fixture.started(plan).await;
+    fixture.start_and_wait(plan).await;
     let launch = fixture.agents.launches().pop().expect("a launch");
     let suffix = launch.system_message_suffix.expect("a suffix");
     assert!(
@@ -290,20 +298,20 @@ async fn a_planning_agent_gets_its_bounds_and_its_document() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_named_sandbox_is_not_found_with_grouping_too() {
     let fixture = grouped("ADD_TO_ANY").await;
-    let nowhere = input(|r| r.sandbox_id = SandboxId::parse("nope").ok());
+    let nowhere = start_input(|r| r.sandbox_id = SandboxId::parse("nope").ok());
     assert!(fixture.app.starts.start(&alice(), nowhere).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn sandboxes_of_unserved_hosts_are_not_shared() {
     let fixture = grouped("ADD_TO_ANY").await;
-    let first = started(&fixture).await;
+    let first = start_ready_conversation(&fixture).await;
     // The process of the other host may be dead: its rows stay as they were.
     let other = fixture.replica(|p| p.host = HostId::parse("host-2").expect("an id"));
-    let there = other.started(input(|_| {})).await;
+    let there = other.start_and_wait(start_input(|_| {})).await;
     assert_eq!(there.status, StartStatus::Ready, "{:?}", there.detail);
     assert_ne!(there.sandbox_id, first.sandbox_id);
-    let here = started(&fixture).await;
+    let here = start_ready_conversation(&fixture).await;
     assert_eq!(here.sandbox_id, first.sandbox_id);
     let annotated_rows = fixture
         .store
@@ -313,7 +321,10 @@ async fn sandboxes_of_unserved_hosts_are_not_shared() {
         )
         .await;
     assert!(annotated_rows.expect("the rows are annotated") > 0);
-    assert_ne!(started(&fixture).await.sandbox_id, first.sandbox_id);
+    assert_ne!(
+        start_ready_conversation(&fixture).await.sandbox_id,
+        first.sandbox_id
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -338,7 +349,7 @@ async fn an_agent_starts_without_unreadable_secrets() {
         };
         let stored = SecretRepository::insert(&*fixture.store, &damaged).await;
         stored.expect("stored");
-        let task = fixture.started(input(|_| {})).await;
+        let task = fixture.start_and_wait(start_input(|_| {})).await;
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
         if agent == "acp" {
             let note = task.detail.expect("a note");

@@ -5,14 +5,14 @@ use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::{Sandbox, SandboxBackend, SandboxStatus};
 
-use crate::fixture::{Fixture, alice, input, mine, say, until};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, user_message, wait_for};
 
 async fn reaches(
     fixture: &Fixture,
     sandbox: &domain::id::SandboxId,
     status: SandboxStatus,
 ) -> Sandbox {
-    until(|| async {
+    wait_for(|| async {
         fixture
             .sandbox(sandbox)
             .await
@@ -24,11 +24,11 @@ async fn reaches(
 #[tokio::test(start_paused = true)]
 async fn pause_stops_and_resume_brings_back_the_same_one() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     fixture
         .app
         .sandboxes
-        .pause(&mine(), &task.sandbox_id)
+        .pause(&alice_scope(), &task.sandbox_id)
         .await
         .expect("paused");
     let view = fixture.view(task.conversation_id).await.expect("it stays");
@@ -45,7 +45,7 @@ async fn pause_stops_and_resume_brings_back_the_same_one() {
     let refused = fixture
         .app
         .conversations
-        .send_message(&mine(), task.conversation_id, &say("hm"))
+        .send_message(&alice_scope(), task.conversation_id, &user_message("hm"))
         .await;
     let refused = refused.expect_err("it sleeps");
     assert_eq!(refused.class(), ErrorClass::Conflict);
@@ -53,18 +53,21 @@ async fn pause_stops_and_resume_brings_back_the_same_one() {
     fixture
         .app
         .sandboxes
-        .resume(&mine(), &task.sandbox_id)
+        .resume(&alice_scope(), &task.sandbox_id)
         .await
         .expect("resumes");
     reaches(&fixture, &task.sandbox_id, SandboxStatus::Running).await;
     fixture
         .app
         .conversations
-        .send_message(&mine(), task.conversation_id, &say("go on"))
+        .send_message(&alice_scope(), task.conversation_id, &user_message("go on"))
         .await
         .expect("sent");
     assert_eq!(
-        (fixture.backend.launched(), fixture.agents.messages().len()),
+        (
+            fixture.backend.count_started_sandboxes(),
+            fixture.agents.messages().len()
+        ),
         (1, 1)
     );
 }
@@ -72,14 +75,14 @@ async fn pause_stops_and_resume_brings_back_the_same_one() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_is_an_error_with_a_cause_and_can_be_resumed() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     fixture.backend.exit(&task.sandbox_id);
     let row = reaches(&fixture, &task.sandbox_id, SandboxStatus::Error).await;
     assert_eq!(row.status_detail.as_deref(), Some("exit code 1"));
     let refused = fixture
         .app
         .conversations
-        .send_message(&mine(), task.conversation_id, &say("?"))
+        .send_message(&alice_scope(), task.conversation_id, &user_message("?"))
         .await;
     assert_eq!(
         refused.expect_err("it is down").class(),
@@ -88,7 +91,7 @@ async fn a_crash_is_an_error_with_a_cause_and_can_be_resumed() {
     fixture
         .app
         .sandboxes
-        .resume(&mine(), &task.sandbox_id)
+        .resume(&alice_scope(), &task.sandbox_id)
         .await
         .expect("resumes");
     reaches(&fixture, &task.sandbox_id, SandboxStatus::Running).await;
@@ -97,13 +100,13 @@ async fn a_crash_is_an_error_with_a_cause_and_can_be_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_removed_from_outside_is_missing() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     fixture.backend.remove_externally(&task.sandbox_id);
     reaches(&fixture, &task.sandbox_id, SandboxStatus::Missing).await;
     let gone = fixture
         .app
         .conversations
-        .send_message(&mine(), task.conversation_id, &say("?"))
+        .send_message(&alice_scope(), task.conversation_id, &user_message("?"))
         .await;
     assert_eq!(gone.expect_err("archived").class(), ErrorClass::Gone);
 }
@@ -111,7 +114,7 @@ async fn a_sandbox_removed_from_outside_is_missing() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_adopts_running_sandboxes_and_removes_orphans() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let orphan = fixture
         .app
         .sandboxes
@@ -124,8 +127,8 @@ async fn a_restart_adopts_running_sandboxes_and_removes_orphans() {
         .await
         .expect("removed");
     let starts = fixture.backend.starts();
-    let fixture = fixture.killed().await;
-    until(|| async {
+    let fixture = fixture.kill_and_restart().await;
+    wait_for(|| async {
         fixture
             .backend
             .inspect(&orphan.id)
@@ -142,9 +145,9 @@ async fn a_restart_adopts_running_sandboxes_and_removes_orphans() {
 #[tokio::test(start_paused = true)]
 async fn the_next_process_carries_out_an_interrupted_intent() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
-    fixture.backend.hang(true);
-    let (app, id, scope) = (fixture.app.clone(), task.sandbox_id.clone(), mine());
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
+    fixture.backend.set_hanging(true);
+    let (app, id, scope) = (fixture.app.clone(), task.sandbox_id.clone(), alice_scope());
     let pausing = tokio::time::timeout(
         std::time::Duration::from_secs(1),
         app.sandboxes.pause(&scope, &id),
@@ -153,25 +156,26 @@ async fn the_next_process_carries_out_an_interrupted_intent() {
         pausing.await.is_err(),
         "it hangs, with the intent committed"
     );
-    let fixture = fixture.killed().await;
-    fixture.backend.hang(false);
+    let fixture = fixture.kill_and_restart().await;
+    fixture.backend.set_hanging(false);
     reaches(&fixture, &task.sandbox_id, SandboxStatus::Paused).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_stays() {
     let fixture = Fixture::new().await;
-    let one = fixture.started(input(|_| {})).await;
+    let one = fixture.start_and_wait(start_input(|_| {})).await;
     let two = fixture
-        .started(input(|r| r.sandbox_id = Some(one.sandbox_id.clone())))
+        .start_and_wait(start_input(|r| r.sandbox_id = Some(one.sandbox_id.clone())))
         .await;
     fixture
         .app
         .conversations
-        .delete(&mine(), one.conversation_id)
+        .delete(&alice_scope(), one.conversation_id)
         .await
         .expect("deleted");
-    until(|| async { (!fixture.agents.has_conversation(one.conversation_id)).then_some(()) }).await;
+    wait_for(|| async { (!fixture.agents.has_conversation(one.conversation_id)).then_some(()) })
+        .await;
     assert!(
         fixture.sandbox(&one.sandbox_id).await.is_some(),
         "it is still needed"
@@ -179,10 +183,10 @@ async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_sta
     fixture
         .app
         .conversations
-        .delete(&mine(), two.conversation_id)
+        .delete(&alice_scope(), two.conversation_id)
         .await
         .expect("deleted");
-    until(|| async {
+    wait_for(|| async {
         fixture
             .backend
             .inspect(&one.sandbox_id)
@@ -196,7 +200,7 @@ async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_sta
     let again = fixture
         .app
         .conversations
-        .delete(&mine(), two.conversation_id)
+        .delete(&alice_scope(), two.conversation_id)
         .await;
     assert_eq!(again.expect_err("gone").class(), ErrorClass::NotFound);
 }
@@ -204,7 +208,7 @@ async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_sta
 #[tokio::test(start_paused = true)]
 async fn another_user_finds_nothing() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let bob = domain::user::scope::Scope::User(domain::id::UserId::parse("bob").expect("a name"));
     assert!(
         fixture
@@ -251,25 +255,25 @@ async fn a_pause_or_deletion_cancels_a_running_start() {
         fixture
             .agents
             .set_behavior(store_memory::FakeBehavior::Unreachable);
-        let task = fixture.start(input(|_| {})).await;
+        let task = fixture.start(start_input(|_| {})).await;
         reaches(&fixture, &task.sandbox_id, SandboxStatus::Starting).await;
-        until(|| async { (fixture.backend.starts() == 1).then_some(()) }).await;
+        wait_for(|| async { (fixture.backend.starts() == 1).then_some(()) }).await;
         if delete {
             fixture
                 .app
                 .sandboxes
-                .delete(&mine(), &task.sandbox_id)
+                .delete(&alice_scope(), &task.sandbox_id)
                 .await
                 .expect("deleted");
         } else {
             fixture
                 .app
                 .sandboxes
-                .pause(&mine(), &task.sandbox_id)
+                .pause(&alice_scope(), &task.sandbox_id)
                 .await
                 .expect("paused");
         }
-        let ended = fixture.ended(&task).await;
+        let ended = fixture.wait_until_ended(&task).await;
         assert!(ended.detail.expect("a cause").contains("paused or deleted"));
         let left = fixture.sandbox(&task.sandbox_id).await.map(|s| s.status);
         assert_eq!(
@@ -283,7 +287,7 @@ async fn a_pause_or_deletion_cancels_a_running_start() {
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_failed_sandbox_gives_no_access() {
     let fixture = Fixture::new().await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let row = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
     let key = fixture
         .app
@@ -315,7 +319,7 @@ async fn the_key_of_a_failed_sandbox_gives_no_access() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_agent_server_does_not_block_other_syncs() {
-    let fixture = Fixture::with(|p| {
+    let fixture = Fixture::with_policy(|p| {
         p.caps.set(domain::sandbox::SandboxCaps {
             per_user: 50,
             overall: 50,
@@ -324,7 +328,7 @@ async fn a_hanging_agent_server_does_not_block_other_syncs() {
     .await;
     let mut hanging = Vec::new();
     for _ in 0..3 {
-        let task = fixture.started(input(|_| {})).await;
+        let task = fixture.start_and_wait(start_input(|_| {})).await;
         let url = fixture
             .sandbox(&task.sandbox_id)
             .await
@@ -332,7 +336,7 @@ async fn a_hanging_agent_server_does_not_block_other_syncs() {
             .expect("it runs");
         hanging.push(url);
     }
-    let well = fixture.started(input(|_| {})).await;
+    let well = fixture.start_and_wait(start_input(|_| {})).await;
     for url in &hanging {
         fixture.agents.set_behavior_at(
             url,
@@ -348,7 +352,7 @@ async fn a_hanging_agent_server_does_not_block_other_syncs() {
         );
     });
     let began = tokio::time::Instant::now();
-    until(|| async {
+    wait_for(|| async {
         let view = fixture
             .view(well.conversation_id)
             .await

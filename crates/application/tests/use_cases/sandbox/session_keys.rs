@@ -9,10 +9,10 @@ use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::FakeBehavior;
 
-use crate::fixture::{Fixture, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 async fn wait_for_status(fixture: &Fixture, id: &SandboxId, status: SandboxStatus) -> Sandbox {
-    until(|| async { fixture.sandbox(id).await.filter(|it| it.status == status) }).await
+    wait_for(|| async { fixture.sandbox(id).await.filter(|it| it.status == status) }).await
 }
 
 /// The session key that the owner sees.
@@ -22,13 +22,13 @@ fn session_key(fixture: &Fixture, sandbox: &Sandbox) -> String {
 }
 
 async fn pause(fixture: &Fixture, id: &SandboxId) -> Sandbox {
-    let paused = fixture.app.sandboxes.pause(&mine(), id).await;
+    let paused = fixture.app.sandboxes.pause(&alice_scope(), id).await;
     paused.expect("paused");
     wait_for_status(fixture, id, SandboxStatus::Paused).await
 }
 
 async fn resume(fixture: &Fixture, id: &SandboxId) -> Sandbox {
-    let resumed = fixture.app.sandboxes.resume(&mine(), id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), id).await;
     resumed.expect("resumed");
     wait_for_status(fixture, id, SandboxStatus::Running).await
 }
@@ -75,7 +75,7 @@ async fn fixture_with_secret() -> Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_resume_replaces_the_session_key_and_keeps_the_callback_token() {
     let fixture = fixture_with_secret().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let row = fixture.sandbox(&id).await.expect("it runs");
     let (old, token) = (session_key(&fixture, &row), launched_credential(&fixture));
     assert_eq!(sandbox_by_key(&fixture, &old).await, Some(id.clone()));
@@ -103,7 +103,7 @@ async fn a_resume_replaces_the_session_key_and_keeps_the_callback_token() {
         Some(id.clone())
     );
     fixture
-        .started(input(|r| r.sandbox_id = Some(id.clone())))
+        .start_and_wait(start_input(|r| r.sandbox_id = Some(id.clone())))
         .await;
     assert_eq!(
         launched_credential(&fixture),
@@ -115,7 +115,7 @@ async fn a_resume_replaces_the_session_key_and_keeps_the_callback_token() {
 #[tokio::test(start_paused = true)]
 async fn a_callback_token_is_valid_as_long_as_a_session_key() {
     let fixture = fixture_with_secret().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let token = launched_credential(&fixture);
     fixture.backend.exit(&id);
     wait_for_status(&fixture, &id, SandboxStatus::Error).await;
@@ -125,7 +125,7 @@ async fn a_callback_token_is_valid_as_long_as_a_session_key() {
         sandbox_by_callback(&fixture, &token).await,
         Some(id.clone())
     );
-    let deleted = fixture.app.sandboxes.delete(&mine(), &id).await;
+    let deleted = fixture.app.sandboxes.delete(&alice_scope(), &id).await;
     deleted.expect("deleted");
     assert_eq!(sandbox_by_callback(&fixture, &token).await, None);
     for unknown in ["", "cb_", "cb_nothing", &format!("{token}0")] {
@@ -140,7 +140,7 @@ async fn a_callback_token_is_valid_as_long_as_a_session_key() {
 #[tokio::test(start_paused = true)]
 async fn a_resume_after_a_crash_replaces_the_session_key() {
     let fixture = Fixture::new().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let row = fixture.sandbox(&id).await.expect("it runs");
     let old = session_key(&fixture, &row);
     fixture.backend.exit(&id);
@@ -156,11 +156,11 @@ async fn a_resume_after_a_crash_replaces_the_session_key() {
 #[tokio::test(start_paused = true)]
 async fn an_adopted_sandbox_keeps_its_session_key() {
     let fixture = Fixture::new().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     pause(&fixture, &id).await;
     let row = resume(&fixture, &id).await;
-    let fixture = fixture.killed().await;
-    let found = fixture.app.sandboxes.resume(&mine(), &id).await;
+    let fixture = fixture.kill_and_restart().await;
+    let found = fixture.app.sandboxes.resume(&alice_scope(), &id).await;
     found.expect("it runs");
     let now = wait_for_status(&fixture, &id, SandboxStatus::Running).await;
     assert_eq!(now.key_hash, row.key_hash);
@@ -169,15 +169,15 @@ async fn an_adopted_sandbox_keeps_its_session_key() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_the_replacement_leaves_a_sandbox_that_can_be_resumed() {
     let fixture = Fixture::new().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let before = pause(&fixture, &id).await;
     // The service crashes between the replacement and the start.
     fixture
         .backend
         .prepare_slowly("fetching", std::time::Duration::from_secs(9_999));
-    let resumed = fixture.app.sandboxes.resume(&mine(), &id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &id).await;
     resumed.expect("resumed");
-    let replaced = until(|| async {
+    let replaced = wait_for(|| async {
         let row = fixture.sandbox(&id).await?;
         (row.key_hash != before.key_hash).then_some(row)
     })
@@ -185,7 +185,7 @@ async fn a_crash_after_the_replacement_leaves_a_sandbox_that_can_be_resumed() {
     assert_eq!(replaced.status, SandboxStatus::Starting);
     assert_eq!(replaced.agent_url, None, "the new key has no address yet");
     assert!(fixture.app.sandboxes.session_key(&replaced).is_none());
-    let fixture = fixture.killed().await;
+    let fixture = fixture.kill_and_restart().await;
     fixture
         .backend
         .prepare_slowly("fetching", std::time::Duration::ZERO);
@@ -198,11 +198,11 @@ async fn a_crash_after_the_replacement_leaves_a_sandbox_that_can_be_resumed() {
     pause(&fixture, &id).await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     let starts = fixture.backend.starts();
-    let resumed = fixture.app.sandboxes.resume(&mine(), &id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &id).await;
     resumed.expect("resumed");
-    until(|| async { (fixture.backend.starts() > starts).then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.starts() > starts).then_some(()) }).await;
     let begun = fixture.sandbox(&id).await.expect("it starts");
-    let fixture = fixture.killed().await;
+    let fixture = fixture.kill_and_restart().await;
     fixture.agents.set_behavior(FakeBehavior::default());
     let row = wait_for_status(&fixture, &id, SandboxStatus::Running).await;
     assert_eq!(row.key_hash, begun.key_hash);
@@ -211,10 +211,10 @@ async fn a_crash_after_the_replacement_leaves_a_sandbox_that_can_be_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_resume_after_a_failed_start_replaces_the_session_key() {
     let fixture = Fixture::new().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     pause(&fixture, &id).await;
     fixture.backend.fail_starts(2);
-    let resumed = fixture.app.sandboxes.resume(&mine(), &id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), &id).await;
     resumed.expect("resumed");
     let failed = wait_for_status(&fixture, &id, SandboxStatus::Error).await;
     let row = resume(&fixture, &id).await;
@@ -228,8 +228,8 @@ async fn a_resume_after_a_failed_start_replaces_the_session_key() {
 #[tokio::test(start_paused = true)]
 async fn a_backend_with_a_fixed_environment_keeps_the_session_key() {
     let fixture = Fixture::new().await;
-    fixture.backend.keep_environment(true);
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    fixture.backend.set_keeps_environment(true);
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let before = pause(&fixture, &id).await;
     assert_eq!(resume(&fixture, &id).await.key_hash, before.key_hash);
 }
@@ -237,7 +237,7 @@ async fn a_backend_with_a_fixed_environment_keeps_the_session_key() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_without_a_callback_token_keeps_its_session_key() {
     let fixture = fixture_with_secret().await;
-    let id = fixture.started(input(|_| {})).await.sandbox_id;
+    let id = fixture.start_and_wait(start_input(|_| {})).await.sandbox_id;
     let paused = pause(&fixture, &id).await;
     // The migration leaves rows like this.
     let (store, caps) = (
@@ -257,7 +257,7 @@ async fn a_sandbox_without_a_callback_token_keeps_its_session_key() {
     let row = resume(&fixture, &id).await;
     assert_eq!(row.key_hash, older.key_hash);
     fixture
-        .started(input(|r| r.sandbox_id = Some(id.clone())))
+        .start_and_wait(start_input(|r| r.sandbox_id = Some(id.clone())))
         .await;
     assert_eq!(launched_credential(&fixture), session_key(&fixture, &row));
     assert_eq!(

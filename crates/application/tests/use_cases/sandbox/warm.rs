@@ -13,8 +13,8 @@ use domain::start_task::{StartStatus, StartTask};
 use secrecy::ExposeSecret;
 use store_memory::{FakeBehavior, FakeSpecs};
 
-use self::support::{claim, page, replaced, running, sandbox_of};
-use crate::fixture::{Fixture, alice, input, mine, until};
+use self::support::{claim, first_page, sandbox_of, wait_until_replaced, wait_until_running};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 fn one(policy: &mut Policy) {
     keep(policy, 1);
@@ -73,7 +73,7 @@ async fn rows(fixture: &Fixture) -> Vec<WarmSandbox> {
 
 /// The READY ones, once there are `count` and no others.
 async fn ready(fixture: &Fixture, count: usize) -> Vec<WarmSandbox> {
-    until(|| async {
+    wait_for(|| async {
         let rows = rows(fixture).await;
         let all_ready = rows.iter().all(|row| row.state == WarmState::Ready);
         (all_ready && rows.len() == count).then_some(rows)
@@ -83,7 +83,7 @@ async fn ready(fixture: &Fixture, count: usize) -> Vec<WarmSandbox> {
 
 /// A service whose agent servers can be dormant.
 async fn fixture(change: fn(&mut Policy)) -> Fixture {
-    let fixture = Fixture::with(change).await;
+    let fixture = Fixture::with_policy(change).await;
     fixture
         .agents
         .share_dormant_servers(fixture.backend.dormant_servers());
@@ -117,13 +117,13 @@ async fn a_start_claims_a_warm_sandbox_with_its_keys_and_the_pool_replaces_it() 
         fixture
             .app
             .sandboxes
-            .search(&mine(), &page())
+            .search(&alice_scope(), &first_page())
             .await
             .expect("readable")
             .items
             .is_empty()
     );
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert!(was_warm(&task));
     assert_eq!(task.sandbox_id, warm.id);
@@ -153,7 +153,7 @@ async fn sandboxes_without_a_conversation_are_warm_too() {
     let warm = ready(&fixture, 1).await.remove(0);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     assert_eq!(started.expect("within the caps").id, warm.id);
-    running(&fixture, &warm.id).await;
+    wait_until_running(&fixture, &warm.id).await;
     assert_eq!(fixture.agents.init_requests().len(), 1);
 }
 
@@ -162,7 +162,7 @@ async fn three_of_twenty_parallel_starts_are_warm_and_share_nothing() {
     let fixture = fixture(three_for_many).await;
     let warm = ids(&ready(&fixture, 3).await);
     let starts = (0..20).map(|n| {
-        let mut request = input(|_| {});
+        let mut request = start_input(|_| {});
         request.request.title = Some(format!("start {n}"));
         fixture.start(request)
     });
@@ -170,7 +170,7 @@ async fn three_of_twenty_parallel_starts_are_warm_and_share_nothing() {
     let mut sandboxes = BTreeSet::new();
     let mut hits = BTreeSet::new();
     for task in &tasks {
-        let ended = fixture.ended(task).await;
+        let ended = fixture.wait_until_ended(task).await;
         assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
         if was_warm(&ended) {
             hits.insert(ended.sandbox_id.clone());
@@ -188,9 +188,13 @@ async fn three_of_twenty_parallel_starts_are_warm_and_share_nothing() {
 async fn a_refused_start_releases_its_claim() {
     let fixture = fixture(one_at_most).await;
     ready(&fixture, 1).await;
-    fixture.started(input(|_| {})).await;
+    fixture.start_and_wait(start_input(|_| {})).await;
     let warm = ready(&fixture, 1).await.remove(0);
-    let refused = fixture.app.starts.start(&alice(), input(|_| {})).await;
+    let refused = fixture
+        .app
+        .starts
+        .start(&alice(), start_input(|_| {}))
+        .await;
     refused.expect_err("over the cap");
     fixture
         .app
@@ -200,18 +204,18 @@ async fn a_refused_start_releases_its_claim() {
         .expect_err("over the cap");
     let again = ready(&fixture, 1).await.remove(0);
     assert_eq!(again.id, warm.id);
-    assert_eq!(fixture.backend.existing(), 2);
+    assert_eq!(fixture.backend.count_sandboxes(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn warm_sandboxes_are_adopted_after_a_crash() {
     let fixture = fixture(three).await;
     let before = ids(&ready(&fixture, 3).await);
-    let fixture = fixture.killed().await;
+    let fixture = fixture.kill_and_restart().await;
     wait_for_passes().await;
     assert_eq!(ids(&ready(&fixture, 3).await), before);
-    assert_eq!(fixture.backend.launched(), 3);
-    let task = fixture.started(input(|_| {})).await;
+    assert_eq!(fixture.backend.count_started_sandboxes(), 3);
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert!(was_warm(&task));
 }
 
@@ -219,12 +223,12 @@ async fn warm_sandboxes_are_adopted_after_a_crash() {
 async fn an_interrupted_boot_continues_after_a_crash() {
     let fixture = fixture(one).await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
-    let booting = until(|| async { rows(&fixture).await.pop() }).await;
-    let fixture = fixture.killed().await;
+    let booting = wait_for(|| async { rows(&fixture).await.pop() }).await;
+    let fixture = fixture.kill_and_restart().await;
     fixture.agents.set_behavior(FakeBehavior::Responsive);
     let warm = ready(&fixture, 1).await.remove(0);
     assert_eq!(warm.id, booting.id);
-    assert_eq!(fixture.backend.existing(), 1);
+    assert_eq!(fixture.backend.count_sandboxes(), 1);
 }
 
 /// The process died between the claim and the row, or right after the row.
@@ -233,7 +237,7 @@ async fn unused_claims_are_removed_and_stored_ones_are_kept() {
     let fixture = fixture(forgetful).await;
     let lost = ready(&fixture, 1).await.remove(0);
     claim(&fixture, &lost).await;
-    let kept = until(|| async {
+    let kept = wait_for(|| async {
         let rows = rows(&fixture).await;
         rows.into_iter()
             .find(|row| row.id != lost.id && row.state == WarmState::Ready)
@@ -252,19 +256,19 @@ async fn unused_claims_are_removed_and_stored_ones_are_kept() {
     domain::sandbox::SandboxRepository::insert(fixture.store.as_ref(), &row, &caps)
         .await
         .expect("stored");
-    let fixture = fixture.killed().await;
-    running(&fixture, &kept.id).await;
-    let rest = until(|| async {
+    let fixture = fixture.kill_and_restart().await;
+    wait_until_running(&fixture, &kept.id).await;
+    let rest = wait_for(|| async {
         let rows = rows(&fixture).await;
         let settled = rows
             .iter()
             .all(|row| row.id != lost.id && row.id != kept.id);
-        (settled && fixture.backend.existing() == 2 && rows.len() == 1).then_some(rows)
+        (settled && fixture.backend.count_sandboxes() == 2 && rows.len() == 1).then_some(rows)
     })
     .await;
     assert_eq!(rest.len(), 1);
     wait_for_passes().await;
-    running(&fixture, &kept.id).await;
+    wait_until_running(&fixture, &kept.id).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,10 +276,12 @@ async fn the_pool_is_emptied_when_it_is_switched_off() {
     let fixture = fixture(three).await;
     ready(&fixture, 3).await;
     let off = fixture.replica(|_| {});
-    fixture.dies().await;
-    until(|| async { (rows(&off).await.is_empty() && off.backend.existing() == 0).then_some(()) })
-        .await;
-    let task = off.started(input(|_| {})).await;
+    fixture.kill().await;
+    wait_for(|| async {
+        (rows(&off).await.is_empty() && off.backend.count_sandboxes() == 0).then_some(())
+    })
+    .await;
+    let task = off.start_and_wait(start_input(|_| {})).await;
     assert!(!task.timings.contains_key("WARM_SANDBOX"));
     assert!(!task.timings.contains_key("NO_WARM_SANDBOX"));
 }
@@ -285,7 +291,7 @@ async fn outdated_warm_sandboxes_are_replaced() {
     let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.set_recipe("another image");
-    replaced(&fixture, &old).await;
+    wait_until_replaced(&fixture, &old).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,9 +304,9 @@ async fn warm_sandboxes_of_other_specs_are_not_claimed() {
     let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
     let started = started.expect("within the caps");
     assert_ne!(started.id, warm.id);
-    running(&fixture, &started.id).await;
+    wait_until_running(&fixture, &started.id).await;
     fixture.specs.set(vec![FakeSpecs::spec("other")]);
-    replaced(&fixture, &warm).await;
+    wait_until_replaced(&fixture, &warm).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,10 +314,10 @@ async fn an_ended_warm_sandbox_is_replaced_at_once() {
     let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.exit(&old.id);
-    replaced(&fixture, &old).await;
+    wait_until_replaced(&fixture, &old).await;
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.exit_without_event(&old.id);
-    replaced(&fixture, &old).await;
+    wait_until_replaced(&fixture, &old).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,29 +328,29 @@ async fn an_unresponsive_warm_sandbox_is_replaced() {
     fixture
         .agents
         .set_behavior_at(&url, FakeBehavior::Unreachable);
-    replaced(&fixture, &old).await;
+    wait_until_replaced(&fixture, &old).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_warm_sandbox_is_replaced() {
     let fixture = fixture(short_lived).await;
-    let old = until(|| async { rows(&fixture).await.pop() }).await;
-    until(|| async { (!ids(&rows(&fixture).await).contains(&old.id)).then_some(()) }).await;
+    let old = wait_for(|| async { rows(&fixture).await.pop() }).await;
+    wait_for(|| async { (!ids(&rows(&fixture).await).contains(&old.id)).then_some(()) }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_image_that_cannot_be_dormant_is_tried_once() {
     // Its agent servers are never dormant.
-    let fixture = Fixture::with(three).await;
-    until(|| async {
+    let fixture = Fixture::with_policy(three).await;
+    wait_for(|| async {
         let counts = fixture.app.warm_counts();
-        (counts.refused_recipes == 1 && fixture.backend.existing() == 0).then_some(())
+        (counts.refused_recipes == 1 && fixture.backend.count_sandboxes() == 0).then_some(())
     })
     .await;
     wait_for_passes().await;
     let tried = fixture.backend.starts();
     assert!(tried <= 3, "{tried}");
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(!was_warm(&task));
     fixture
@@ -356,7 +362,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_boots_back_off() {
-    let fixture = Fixture::empty(one);
+    let fixture = Fixture::without_settings(one);
     fixture
         .agents
         .share_dormant_servers(fixture.backend.dormant_servers());
@@ -364,7 +370,7 @@ async fn failed_boots_back_off() {
     ready(&fixture, 1).await;
     let counts = fixture.app.warm_counts();
     assert_eq!(counts.failed_boots, 3);
-    assert_eq!(fixture.backend.existing(), 1);
+    assert_eq!(fixture.backend.count_sandboxes(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,9 +379,9 @@ async fn warm_and_running_sandboxes_together_stay_within_the_cap() {
     ready(&fixture, 3).await;
     for left in [3, 2, 1, 0] {
         let started = fixture.app.sandboxes.start(&alice(), None).await;
-        running(&fixture, &started.expect("within the cap").id).await;
+        wait_until_running(&fixture, &started.expect("within the cap").id).await;
         ready(&fixture, left).await;
-        assert!(fixture.backend.existing() <= 4);
+        assert!(fixture.backend.count_sandboxes() <= 4);
     }
 }
 
@@ -389,7 +395,7 @@ async fn a_waiting_start_boots_before_warm_sandboxes() {
     // Later boots do not answer.
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     fixture.backend.exit(&warm.id);
-    until(|| async {
+    wait_for(|| async {
         let rows = rows(&fixture).await;
         rows.iter()
             .any(|row| row.state == WarmState::Booting)
@@ -398,9 +404,9 @@ async fn a_waiting_start_boots_before_warm_sandboxes() {
     .await;
     let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
-    until(|| async { (fixture.app.warm_counts().gave_way > 0).then_some(()) }).await;
+    wait_for(|| async { (fixture.app.warm_counts().gave_way > 0).then_some(()) }).await;
     fixture.agents.set_behavior(FakeBehavior::Responsive);
-    running(&fixture, &id).await;
+    wait_until_running(&fixture, &id).await;
     ready(&fixture, 1).await;
 }
 
@@ -410,7 +416,7 @@ async fn an_unwakeable_warm_sandbox_is_replaced_by_a_cold_one() {
     let warm = ready(&fixture, 1).await.remove(0);
     let url = warm.endpoints.clone().expect("it has an address").agent_url;
     fixture.agents.refuse_to_wake(&url);
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert_eq!(task.sandbox_id, warm.id);
     assert!(fixture.agents.init_requests().is_empty());
@@ -422,23 +428,23 @@ async fn an_unwakeable_warm_sandbox_is_replaced_by_a_cold_one() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_boots_dormant_after_a_pause_is_woken() {
     let fixture = fixture(one).await;
-    fixture.backend.keep_environment(true);
+    fixture.backend.set_keeps_environment(true);
     ready(&fixture, 1).await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     let id = &task.sandbox_id;
     fixture
         .app
         .sandboxes
-        .pause(&mine(), id)
+        .pause(&alice_scope(), id)
         .await
         .expect("paused");
     fixture
         .app
         .sandboxes
-        .resume(&mine(), id)
+        .resume(&alice_scope(), id)
         .await
         .expect("resumed");
-    running(&fixture, id).await;
+    wait_until_running(&fixture, id).await;
     let woken = fixture.agents.init_requests();
     let keys: BTreeSet<_> = woken
         .iter()
@@ -455,10 +461,10 @@ async fn a_claimed_sandbox_is_woken_after_a_crash() {
     fixture
         .agents
         .set_behavior(FakeBehavior::Slow(Duration::from_millis(300)));
-    let task = fixture.start(input(|_| {})).await;
-    let fixture = fixture.killed().await;
+    let task = fixture.start(start_input(|_| {})).await;
+    let fixture = fixture.kill_and_restart().await;
     fixture.agents.set_behavior(FakeBehavior::Responsive);
-    let ended = fixture.ended(&task).await;
+    let ended = fixture.wait_until_ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(ended.sandbox_id, warm.id);
     assert_eq!(fixture.agents.init_requests().len(), 1);
@@ -471,11 +477,11 @@ async fn processes_of_a_host_share_its_pool() {
     ready(&one, 3).await;
     wait_for_passes().await;
     assert_eq!(ready(&two, 3).await.len(), 3);
-    assert_eq!(one.backend.existing(), 3);
+    assert_eq!(one.backend.count_sandboxes(), 3);
     for (n, fixture) in [&one, &two, &one].into_iter().enumerate() {
-        let mut request = input(|_| {});
+        let mut request = start_input(|_| {});
         request.request.title = Some(format!("start {n}"));
-        let task = fixture.started(request).await;
+        let task = fixture.start_and_wait(request).await;
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     }
     ready(&one, 3).await;

@@ -11,7 +11,7 @@ use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
 use domain::user::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use gateway::{ForwardTarget, Gateway, Revocation};
+use gateway::{ForwardTarget, Gateway};
 use url::Url;
 
 use crate::access_recheck::poll_until_refused;
@@ -78,9 +78,9 @@ async fn forward(
         prefix: path.clone(),
     };
     let asked = (app.clone(), state.clone(), req.uri().path().to_owned());
-    let end = Revocation::when(move || wait_until_closed(asked, sandbox.id));
+    let end = wait_until_closed(asked, sandbox.id);
     let payload = payload.into_inner();
-    let answer = gateway.forward_until(&req, payload, &target, end).await;
+    let answer = gateway.forward(&req, payload, &target, end).await;
     let mut answer = answer.map_err(|failure| forwarding::forward_problem(&failure))?;
     let keeps_origin = keeps_origin(signed.name, addresses.has_own_host());
     isolate_page(&mut answer, &path, keeps_origin);

@@ -192,7 +192,7 @@ async fn repeating_a_conversation_id_returns_the_same_task() {
         .post(BOB, START, &body)
         .await
         .refuses(409, "conversation_id is already in use");
-    assert_eq!(world.backend.launched(), 1);
+    assert_eq!(world.backend.count_started_sandboxes(), 1);
 }
 
 #[actix_web::test]

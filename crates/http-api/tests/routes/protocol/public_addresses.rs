@@ -22,7 +22,7 @@ fn below(public: &str, sandboxes: Option<&str>) -> AddressConfig {
 
 async fn world(addresses: AddressConfig, worker: u16) -> World {
     let world = World::reached_at(addresses).await;
-    world.backend.expose(ExposedUrl {
+    world.backend.expose_url(ExposedUrl {
         name: "WORKER_1".to_owned(),
         // The public URL; the service itself connects to the agent server's address.
         url: format!("http://elsewhere.example:{worker}/")
@@ -210,7 +210,7 @@ async fn only_editors_keep_their_origin_on_the_sandbox_host() {
     for (name, keeps_origin) in [("WORKER_1", false), ("VSCODE", true)] {
         let (port, asked) = mirror().await;
         let world = World::reached_at(addresses.clone()).await;
-        world.backend.expose(ExposedUrl {
+        world.backend.expose_url(ExposedUrl {
             name: name.to_owned(),
             url: format!("http://127.0.0.1:{port}/").parse().unwrap(),
             port: 8001,

@@ -82,7 +82,7 @@ impl ForwardingFixture {
     async fn set() -> Self {
         let agent = FakeAgentServer::start();
         let world = World::working().await;
-        world.backend.start_at(agent.at.port());
+        world.backend.set_port(agent.at.port());
         let conversation = world.conversation(ADA).await;
         let shown = world.read(ADA, &conversation).await;
         let text = |name: &str| shown[name].as_str().unwrap().to_owned();

@@ -16,7 +16,7 @@ fn spec(id: &str) -> Value {
 #[actix_web::test]
 async fn a_new_sandbox_hides_its_key_until_it_runs() {
     let world = World::idle().await;
-    world.backend.hang(true);
+    world.backend.set_hanging(true);
     let answer = world
         .post(
             ADA,

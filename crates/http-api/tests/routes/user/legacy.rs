@@ -271,7 +271,7 @@ async fn sandbox_keys_are_not_user_keys_on_shared_paths() {
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let place = nobody.local_addr().unwrap();
-    world.backend.start_at(place.port());
+    world.backend.set_port(place.port());
     let id = world.conversation(ADA).await;
     let view = world.read(ADA, &id).await;
     let key = view["session_api_key"].as_str().unwrap();

@@ -4,9 +4,9 @@ use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 
 use super::rows;
-use crate::fixture::{Fixture, alice, clock, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, clock, wait_for};
 
-pub(super) fn page() -> domain::page::PageRequest {
+pub(super) fn first_page() -> domain::page::PageRequest {
     domain::page::PageRequest::default()
 }
 
@@ -42,8 +42,8 @@ pub(super) async fn claim(fixture: &Fixture, warm: &WarmSandbox) {
     assert_eq!(claimed.id, warm.id);
 }
 
-pub(super) async fn running(fixture: &Fixture, id: &SandboxId) -> Sandbox {
-    until(|| async {
+pub(super) async fn wait_until_running(fixture: &Fixture, id: &SandboxId) -> Sandbox {
+    wait_for(|| async {
         let row = fixture.sandbox(id).await;
         row.filter(|row| row.status == SandboxStatus::Running)
     })
@@ -51,19 +51,23 @@ pub(super) async fn running(fixture: &Fixture, id: &SandboxId) -> Sandbox {
 }
 
 /// Waits until another one is ready and nothing is left of `old`.
-pub(super) async fn replaced(fixture: &Fixture, old: &WarmSandbox) {
-    until(|| async {
+pub(super) async fn wait_until_replaced(fixture: &Fixture, old: &WarmSandbox) {
+    wait_for(|| async {
         let rows = rows(fixture).await;
         let [row] = rows.as_slice() else {
             return None;
         };
-        let gone = fixture.backend.existing() == 1 + up(fixture).await;
+        let gone = fixture.backend.count_sandboxes() == 1 + count_sandboxes_of_user(fixture).await;
         (row.id != old.id && row.state == WarmState::Ready && gone).then_some(())
     })
     .await;
 }
 
-pub(super) async fn up(fixture: &Fixture) -> usize {
-    let all = fixture.app.sandboxes.search(&mine(), &page()).await;
+pub(super) async fn count_sandboxes_of_user(fixture: &Fixture) -> usize {
+    let all = fixture
+        .app
+        .sandboxes
+        .search(&alice_scope(), &first_page())
+        .await;
     all.expect("readable").items.len()
 }

@@ -10,12 +10,12 @@ use domain::start_task::StartStatus;
 use secrecy::SecretString;
 use store_memory::{FakeBehavior, FakeSpecs};
 
-use super::support::{claim, replaced, running};
+use super::support::{claim, wait_until_replaced, wait_until_running};
 use super::{
     fixture, forgetful, ids, keep, one, one_at_most, one_turn, ready, rows, shared,
     wait_for_passes, was_warm,
 };
-use crate::fixture::{Fixture, alice, input, mine, until};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 fn elsewhere(policy: &mut Policy) {
     keep(policy, 1);
@@ -54,20 +54,20 @@ async fn is(fixture: &Fixture, id: &SandboxId, status: SandboxStatus) -> bool {
 }
 
 async fn paused(fixture: &Fixture, id: &SandboxId) {
-    let paused = fixture.app.sandboxes.pause(&mine(), id).await;
+    let paused = fixture.app.sandboxes.pause(&alice_scope(), id).await;
     paused.expect("it can be paused");
 }
 
 async fn resumed(fixture: &Fixture, id: &SandboxId) {
-    let resumed = fixture.app.sandboxes.resume(&mine(), id).await;
+    let resumed = fixture.app.sandboxes.resume(&alice_scope(), id).await;
     resumed.expect("within the caps");
 }
 
 /// A running sandbox that boots dormant at each start, with a full pool.
 async fn boot_dormant_sandbox(fixture: &Fixture) -> SandboxId {
-    fixture.backend.keep_environment(true);
+    fixture.backend.set_keeps_environment(true);
     ready(fixture, 1).await;
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     ready(fixture, 1).await;
     task.sandbox_id
@@ -87,11 +87,11 @@ async fn awake_sandboxes_are_never_claimed() {
     };
     let woken = fixture.agents.wake(&warm.id, &url, &somebodys).await;
     woken.expect("it wakes");
-    let task = fixture.started(input(|_| {})).await;
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert!(!was_warm(&task));
     assert_ne!(task.sandbox_id, warm.id);
-    replaced(&fixture, &warm).await;
+    wait_until_replaced(&fixture, &warm).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ async fn a_slow_warm_sandbox_stays_available_for_other_starts() {
     fixture
         .agents
         .set_behavior_at(&url, FakeBehavior::Responsive);
-    running(&fixture, &started.id).await;
+    wait_until_running(&fixture, &started.id).await;
     assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     assert_eq!(started.expect("within the caps").id, warm.id);
@@ -119,17 +119,20 @@ async fn sandboxes_with_other_origins_are_replaced() {
     let old = fixture(one).await;
     let warm = ready(&old, 1).await.remove(0);
     let next = old.replica(elsewhere);
-    old.dies().await;
-    replaced(&next, &warm).await;
+    old.kill().await;
+    wait_until_replaced(&next, &warm).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn starts_that_are_refused_change_nothing() {
     let fixture = fixture(one_at_most).await;
     ready(&fixture, 1).await;
-    fixture.started(input(|_| {})).await;
+    fixture.start_and_wait(start_input(|_| {})).await;
     let warm = ready(&fixture, 1).await.remove(0);
-    let (before, launched) = (fixture.app.warm_counts(), fixture.backend.launched());
+    let (before, launched) = (
+        fixture.app.warm_counts(),
+        fixture.backend.count_started_sandboxes(),
+    );
     for _ in 0..100 {
         let refused = fixture.app.sandboxes.start(&alice(), None).await;
         refused.expect_err("over the cap");
@@ -140,7 +143,7 @@ async fn starts_that_are_refused_change_nothing() {
     let counts = fixture.app.warm_counts();
     assert_eq!((counts.hits, counts.misses), (before.hits, before.misses));
     assert_eq!((counts.target, counts.ended), (1, before.ended));
-    assert_eq!(fixture.backend.launched(), launched);
+    assert_eq!(fixture.backend.count_started_sandboxes(), launched);
     assert_eq!(ready(&fixture, 1).await.remove(0).id, warm.id);
 }
 
@@ -154,13 +157,13 @@ async fn processes_of_a_host_keep_each_others_warm_sandboxes() {
     for fixture in [&one, &two, &three] {
         assert_eq!(ids(&ready(fixture, 3).await), before);
     }
-    assert_eq!(one.backend.launched(), 3);
-    let task = two.started(input(|_| {})).await;
+    assert_eq!(one.backend.count_started_sandboxes(), 3);
+    let task = two.start_and_wait(start_input(|_| {})).await;
     assert!(!was_warm(&task), "it is not as this one would boot it");
     let task = one
-        .start(input(|it| it.title = Some("another".to_owned())))
+        .start(start_input(|it| it.title = Some("another".to_owned())))
         .await;
-    assert!(was_warm(&one.ended(&task).await));
+    assert!(was_warm(&one.wait_until_ended(&task).await));
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,15 +178,15 @@ async fn unusable_sandboxes_are_removed_even_if_no_boot_is_possible() {
         "it may be of use again"
     );
     claim(&fixture, &warm).await;
-    until(|| async {
-        (rows(&fixture).await.is_empty() && fixture.backend.existing() == 0).then_some(())
+    wait_for(|| async {
+        (rows(&fixture).await.is_empty() && fixture.backend.count_sandboxes() == 0).then_some(())
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn parallel_failed_boots_count_once() {
-    let fixture = Fixture::empty(eight);
+    let fixture = Fixture::without_settings(eight);
     fixture
         .agents
         .share_dormant_servers(fixture.backend.dormant_servers());
@@ -213,7 +216,7 @@ async fn orphans_are_removed_even_if_the_pool_is_full() {
         dormant: false,
     };
     fixture.backend.start(&lost).await.expect("it starts");
-    until(|| async { (fixture.backend.existing() == 200).then_some(()) }).await;
+    wait_for(|| async { (fixture.backend.count_sandboxes() == 200).then_some(()) }).await;
     let state = fixture.backend.inspect(&lost.id).await.expect("readable");
     assert_eq!(state, None);
 }
@@ -226,10 +229,10 @@ async fn a_start_does_not_wait_for_the_removal_of_an_aborted_boot() {
         .specs
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
     let warm = ready(&fixture, 1).await.remove(0);
-    fixture.backend.hang_removals(true);
+    fixture.backend.set_hanging_removals(true);
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     fixture.backend.exit(&warm.id);
-    until(|| async {
+    wait_for(|| async {
         let rows = rows(&fixture).await;
         let boots = rows.iter().any(|row| row.state == WarmState::Booting);
         boots.then_some(())
@@ -237,10 +240,10 @@ async fn a_start_does_not_wait_for_the_removal_of_an_aborted_boot() {
     .await;
     let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
-    until(|| async { (fixture.app.warm_counts().gave_way > 0).then_some(()) }).await;
+    wait_for(|| async { (fixture.app.warm_counts().gave_way > 0).then_some(()) }).await;
     fixture.agents.set_behavior(FakeBehavior::Responsive);
-    running(&fixture, &id).await;
-    fixture.backend.hang_removals(false);
+    wait_until_running(&fixture, &id).await;
+    fixture.backend.set_hanging_removals(false);
     ready(&fixture, 1).await;
 }
 
@@ -256,11 +259,11 @@ async fn a_slow_wake_does_not_block_other_boots() {
     fixture.agents.set_dormancy_behavior(Some(asked));
     let before = fixture.agents.calls().is_dormant;
     resumed(&fixture, &slow).await;
-    until(|| async { (fixture.agents.calls().is_dormant > before).then_some(()) }).await;
+    wait_for(|| async { (fixture.agents.calls().is_dormant > before).then_some(()) }).await;
     let started = fixture.app.sandboxes.start(&alice(), Some("other")).await;
-    running(&fixture, &started.expect("within the caps").id).await;
+    wait_until_running(&fixture, &started.expect("within the caps").id).await;
     assert!(is(&fixture, &slow, SandboxStatus::Starting).await);
-    running(&fixture, &slow).await;
+    wait_until_running(&fixture, &slow).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +275,7 @@ async fn an_unwakeable_sandbox_fails_in_time() {
     fixture.agents.set_dormancy_behavior(Some(asked));
     resumed(&fixture, &slow).await;
     let began = tokio::time::Instant::now();
-    until(|| async {
+    wait_for(|| async {
         is(&fixture, &slow, SandboxStatus::Error)
             .await
             .then_some(())
@@ -293,11 +296,11 @@ async fn without_a_pool_no_dormancy_check_fails_a_start() {
         FakeBehavior::Unreachable,
         FakeBehavior::Slow(Duration::from_secs(600)),
     ] {
-        let fixture = Fixture::with(|_| {}).await;
+        let fixture = Fixture::with_policy(|_| {}).await;
         fixture.agents.set_dormancy_behavior(Some(behavior));
         let started = fixture.app.sandboxes.start(&alice(), None).await;
         let id = started.expect("within the caps").id;
-        running(&fixture, &id).await;
+        wait_until_running(&fixture, &id).await;
         assert_eq!(
             fixture.agents.calls().is_dormant,
             0,
@@ -305,21 +308,21 @@ async fn without_a_pool_no_dormancy_check_fails_a_start() {
         );
         paused(&fixture, &id).await;
         resumed(&fixture, &id).await;
-        running(&fixture, &id).await;
+        wait_until_running(&fixture, &id).await;
     }
 }
 
 /// A proxy in a custom image may return any status for an unknown route.
 #[tokio::test(start_paused = true)]
 async fn a_5xx_response_does_not_mean_dormant() {
-    let fixture = Fixture::with(one).await;
+    let fixture = Fixture::with_policy(one).await;
     fixture
         .agents
         .set_dormancy_behavior(Some(FakeBehavior::Rejecting(500)));
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("within the caps").id;
-    running(&fixture, &id).await;
+    wait_until_running(&fixture, &id).await;
     paused(&fixture, &id).await;
     resumed(&fixture, &id).await;
-    running(&fixture, &id).await;
+    wait_until_running(&fixture, &id).await;
 }

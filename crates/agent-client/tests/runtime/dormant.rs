@@ -10,7 +10,7 @@ use endpoint_guard::Unguarded;
 use serde_json::json;
 
 use crate::stub::{Stub, StubAction};
-use crate::support::{Noon, runtime, sandbox, secret};
+use crate::support::{NoonClock, runtime, sandbox, secret};
 
 fn init_request() -> InitRequest {
     InitRequest {
@@ -52,9 +52,9 @@ async fn only_a_dormant_or_initializing_state_is_dormant() {
             runtime().is_dormant(&sandbox(), &stub.url).await.unwrap(),
             dormant
         );
-        assert_eq!(stub.lines(), ["GET /api/init"]);
-        assert_eq!(stub.seen()[0].key, None);
-        assert_eq!(stub.seen()[0].wake_key, None);
+        assert_eq!(stub.request_lines(), ["GET /api/init"]);
+        assert_eq!(stub.requests()[0].key, None);
+        assert_eq!(stub.requests()[0].wake_key, None);
     }
 }
 
@@ -85,8 +85,8 @@ async fn prewarm_requests_carry_no_key_and_ignore_responses() {
         let stub = Stub::start(answers).await;
         runtime().prewarm(&sandbox(), &stub.url).await;
         let lines = ["GET /server_info", "GET /agent-workspace/no-such-path"];
-        assert_eq!(stub.lines(), lines);
-        let seen = stub.seen();
+        assert_eq!(stub.request_lines(), lines);
+        let seen = stub.requests();
         let keys = seen.iter().map(|request| (&request.key, &request.wake_key));
         assert!(keys.into_iter().all(|keys| keys == (&None, &None)));
     }
@@ -99,8 +99,8 @@ async fn the_init_request_carries_the_settings_of_a_cold_start() {
         .wake(&sandbox(), &stub.url, &init_request())
         .await
         .unwrap();
-    let seen = stub.seen();
-    assert_eq!(stub.lines(), ["POST /api/init"]);
+    let seen = stub.requests();
+    assert_eq!(stub.request_lines(), ["POST /api/init"]);
     assert_eq!(seen[0].key, None);
     assert_eq!(seen[0].wake_key.as_deref(), Some("secret-key-1"));
     let base = "http://service.test:3000/api/v1/webhooks";
@@ -148,7 +148,7 @@ async fn an_awake_agent_server_needs_no_initialization() {
             .wake(&sandbox(), &stub.url, &init_request())
             .await
             .unwrap();
-        assert_eq!(stub.lines().len(), count);
+        assert_eq!(stub.request_lines().len(), count);
     }
 }
 
@@ -179,7 +179,7 @@ async fn initialization_has_a_deadline() {
         wake: Duration::from_millis(100),
         ..Config::default()
     };
-    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
+    let runtime = HttpAgentRuntime::new(config, Arc::new(NoonClock), Arc::new(Unguarded));
     let stub = Stub::start([StubAction::Hang]).await;
     let error = runtime
         .wake(&sandbox(), &stub.url, &init_request())

@@ -10,7 +10,10 @@ use endpoint_guard::Unguarded;
 use serde_json::json;
 
 use crate::stub::{Stub, StubAction};
-use crate::support::{ID, Noon, at, hello, id, runtime, sandbox, secret, server};
+use crate::support::{
+    ID, NoonClock, conversation_id, endpoint_of, hello_message, runtime, sandbox, secret,
+    server_info_response,
+};
 
 #[tokio::test]
 async fn a_page_that_is_too_large_is_requested_in_smaller_ones() {
@@ -20,11 +23,11 @@ async fn a_page_that_is_too_large_is_requested_in_smaller_ones() {
     let good = StubAction::Json(200, json!({"items": [], "next_page_id": null}));
     let stub = Stub::start([announced, StubAction::Raw(bytes), good]).await;
     runtime()
-        .events(&at(&stub), id(ID), None, None)
+        .events(&endpoint_of(&stub), conversation_id(ID), None, None)
         .await
         .unwrap();
     let limits: Vec<_> = stub
-        .lines()
+        .request_lines()
         .iter()
         .map(|line| line.contains("limit=1&"))
         .collect();
@@ -44,7 +47,7 @@ async fn too_large_and_invalid_responses_are_malformed() {
         StubAction::Json(200, json!(-1)),
     ])
     .await;
-    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    let (runtime, at, id) = (runtime(), endpoint_of(&stub), conversation_id(ID));
     for _ in 0..3 {
         assert!(matches!(
             runtime.version(&at).await,
@@ -74,32 +77,38 @@ async fn requests_without_a_response_time_out() {
         alive: Duration::from_secs(1),
         ..Config::default()
     };
-    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
+    let runtime = HttpAgentRuntime::new(config, Arc::new(NoonClock), Arc::new(Unguarded));
     assert!(!runtime.is_alive(&sandbox(), &stub.url).await);
-    let error = runtime.version(&at(&stub)).await.unwrap_err();
+    let error = runtime.version(&endpoint_of(&stub)).await.unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
-    assert_eq!(stub.lines().len(), 2);
+    assert_eq!(stub.request_lines().len(), 2);
 }
 
 #[tokio::test]
 async fn a_request_whose_connection_breaks_is_repeated_unless_it_is_a_message() {
     let stub = Stub::start([
         StubAction::Drop,
-        server("1.58.0"),
+        server_info_response("1.58.0"),
         StubAction::Drop,
         StubAction::Drop,
         StubAction::Drop,
     ])
     .await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     assert_eq!(runtime.version(&at).await.unwrap(), "1.58.0");
-    assert_eq!(stub.lines().len(), 2);
-    let error = runtime.interrupt(&at, id(ID)).await.unwrap_err();
+    assert_eq!(stub.request_lines().len(), 2);
+    let error = runtime
+        .interrupt(&at, conversation_id(ID))
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
-    assert_eq!(stub.lines().len(), 4);
-    let error = runtime.send(&at, id(ID), &hello()).await.unwrap_err();
+    assert_eq!(stub.request_lines().len(), 4);
+    let error = runtime
+        .send(&at, conversation_id(ID), &hello_message())
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
-    assert_eq!(stub.lines().len(), 5);
+    assert_eq!(stub.request_lines().len(), 5);
     assert!(
         !format!("{error} {error:?} {}", error.public()).contains("127.0.0.1"),
         "{error:?}"
@@ -133,14 +142,14 @@ async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
         StubAction::Json(200, json!({"status": "ok"})),
     ])
     .await;
-    let error = runtime().version(&at(&stub)).await.unwrap_err();
+    let error = runtime().version(&endpoint_of(&stub)).await.unwrap_err();
     assert!(
         matches!(error, AgentError::Rejected { status: 302, .. }),
         "{error:?}"
     );
     assert!(runtime().is_alive(&sandbox(), &stub.url).await);
-    assert_eq!(stub.lines(), ["GET /server_info", "GET /alive"]);
-    assert!(stub.seen()[1].key.is_none());
+    assert_eq!(stub.request_lines(), ["GET /server_info", "GET /alive"]);
+    assert!(stub.requests()[1].key.is_none());
 }
 
 #[tokio::test]
@@ -165,5 +174,5 @@ async fn an_invalid_url_or_key_is_an_error() {
         runtime().version(&broken).await,
         Err(AgentError::Malformed(_))
     ));
-    assert!(stub.seen().is_empty());
+    assert!(stub.requests().is_empty());
 }

@@ -12,12 +12,15 @@ use domain::start_task::AgentType;
 use serde_json::{Map, Value, json};
 
 use crate::stub::{SeenRequest, Stub, StubAction, TestHandler};
-use crate::support::{ID, OTHER, at, hello, id, runtime, secret, server};
+use crate::support::{
+    ID, OTHER_ID, conversation_id, endpoint_of, hello_message, runtime, secret,
+    server_info_response,
+};
 
 fn request() -> LaunchRequest {
     let options = json!({"temperature": 0.5, "model": "not this one"});
     LaunchRequest {
-        conversation_id: id(ID),
+        conversation_id: conversation_id(ID),
         working_dir: "/w/project".to_owned(),
         llm: LlmConfig {
             model: "openai/m".to_owned(),
@@ -53,7 +56,7 @@ fn request() -> LaunchRequest {
         ],
         search_api_key: Some(secret("tvly-key")),
         system_message_suffix: Some("Be kind.".to_owned()),
-        initial_message: Some(hello()),
+        initial_message: Some(hello_message()),
         secrets: BTreeMap::from([(
             "TOKEN".to_owned(),
             LaunchSecret::Value(secret("token-value")),
@@ -84,7 +87,7 @@ fn info(status: u16, last_user_message: &Value) -> StubAction {
 }
 
 async fn sent_body(version: &str, request: &LaunchRequest) -> Value {
-    launched(version, request, |_| {
+    launch_body_and_notes(version, request, |_| {
         StubAction::Json(200, json!({"ok": true}))
     })
     .await
@@ -92,19 +95,19 @@ async fn sent_body(version: &str, request: &LaunchRequest) -> Value {
 }
 
 /// The body that was sent, and the notes.
-async fn launched(
+async fn launch_body_and_notes(
     version: &str,
     request: &LaunchRequest,
     test_handler: TestHandler,
 ) -> (Value, Vec<String>) {
-    let actions = [server(version), info(201, &Value::Null)];
+    let actions = [server_info_response(version), info(201, &Value::Null)];
     let stub = Stub::with_test_handler(actions, test_handler).await;
-    let started = runtime().start(&at(&stub), request).await.unwrap();
+    let started = runtime().start(&endpoint_of(&stub), request).await.unwrap();
     assert_eq!(
         (started.id, started.execution_status),
-        (id(ID), Some(ExecutionStatus::Idle))
+        (conversation_id(ID), Some(ExecutionStatus::Idle))
     );
-    let last = stub.seen().pop().unwrap();
+    let last = stub.requests().pop().unwrap();
     assert_eq!(
         (last.line.as_str(), last.key.as_deref()),
         ("POST /api/conversations", Some("session-key-1"))
@@ -202,7 +205,7 @@ fn only_docs(seen: &SeenRequest) -> StubAction {
 #[tokio::test]
 async fn an_unreachable_mcp_server_is_omitted_with_a_note() {
     for version in ["1.34.0", "1.58.0"] {
-        let (body, notes) = launched(version, &request(), only_docs).await;
+        let (body, notes) = launch_body_and_notes(version, &request(), only_docs).await;
         let servers = body["agent"]["mcp_config"].as_object().unwrap();
         assert_eq!(servers.keys().collect::<Vec<_>>(), ["docs"], "{version}");
         assert_eq!(notes.len(), 2, "{version}: {notes:?}");
@@ -223,7 +226,7 @@ async fn hanging_mcp_servers_are_tested_concurrently() {
         })
         .collect();
     for version in ["1.34.0", "1.58.0"] {
-        let (_, notes) = launched(version, &many, |_| StubAction::Hang).await;
+        let (_, notes) = launch_body_and_notes(version, &many, |_| StubAction::Hang).await;
         assert_eq!(notes.len(), 51, "{version}");
     }
 }
@@ -245,7 +248,7 @@ async fn a_plugin_that_does_not_load_is_omitted_with_a_note() {
         _ => StubAction::Json(200, json!({"name": "good"})),
     };
     for version in ["1.34.0", "1.58.0"] {
-        let (body, notes) = launched(version, &request, test_handler).await;
+        let (body, notes) = launch_body_and_notes(version, &request, test_handler).await;
         let expected =
             json!([{"source": "github:o/good", "ref": "v1", "repo_path": "plugins/one"}]);
         assert_eq!(body["plugins"], expected);
@@ -254,11 +257,14 @@ async fn a_plugin_that_does_not_load_is_omitted_with_a_note() {
         assert!(!notes[0].contains("secret"));
     }
 
-    let actions = [server("1.58.0"), info(201, &Value::Null)];
+    let actions = [server_info_response("1.58.0"), info(201, &Value::Null)];
     let stub = Stub::with_test_handler(actions, test_handler).await;
-    runtime().start(&at(&stub), &request).await.unwrap();
+    runtime()
+        .start(&endpoint_of(&stub), &request)
+        .await
+        .unwrap();
     let lines: Vec<String> = stub
-        .seen_tests()
+        .test_requests()
         .into_iter()
         .map(|seen| seen.line)
         .collect();
@@ -282,15 +288,15 @@ async fn concurrent_tests_of_plugins_are_limited() {
             parameters: None,
         })
         .collect();
-    let actions = [server("1.58.0"), info(201, &Value::Null)];
+    let actions = [server_info_response("1.58.0"), info(201, &Value::Null)];
     let stub = Stub::with_test_handler(actions, |_| StubAction::Hang).await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     let count_of_tests = async {
-        while stub.seen_tests().len() < 4 {
+        while stub.test_requests().len() < 4 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        stub.seen_tests().len()
+        stub.test_requests().len()
     };
     tokio::select! {
         started = runtime.start(&at, &request) => panic!("no plugin was tested: {started:?}"),
@@ -311,7 +317,7 @@ async fn hooks_tools_and_disabled_skills_are_part_of_the_body() {
     };
     request.tools = Some(vec![tool("terminal"), tool("teleport")]);
     let works: TestHandler = |_| StubAction::Json(200, json!({"ok": true}));
-    let (body, notes) = launched("1.34.0", &request, works).await;
+    let (body, notes) = launch_body_and_notes("1.34.0", &request, works).await;
     assert_eq!(body["hook_config"], hooks);
     assert_eq!(
         body["agent"]["agent_context"]["disabled_skills"],
@@ -412,22 +418,32 @@ async fn an_old_agent_server_streams_only_if_the_user_sets_it() {
 #[tokio::test]
 async fn an_interrupted_start_sends_its_first_message_once() {
     let without_message = [
-        server("1.58.0"),
+        server_info_response("1.58.0"),
         info(200, &Value::Null),
         StubAction::Json(200, json!({"success": true})),
     ];
     let stub = Stub::start(without_message).await;
-    runtime().start(&at(&stub), &request()).await.unwrap();
-    let last = stub.seen().pop().unwrap();
+    runtime()
+        .start(&endpoint_of(&stub), &request())
+        .await
+        .unwrap();
+    let last = stub.requests().pop().unwrap();
     assert_eq!(last.line, format!("POST /api/conversations/{ID}/events"));
     assert_eq!(last.body["content"][0]["text"], "hi");
 
     let unknown = StubAction::Json(200, json!({"id": ID}));
-    for created in [info(200, &json!(OTHER)), info(201, &Value::Null), unknown] {
-        let stub = Stub::start([server("1.58.0"), created]).await;
-        runtime().start(&at(&stub), &request()).await.unwrap();
+    for created in [
+        info(200, &json!(OTHER_ID)),
+        info(201, &Value::Null),
+        unknown,
+    ] {
+        let stub = Stub::start([server_info_response("1.58.0"), created]).await;
+        runtime()
+            .start(&endpoint_of(&stub), &request())
+            .await
+            .unwrap();
         assert_eq!(
-            stub.lines(),
+            stub.request_lines(),
             ["GET /server_info", "POST /api/conversations"]
         );
     }
@@ -437,8 +453,15 @@ async fn an_interrupted_start_sends_its_first_message_once() {
 async fn a_refused_start_has_a_reason_without_secrets() {
     let secrets = "session-key-1 llm-key aws-key mcp-key env-value tvly-key token-value";
     let detail = json!({"detail": [{"loc": ["body", "agent"], "msg": format!("no {secrets}"), "input": "echo"}]});
-    let stub = Stub::start([server("1.58.0"), StubAction::Json(422, detail)]).await;
-    let error = runtime().start(&at(&stub), &request()).await.unwrap_err();
+    let stub = Stub::start([
+        server_info_response("1.58.0"),
+        StubAction::Json(422, detail),
+    ])
+    .await;
+    let error = runtime()
+        .start(&endpoint_of(&stub), &request())
+        .await
+        .unwrap_err();
     let shown = format!("{error} {error:?} {}", error.public());
     assert!(shown.contains("body.agent: no **********"), "{shown}");
     for word in secrets.split(' ').chain(["echo", "127.0.0.1"]) {

@@ -4,7 +4,7 @@ use domain::agent::{AgentError, AgentRuntime, LlmConfig, LlmProfile};
 use serde_json::{Map, json};
 
 use crate::stub::{Stub, StubAction};
-use crate::support::{ID, at, id, runtime, secret, server};
+use crate::support::{ID, conversation_id, endpoint_of, runtime, secret, server_info_response};
 
 fn profile(name: &str, key: &str) -> LlmProfile {
     LlmProfile {
@@ -27,15 +27,15 @@ fn fine() -> StubAction {
 async fn the_usage_id_of_a_switched_model_depends_on_its_configuration() {
     let actions = (0..4).flat_map(|n| {
         let version = if n < 3 { "1.58.0" } else { "1.34.0" };
-        [server(version), fine()]
+        [server_info_response(version), fine()]
     });
     let stub = Stub::start(actions).await;
-    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    let (runtime, at, id) = (runtime(), endpoint_of(&stub), conversation_id(ID));
     for key in ["sk-one", "sk-one", "sk-two", "sk-one"] {
         let profile = profile("fast", key);
         runtime.switch_llm(&at, id, &profile).await.unwrap();
     }
-    let seen = stub.seen();
+    let seen = stub.requests();
     let sent: Vec<_> = seen.iter().skip(1).step_by(2).collect();
     assert_eq!(
         sent[0].line,
@@ -67,13 +67,13 @@ async fn a_refused_switch_keeps_its_status_and_contains_no_key() {
         StubAction::Json(status, json!({"detail": detail}))
     };
     let stub = Stub::start([
-        server("1.58.0"),
+        server_info_response("1.58.0"),
         refusal(422),
-        server("1.58.0"),
+        server_info_response("1.58.0"),
         refusal(404),
     ])
     .await;
-    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    let (runtime, at, id) = (runtime(), endpoint_of(&stub), conversation_id(ID));
     let profile = profile("fast", "sk-one");
     let failed = runtime.switch_llm(&at, id, &profile).await.unwrap_err();
     let text = format!("{failed} {failed:?}");
@@ -97,9 +97,9 @@ async fn an_acp_agent_gets_the_name_of_its_model() {
         StubAction::Json(504, wrong),
     ])
     .await;
-    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    let (runtime, at, id) = (runtime(), endpoint_of(&stub), conversation_id(ID));
     runtime.switch_acp_model(&at, id, "m2").await.unwrap();
-    let seen = &stub.seen()[0];
+    let seen = &stub.requests()[0];
     assert_eq!(
         seen.line,
         format!("POST /api/conversations/{ID}/switch_acp_model")
@@ -127,14 +127,16 @@ async fn seeding_replaces_the_list_of_profiles() {
     ])
     .await;
     let profiles = [profile("-a", "sk-one"), profile("b", "sk-two")];
-    let failed = runtime().seed_profiles(&at(&stub), &profiles).await;
+    let failed = runtime()
+        .seed_profiles(&endpoint_of(&stub), &profiles)
+        .await;
     let failed = format!("{:?}", failed.unwrap_err());
     assert!(
         failed.contains("422") && !failed.contains("sk-one"),
         "{failed}"
     );
     assert_eq!(
-        stub.lines(),
+        stub.request_lines(),
         [
             "POST /api/profiles/-a",
             "POST /api/profiles/b",
@@ -143,7 +145,7 @@ async fn seeding_replaces_the_list_of_profiles() {
             "DELETE /api/profiles/in%20use",
         ]
     );
-    let sent = &stub.seen()[1].body;
+    let sent = &stub.requests()[1].body;
     assert_eq!(sent["llm"]["api_key"], "sk-two");
     assert_eq!(sent["llm"]["model"], "openai/m");
 }
@@ -152,10 +154,12 @@ async fn seeding_replaces_the_list_of_profiles() {
 async fn seeding_stops_when_the_agent_server_is_unreachable() {
     let stub = Stub::start([StubAction::Drop, StubAction::Drop]).await;
     let profiles = [profile("a", "sk-one"), profile("b", "sk-two")];
-    let failed = runtime().seed_profiles(&at(&stub), &profiles).await;
+    let failed = runtime()
+        .seed_profiles(&endpoint_of(&stub), &profiles)
+        .await;
     assert!(matches!(failed, Err(AgentError::Unreachable(_))));
     assert!(
-        stub.lines()
+        stub.request_lines()
             .iter()
             .all(|line| line == "POST /api/profiles/a")
     );

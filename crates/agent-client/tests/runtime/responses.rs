@@ -5,7 +5,9 @@ use domain::clock::{Clock, Timestamp};
 use serde_json::json;
 
 use crate::stub::{Stub, StubAction};
-use crate::support::{ID, Noon, OTHER, at, hello, id, runtime};
+use crate::support::{
+    ID, NoonClock, OTHER_ID, conversation_id, endpoint_of, hello_message, runtime,
+};
 
 #[tokio::test]
 async fn statuses_become_errors_of_the_port() {
@@ -23,20 +25,20 @@ async fn statuses_become_errors_of_the_port() {
         StubAction::Json(500, wrong),
     ])
     .await;
-    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    let (runtime, at, id) = (runtime(), endpoint_of(&stub), conversation_id(ID));
     assert_eq!(
-        runtime.send(&at, id, &hello()).await.unwrap(),
+        runtime.send(&at, id, &hello_message()).await.unwrap(),
         MessageDelivery::Delivered
     );
     assert_eq!(
-        runtime.send(&at, id, &hello()).await.unwrap(),
+        runtime.send(&at, id, &hello_message()).await.unwrap(),
         MessageDelivery::RunRefused
     );
     assert!(matches!(
-        runtime.send(&at, id, &hello()).await,
+        runtime.send(&at, id, &hello_message()).await,
         Err(AgentError::NotFound)
     ));
-    let unauthorized = runtime.send(&at, id, &hello()).await;
+    let unauthorized = runtime.send(&at, id, &hello_message()).await;
     assert!(matches!(
         unauthorized,
         Err(AgentError::Rejected { status: 401, .. })
@@ -65,10 +67,13 @@ async fn statuses_become_errors_of_the_port() {
 
 #[tokio::test]
 async fn conversations_keep_the_requested_order() {
-    let one = json!({"id": OTHER, "execution_status": "hibernating", "title": "T"});
+    let one = json!({"id": OTHER_ID, "execution_status": "hibernating", "title": "T"});
     let stub = Stub::start([StubAction::Json(200, json!([one, null, {"id": "?"}]))]).await;
-    let asked = [id(ID), id(OTHER)];
-    let seen = runtime().snapshot_many(&at(&stub), &asked).await.unwrap();
+    let asked = [conversation_id(ID), conversation_id(OTHER_ID)];
+    let seen = runtime()
+        .snapshot_many(&endpoint_of(&stub), &asked)
+        .await
+        .unwrap();
     assert!(seen[0].is_none());
     let conversation = seen[1].as_ref().unwrap();
     assert_eq!(
@@ -76,12 +81,12 @@ async fn conversations_keep_the_requested_order() {
         (None, Some("T"))
     );
     assert_eq!(
-        stub.lines(),
-        [format!("GET /api/conversations?ids={ID}&ids={OTHER}")]
+        stub.request_lines(),
+        [format!("GET /api/conversations?ids={ID}&ids={OTHER_ID}")]
     );
     assert!(
         runtime()
-            .snapshot_many(&at(&stub), &[])
+            .snapshot_many(&endpoint_of(&stub), &[])
             .await
             .unwrap()
             .is_empty()
@@ -95,12 +100,15 @@ async fn many_conversations_are_read_in_several_requests() {
         StubAction::Json(200, json!([])),
     ])
     .await;
-    let asked = vec![id(ID); 21];
+    let asked = vec![conversation_id(ID); 21];
     assert_eq!(
-        runtime().snapshot_many(&at(&stub), &asked).await.unwrap(),
+        runtime()
+            .snapshot_many(&endpoint_of(&stub), &asked)
+            .await
+            .unwrap(),
         vec![None; 21]
     );
-    assert_eq!(stub.lines().len(), 2);
+    assert_eq!(stub.request_lines().len(), 2);
 }
 
 #[tokio::test]
@@ -115,9 +123,12 @@ async fn events_are_read_from_a_time_or_a_cursor() {
         StubAction::Json(200, json!(7)),
     ])
     .await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     let from = Timestamp::from_micros(1_000_000);
-    let first = runtime.events(&at, id(ID), Some(from), None).await.unwrap();
+    let first = runtime
+        .events(&at, conversation_id(ID), Some(from), None)
+        .await
+        .unwrap();
     assert_eq!(first.next.as_deref(), Some("e3"));
     assert_eq!(
         first
@@ -128,17 +139,23 @@ async fn events_are_read_from_a_time_or_a_cursor() {
         ["e1", "e2"]
     );
     assert_eq!(first.items[0].body["x"], 1);
-    assert_eq!(first.items[1].timestamp, Noon.now());
+    assert_eq!(first.items[1].timestamp, NoonClock.now());
     let rest = runtime
-        .events(&at, id(ID), Some(from), Some("e3 &x=/"))
+        .events(&at, conversation_id(ID), Some(from), Some("e3 &x=/"))
         .await
         .unwrap();
     assert!(rest.items.is_empty() && rest.next.is_none());
-    assert_eq!(runtime.count_events(&at, id(ID)).await.unwrap(), 7);
+    assert_eq!(
+        runtime
+            .count_events(&at, conversation_id(ID))
+            .await
+            .unwrap(),
+        7
+    );
     let search =
         format!("GET /api/conversations/{ID}/events/search?limit=100&sort_order=TIMESTAMP");
     assert_eq!(
-        stub.lines(),
+        stub.request_lines(),
         [
             format!("{search}&timestamp__gte=1970-01-01T00%3A00%3A01.000000Z"),
             format!("{search}&page_id=e3+%26x%3D%2F"),

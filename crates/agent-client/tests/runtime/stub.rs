@@ -89,29 +89,29 @@ impl Stub {
     }
 
     /// The requests so far, without the tests.
-    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
+    pub(crate) fn requests(&self) -> Vec<SeenRequest> {
         self.state.lock().unwrap().seen.clone()
     }
 
     /// The tests of MCP servers and plugins so far.
-    pub(crate) fn seen_tests(&self) -> Vec<SeenRequest> {
+    pub(crate) fn test_requests(&self) -> Vec<SeenRequest> {
         self.state.lock().unwrap().seen_tests.clone()
     }
 
     /// The first lines of the requests.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.seen().into_iter().map(|seen| seen.line).collect()
+    pub(crate) fn request_lines(&self) -> Vec<String> {
+        self.requests().into_iter().map(|seen| seen.line).collect()
     }
 }
 
 async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
     let mut open = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        open.spawn(answer(stream, Arc::clone(&state)));
+        open.spawn(serve_connection(stream, Arc::clone(&state)));
     }
 }
 
-async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
+async fn serve_connection(stream: TcpStream, state: Arc<Mutex<State>>) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     let mut first = String::new();

@@ -15,11 +15,11 @@ use serde_json::json;
 use crate::stub::{Stub, StubAction};
 
 pub(crate) const ID: &str = "0b66db04-ec2c-4851-ab07-d9afb41e22ab";
-pub(crate) const OTHER: &str = "e8221385-1890-43f9-927e-661137d675ce";
+pub(crate) const OTHER_ID: &str = "e8221385-1890-43f9-927e-661137d675ce";
 
-pub(crate) struct Noon;
+pub(crate) struct NoonClock;
 
-impl Clock for Noon {
+impl Clock for NoonClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(12)
     }
@@ -33,14 +33,14 @@ pub(crate) fn runtime() -> HttpAgentRuntime {
         max_body: 1000,
         ..Config::default()
     };
-    HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded))
+    HttpAgentRuntime::new(config, Arc::new(NoonClock), Arc::new(Unguarded))
 }
 
 pub(crate) fn sandbox() -> SandboxId {
     "one".parse().unwrap()
 }
 
-pub(crate) fn at(stub: &Stub) -> AgentEndpoint {
+pub(crate) fn endpoint_of(stub: &Stub) -> AgentEndpoint {
     AgentEndpoint {
         sandbox: sandbox(),
         url: stub.url.clone(),
@@ -48,11 +48,11 @@ pub(crate) fn at(stub: &Stub) -> AgentEndpoint {
     }
 }
 
-pub(crate) fn id(text: &str) -> ConversationId {
+pub(crate) fn conversation_id(text: &str) -> ConversationId {
     text.parse().unwrap()
 }
 
-pub(crate) fn hello() -> MessageInput {
+pub(crate) fn hello_message() -> MessageInput {
     let content = vec![json!({"type": "text", "text": "hi"})];
     MessageInput {
         role: "user".to_owned(),
@@ -65,7 +65,7 @@ pub(crate) fn secret(text: &str) -> SecretString {
     SecretString::from(text)
 }
 
-pub(crate) fn server(version: &str) -> StubAction {
+pub(crate) fn server_info_response(version: &str) -> StubAction {
     StubAction::Json(
         200,
         json!({"version": version, "usable_tools": ["terminal", "browser_tool_set"]}),

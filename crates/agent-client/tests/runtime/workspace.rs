@@ -7,7 +7,7 @@ use domain::agent::workspace::{SandboxWorkspace, ShellCommand};
 use serde_json::{Value, json};
 
 use crate::stub::{Stub, StubAction};
-use crate::support::{at, runtime, secret};
+use crate::support::{endpoint_of, runtime, secret};
 
 fn command(script: &str) -> ShellCommand {
     ShellCommand {
@@ -30,11 +30,11 @@ async fn a_command_is_quoted_for_bash_and_has_a_deadline_in_whole_seconds() {
     let stub = Stub::start([output(&json!(3), "out\n", "err\n")]).await;
     let mut command = command("echo 'it''s' \"$HOME\"");
     command.directory = Some("/workspace".to_owned());
-    let outcome = runtime().run(&at(&stub), &command).await.unwrap();
+    let outcome = runtime().run(&endpoint_of(&stub), &command).await.unwrap();
     assert_eq!(outcome.exit_code, Some(3));
     assert_eq!(outcome.output, "out\nerr\n");
     assert!(!outcome.is_success());
-    let seen = &stub.seen()[0];
+    let seen = &stub.requests()[0];
     assert_eq!(seen.line, "POST /api/bash/execute_bash_command");
     assert_eq!(
         seen.body,
@@ -50,7 +50,7 @@ async fn a_command_is_quoted_for_bash_and_has_a_deadline_in_whole_seconds() {
 async fn a_terminated_command_has_no_exit_code() {
     let stub = Stub::start([output(&json!(-1), "half", "")]).await;
     let outcome = runtime()
-        .run(&at(&stub), &command("sleep 9"))
+        .run(&endpoint_of(&stub), &command("sleep 9"))
         .await
         .unwrap();
     assert_eq!((outcome.exit_code, outcome.output.as_str()), (None, "half"));
@@ -63,14 +63,14 @@ async fn one_command_lists_files_or_fails_at_its_deadline() {
         output(&json!(-1), "./half\n", ""),
     ])
     .await;
-    let listed = runtime().list(&at(&stub), "/w", 10).await.unwrap();
+    let listed = runtime().list(&endpoint_of(&stub), "/w", 10).await.unwrap();
     assert_eq!(listed, ["a/c d", "b"]);
-    let failed = runtime().list(&at(&stub), "/w", 10).await;
+    let failed = runtime().list(&endpoint_of(&stub), "/w", 10).await;
     assert!(
         matches!(failed, Err(AgentError::Malformed(_))),
         "{failed:?}"
     );
-    let seen = &stub.seen()[0];
+    let seen = &stub.requests()[0];
     assert_eq!(seen.line, "POST /api/bash/execute_bash_command");
 }
 
@@ -85,7 +85,7 @@ async fn a_command_that_fails_to_start_is_an_error_and_is_not_repeated() {
         output(&json!(0), "", ""),
     ])
     .await;
-    let (runtime, at, command) = (runtime(), at(&stub), command("true"));
+    let (runtime, at, command) = (runtime(), endpoint_of(&stub), command("true"));
     for _ in 0..2 {
         let failed = runtime.run(&at, &command).await;
         assert!(
@@ -106,14 +106,17 @@ async fn a_command_that_fails_to_start_is_an_error_and_is_not_repeated() {
         matches!(failed, Err(AgentError::Unreachable(_))),
         "{failed:?}"
     );
-    assert_eq!(stub.lines().len(), 5);
+    assert_eq!(stub.request_lines().len(), 5);
 }
 
 #[tokio::test]
 async fn a_long_output_is_truncated_to_its_end() {
     // More than `max_body` of the suite.
     let stub = Stub::start([output(&json!(0), &"x".repeat(100_000), "the end")]).await;
-    let outcome = runtime().run(&at(&stub), &command("yes")).await.unwrap();
+    let outcome = runtime()
+        .run(&endpoint_of(&stub), &command("yes"))
+        .await
+        .unwrap();
     assert_eq!(outcome.output.len(), 4096);
     assert!(outcome.output.ends_with("xthe end"));
 }
@@ -125,10 +128,10 @@ async fn an_uploaded_file_is_a_form_and_its_content_is_not_in_errors() {
         StubAction::Json(500, json!({"detail": "Failed to upload file: hush-hush"})),
     ])
     .await;
-    let (runtime, at, content) = (runtime(), at(&stub), secret("hush-hush"));
+    let (runtime, at, content) = (runtime(), endpoint_of(&stub), secret("hush-hush"));
     let path = "/home/a b/x&y";
     runtime.write(&at, path, &content).await.unwrap();
-    let seen = &stub.seen()[0];
+    let seen = &stub.requests()[0];
     assert_eq!(
         seen.line,
         "POST /api/file/upload?path=%2Fhome%2Fa+b%2Fx%26y"
@@ -158,7 +161,7 @@ async fn only_small_text_files_are_read() {
         StubAction::Json(401, json!({"detail": "Unauthorized"})),
     ])
     .await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     let content = runtime.read(&at, "/a", 8).await.unwrap();
     assert_eq!(content.as_deref(), Some("hello"));
     for case in [
@@ -171,7 +174,7 @@ async fn only_small_text_files_are_read() {
         assert_eq!(runtime.read(&at, "/a", 8).await.unwrap(), None, "{case}");
     }
     runtime.read(&at, "/a", 8).await.unwrap_err();
-    assert_eq!(stub.lines()[0], "GET /api/file/download?path=%2Fa");
+    assert_eq!(stub.request_lines()[0], "GET /api/file/download?path=%2Fa");
 }
 
 #[tokio::test]
@@ -189,7 +192,7 @@ async fn skills_and_hooks_of_a_project_are_read() {
         StubAction::Json(200, json!({"skills": 5})),
     ])
     .await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     let skills = runtime.skills(&at, "/p").await.unwrap();
     let names: Vec<_> = skills.iter().map(|skill| skill.name.as_str()).collect();
     assert_eq!(names, ["style", "deploy"]);
@@ -198,13 +201,13 @@ async fn skills_and_hooks_of_a_project_are_read() {
     assert_eq!(runtime.hooks(&at, "/p").await.unwrap(), Some(config));
     assert_eq!(runtime.hooks(&at, "/p").await.unwrap(), None);
     assert!(runtime.skills(&at, "/p").await.is_err());
-    let bodies: Vec<_> = stub.seen().into_iter().map(|seen| seen.body).collect();
+    let bodies: Vec<_> = stub.requests().into_iter().map(|seen| seen.body).collect();
     assert_eq!(
         bodies[0],
         json!({"load_public": false, "load_user": false, "load_org": false, "load_project": true, "project_dir": "/p"})
     );
     assert_eq!(bodies[1], json!({"project_dir": "/p"}));
-    assert_eq!(stub.lines()[1], "POST /api/hooks");
+    assert_eq!(stub.request_lines()[1], "POST /api/hooks");
 }
 
 #[tokio::test]
@@ -221,12 +224,12 @@ async fn git_requests_have_the_path_in_the_query() {
         StubAction::Json(404, json!({"detail": "Not Found"})),
     ])
     .await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     assert_eq!(runtime.changes(&at, "/w/a b", None).await.unwrap(), changes);
     let file = "/w/a b/x.txt";
     assert_eq!(runtime.diff(&at, file, Some("HEAD~1")).await.unwrap(), diff);
     assert_eq!(
-        stub.lines(),
+        stub.request_lines(),
         [
             "GET /api/git/changes?path=%2Fw%2Fa+b",
             "GET /api/git/diff?path=%2Fw%2Fa+b%2Fx.txt&ref=HEAD%7E1",
@@ -255,7 +258,7 @@ async fn a_response_that_needs_much_memory_is_not_parsed() {
         StubAction::Raw([head.as_bytes(), body.as_bytes()].concat())
     };
     let stub = Stub::start([bomb(), bomb(), bomb()]).await;
-    let (runtime, at) = (runtime(), at(&stub));
+    let (runtime, at) = (runtime(), endpoint_of(&stub));
     for failed in [
         runtime.skills(&at, "/p").await.map(|_| ()),
         runtime.hooks(&at, "/p").await.map(|_| ()),

@@ -11,7 +11,7 @@ use client::{
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
-use crate::server::{ScriptedServer, Step, answer, stream};
+use crate::server::{ScriptedServer, Step, http_response, stream};
 
 fn client(service: &ScriptedServer) -> Client {
     let timeouts = ClientTimeouts {
@@ -47,11 +47,11 @@ const TASK: &str = r#"{"id":"t","created_by_user_id":null,"status":"READY","deta
 #[test]
 fn a_broken_stream_continues_after_the_last_event() {
     let service = ScriptedServer::new(vec![
-        Step::Say(stream(
+        Step::Respond(stream(
             "retry: 10\n\nid: 1\ndata: {\"id\":\"a\"}\n\nid: 4\ndata: {\"id\":\"b\"}\n\nid: 5\ndata: {\"id",
         )),
         // A service that is being started again, and one that repeats itself and then says nothing more.
-        answer(
+        http_response(
             "503 Unavailable",
             "Retry-After: 0\r\n",
             "{\"detail\":\"later\"}",
@@ -59,8 +59,8 @@ fn a_broken_stream_continues_after_the_last_event() {
         Step::Hold(stream(
             ": hello\n\nid: 4\ndata: {\"id\":\"b\"}\n\nid: 5\ndata: {\"id\":\"c\"}\n\n",
         )),
-        Step::Say(stream("event: end\ndata: {\"reason\":\"shutdown\"}\n\n")),
-        Step::Say(stream(
+        Step::Respond(stream("event: end\ndata: {\"reason\":\"shutdown\"}\n\n")),
+        Step::Respond(stream(
             "id: 9\ndata: {\"id\":\"d\"}\n\nevent: end\ndata: {\"reason\":\"deleted\"}\n\n",
         )),
     ]);
@@ -98,7 +98,9 @@ fn only_final_reasons_end_a_stream() {
     };
     let event = stream("retry: 1\n\nid: 3\ndata: {\"id\":\"a\"}\n\n");
     let ends = ["shutdown", "failed", "of a newer service", "unauthorized"];
-    let steps = std::iter::once(event).chain(ends.map(end)).map(Step::Say);
+    let steps = std::iter::once(event)
+        .chain(ends.map(end))
+        .map(Step::Respond);
     let service = ScriptedServer::new(steps.collect());
     let events = client(&service).events("x").follow(FollowFrom::Start, None);
     assert_eq!(run(followed(events)), ["3 a", "unauthorized"]);
@@ -113,7 +115,7 @@ fn only_final_reasons_end_a_stream() {
 fn repeated_failures_end_a_stream() {
     const MAX_ATTEMPTS: usize = 10;
     let failed = || {
-        Step::Say(stream(
+        Step::Respond(stream(
             "retry: 1\n\nevent: end\ndata: {\"reason\":\"failed\"}\n\n",
         ))
     };
@@ -130,8 +132,8 @@ fn repeated_failures_end_a_stream() {
 #[test]
 fn following_from_now_keeps_its_position_before_the_first_event() {
     let service = ScriptedServer::new(vec![
-        Step::Say(stream("retry: 10\nid: 7\n\n")),
-        Step::Say(stream("event: end\ndata: {\"reason\":\"deleted\"}\n\n")),
+        Step::Respond(stream("retry: 10\nid: 7\n\n")),
+        Step::Respond(stream("event: end\ndata: {\"reason\":\"deleted\"}\n\n")),
     ]);
     let events = client(&service).events("x").follow(FollowFrom::Now, None);
     assert_eq!(run(followed(events)), ["deleted"]);
@@ -146,7 +148,7 @@ fn following_from_now_keeps_its_position_before_the_first_event() {
 #[test]
 fn a_refused_or_missing_stream_is_an_immediate_error() {
     let refusal = "{\"detail\":\"No such conversation\"}";
-    let service = ScriptedServer::new(vec![answer("404 Not Found", "", refusal)]);
+    let service = ScriptedServer::new(vec![http_response("404 Not Found", "", refusal)]);
     let client = client(&service);
     let yielded = run(followed(client.events("x").follow(FollowFrom::Start, None)));
     assert_eq!(yielded, ["refused with status 404: No such conversation"]);
@@ -162,14 +164,14 @@ fn a_refused_or_missing_stream_is_an_immediate_error() {
 #[test]
 fn a_start_with_a_lost_response_is_repeated_with_the_same_key() {
     let service = ScriptedServer::new(vec![
-        Step::Say(String::new()),
+        Step::Respond(String::new()),
         Step::Hold("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{\"id\"".into()),
-        answer(
+        http_response(
             "409 Conflict",
             "Retry-After: 1\r\n",
             "{\"detail\":\"in flight\"}",
         ),
-        answer("200 OK", "", TASK),
+        http_response("200 OK", "", TASK),
     ]);
     let conversations = client(&service).conversations();
     let task = run(conversations.start(&StartRequest::saying("hello"))).unwrap();
@@ -188,7 +190,7 @@ fn a_start_with_a_lost_response_is_repeated_with_the_same_key() {
 
 #[test]
 fn permanent_refusals_are_not_repeated() {
-    let service = ScriptedServer::new(vec![answer(
+    let service = ScriptedServer::new(vec![http_response(
         "429 Too Many Requests",
         "Retry-After: 3\r\n",
         "{\"detail\":\"Too many sandboxes\"}",
@@ -212,7 +214,7 @@ fn states_of_a_start_are_streamed_and_a_truncated_list_is_an_error() {
     let whole = format!("{states},\n{TASK}]");
     for (body, states, ends_well) in [(whole, 2, true), (states, 1, false)] {
         let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
-        let service = ScriptedServer::new(vec![Step::Say(text)]);
+        let service = ScriptedServer::new(vec![Step::Respond(text)]);
         let conversations = client(&service).conversations();
         let yielded: Vec<_> = run(async {
             let key = IdempotencyKey::random();
@@ -231,7 +233,7 @@ fn pages_are_requested_on_demand() {
     let page = |next: &str| {
         let item = r#"{"id":"s","created_by_user_id":null,"sandbox_spec_id":"x","status":"FROZEN","session_api_key":"canary",
             "exposed_urls":null,"created_at":"2026-01-01T00:00:00Z","status_detail":null}"#;
-        answer(
+        http_response(
             "200 OK",
             "",
             &format!("{{\"items\":[{item},{item}],\"next_page_id\":{next}}}"),
@@ -253,8 +255,8 @@ fn pages_are_requested_on_demand() {
 
 #[test]
 fn a_read_is_repeated_once_if_its_connection_breaks() {
-    let cut = || Step::Say(String::new());
-    let service = ScriptedServer::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
+    let cut = || Step::Respond(String::new());
+    let service = ScriptedServer::new(vec![cut(), http_response("200 OK", "", "7"), cut(), cut()]);
     let conversations = client(&service).conversations();
     let filter = ConversationFilter::default();
     assert_eq!(run(conversations.count(&filter)).unwrap(), 7);
@@ -266,8 +268,8 @@ fn a_read_is_repeated_once_if_its_connection_breaks() {
 fn timeouts_and_malformed_responses_are_errors_without_the_key() {
     let service = ScriptedServer::new(vec![
         Step::Hold(String::new()),
-        answer("200 OK", "", "<html>"),
-        answer("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
+        http_response("200 OK", "", "<html>"),
+        http_response("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
     ]);
     let conversations = client(&service).conversations();
     let filter = ConversationFilter::default();
@@ -290,8 +292,8 @@ fn timeouts_and_malformed_responses_are_errors_without_the_key() {
 fn a_truncated_download_is_an_error() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let service = ScriptedServer::new(vec![
-        Step::Say(format!("{head}3\r\nabc\r\n0\r\n\r\n")),
-        Step::Say(format!("{head}3\r\nabc\r\n")),
+        Step::Respond(format!("{head}3\r\nabc\r\n0\r\n\r\n")),
+        Step::Respond(format!("{head}3\r\nabc\r\n")),
     ]);
     let conversations = client(&service).conversations();
     let mut file = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What to do on a connection, once a request has been read.
 pub(crate) enum Step {
     /// Send this and close.
-    Say(String),
+    Respond(String),
     /// Send this, and hold the connection without another word.
     Hold(String),
 }
@@ -64,7 +64,7 @@ fn serve(mut stream: TcpStream, step: Step, seen: &Sender<String>) -> Option<Tcp
     // The test may be over.
     let _ = seen.send(format!("{head}\n{}", String::from_utf8(body).unwrap()));
     match step {
-        Step::Say(text) => {
+        Step::Respond(text) => {
             let _ = stream.write_all(text.as_bytes());
             None
         }
@@ -76,9 +76,9 @@ fn serve(mut stream: TcpStream, step: Step, seen: &Sender<String>) -> Option<Tcp
 }
 
 /// A whole answer, which says that nothing more comes on its connection.
-pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Step {
+pub(crate) fn http_response(status: &str, headers: &str, body: &str) -> Step {
     let length = body.len();
-    Step::Say(format!(
+    Step::Respond(format!(
         "HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     ))
 }

@@ -7,7 +7,7 @@ use gateway::GatewayLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
-use crate::fixture::{Client, GatewayFixture, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, get_request, status, wait_until};
 
 #[actix_web::test]
 async fn requests_are_rewritten_and_connections_reused() {
@@ -18,7 +18,7 @@ async fn requests_are_rewritten_and_connections_reused() {
         async move {
             let mut upstream = Client(stream);
             for _ in 0..2 {
-                let head = upstream.head().await;
+                let head = upstream.read_head().await;
                 let response = format!(
                     "HTTP/1.1 201 Created\r\nSet-Cookie: a=1\r\nX-Kept: 1\r\nContent-Length: {}\r\n\r\n{head}",
                     head.len()
@@ -58,7 +58,7 @@ async fn streamed_chunks_arrive_before_the_end() {
         let ended_sender = Arc::clone(&ended_sender);
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream
                 .send(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
                 .await;
@@ -68,13 +68,13 @@ async fn streamed_chunks_arrive_before_the_end() {
     })
     .await;
     let mut client = fixture.connect().await;
-    client.send(get("/").as_bytes()).await;
-    let first = client.until("first\r\n").await;
+    client.send(get_request("/").as_bytes()).await;
+    let first = client.read_until("first\r\n").await;
     assert!(first.contains("transfer-encoding: chunked"), "{first}");
     assert_eq!(status(&first), 200);
     go_on.notify_one();
-    assert_eq!(client.rest().await, "6\r\nsecond\r\n0\r\n\r\n");
-    eventually("no request is open", || {
+    assert_eq!(client.read_rest().await, "6\r\nsecond\r\n0\r\n\r\n");
+    wait_until("no request is open", || {
         fixture.shared.meter().counts().requests_open == 0
     })
     .await;
@@ -86,13 +86,13 @@ async fn uploads_arrive_complete_with_a_length_or_in_chunks() {
     const SIZE: usize = 8 << 20;
     let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
         let mut upstream = Client(stream);
-        let head = upstream.head().await;
+        let head = upstream.read_head().await;
         assert!(!head.contains("expect"), "{head}");
         let mut got = vec![0; SIZE];
         if head.contains("content-length") {
             upstream.0.read_exact(&mut got).await.unwrap();
         } else {
-            let chunked = upstream.until("\r\n0\r\n\r\n").await;
+            let chunked = upstream.read_until("\r\n0\r\n\r\n").await;
             let bytes = chunked.matches('u').count();
             got = vec![b'u'; bytes];
         }
@@ -110,9 +110,14 @@ async fn uploads_arrive_complete_with_a_length_or_in_chunks() {
         "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: {SIZE}\r\n\r\n"
     );
     client.send(head.as_bytes()).await;
-    assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(client.read_head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send(&vec![b'u'; SIZE]).await;
-    assert!(client.rest().await.ends_with(&format!("\r\n\r\n{SIZE}")));
+    assert!(
+        client
+            .read_rest()
+            .await
+            .ends_with(&format!("\r\n\r\n{SIZE}"))
+    );
     let response = fixture
         .send_request("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuuu\r\n2\r\nuu\r\n0\r\n\r\n")
         .await;
@@ -126,7 +131,7 @@ async fn responses_without_a_body_stay_without_one() {
     let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
         let mut upstream = Client(stream);
         loop {
-            let head = upstream.head().await;
+            let head = upstream.read_head().await;
             let response = match head.split(' ').nth(1) {
                 Some("/head") => "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n",
                 Some("/204") => "HTTP/1.1 204 No Content\r\n\r\n",
@@ -137,11 +142,11 @@ async fn responses_without_a_body_stay_without_one() {
     })
     .await;
     let head = fixture
-        .send_request(&get("/head").replace("GET", "HEAD"))
+        .send_request(&get_request("/head").replace("GET", "HEAD"))
         .await;
     assert!(head.contains("content-length: 12345"), "{head}");
     for (path, expected) in [("/204", 204), ("/304", 304)] {
-        let response = fixture.send_request(&get(path)).await;
+        let response = fixture.send_request(&get_request(path)).await;
         assert_eq!(status(&response), expected);
         assert!(response.ends_with("\r\n\r\n"), "{response}");
     }
@@ -157,7 +162,7 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
         let count = Arc::clone(&count);
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n");
             upstream.send(head.as_bytes()).await;
             let piece = vec![b'd'; 64 * 1024];
@@ -171,8 +176,8 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
     })
     .await;
     let mut client = fixture.connect().await;
-    client.send(get("/").as_bytes()).await;
-    client.head().await;
+    client.send(get_request("/").as_bytes()).await;
+    client.read_head().await;
     // Once the buffers of the sockets are full, the upstream sends nothing more.
     let mut before = usize::MAX;
     while before != sent.load(Ordering::Relaxed) {
@@ -180,7 +185,7 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     assert!(before < MUCH / 2, "{before} bytes are buffered");
-    assert_eq!(client.rest().await.len(), MUCH);
+    assert_eq!(client.read_rest().await.len(), MUCH);
     fixture.stop().await;
 }
 
@@ -195,13 +200,13 @@ async fn an_idle_connection_is_closed() {
         let ended_sender = ended_sender.clone();
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
-            let _ = ended_sender.send(upstream.rest().await);
+            let _ = ended_sender.send(upstream.read_rest().await);
         }
     })
     .await;
-    assert_eq!(status(&fixture.send_request(&get("/")).await), 204);
+    assert_eq!(status(&fixture.send_request(&get_request("/")).await), 204);
     let rest = tokio::time::timeout(crate::fixture::TEST_TIMEOUT, ended.recv()).await;
     assert_eq!(rest.unwrap().as_deref(), Some(""));
     fixture.stop().await;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, get_request, status, wait_until};
 
 const FIRST_CHUNK: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
@@ -18,9 +18,9 @@ async fn responding_with(response: &'static [u8]) -> (GatewayFixture, mpsc::Unbo
         let over = over.clone();
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream.send(response).await;
-            upstream.rest().await;
+            upstream.read_rest().await;
             let _ = over.send(());
         }
     })
@@ -34,17 +34,21 @@ async fn assert_closed(fixture: &GatewayFixture, mut ended: mpsc::UnboundedRecei
         .expect("the upstream sees the end of its connection")
         .unwrap();
     let open = || fixture.shared.meter().counts().requests_open;
-    eventually("no request is open", || open() == 0).await;
+    wait_until("no request is open", || open() == 0).await;
 }
 
 #[actix_web::test]
 async fn revocation_truncates_a_response() {
     let (fixture, ended) = responding_with(FIRST_CHUNK).await;
     let mut client = fixture.connect().await;
-    client.send(get("/").as_bytes()).await;
-    client.until("first\r\n").await;
+    client.send(get_request("/").as_bytes()).await;
+    client.read_until("first\r\n").await;
     fixture.revoked.cancel();
-    assert_eq!(client.rest().await, "", "the response has no final chunk");
+    assert_eq!(
+        client.read_rest().await,
+        "",
+        "the response has no final chunk"
+    );
     assert_closed(&fixture, ended).await;
     fixture.stop().await;
 }
@@ -55,25 +59,25 @@ async fn revocation_also_truncates_busy_and_unread_responses() {
         let fixture =
             GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
                 let mut upstream = Client(stream);
-                upstream.head().await;
+                upstream.read_head().await;
                 upstream.send(FIRST_CHUNK).await;
                 let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
                 while upstream.0.write_all(chunk.as_bytes()).await.is_ok() {}
             })
             .await;
         let mut client = fixture.connect().await;
-        client.send(get("/").as_bytes()).await;
-        client.until("first\r\n").await;
+        client.send(get_request("/").as_bytes()).await;
+        client.read_until("first\r\n").await;
         fixture.revoked.cancel();
         let open = || fixture.shared.meter().counts().requests_open;
         if reads {
-            let rest = client.rest().await;
+            let rest = client.read_rest().await;
             assert!(
                 !rest.ends_with("0\r\n\r\n"),
                 "the response has no final chunk"
             );
         }
-        eventually("no request is open", || open() == 0).await;
+        wait_until("no request is open", || open() == 0).await;
         fixture.stop().await;
     }
 }
@@ -82,7 +86,7 @@ async fn revocation_also_truncates_busy_and_unread_responses() {
 async fn a_request_without_a_response_fails_on_revocation() {
     let head = "Host: h\r\nConnection: close\r\n";
     for request in [
-        get("/"),
+        get_request("/"),
         format!("POST / HTTP/1.1\r\n{head}Content-Length: 9\r\n\r\nxx"),
         format!("POST / HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\nxx"),
         format!("POST / HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\n2\r\nxx\r\n"),
@@ -91,9 +95,9 @@ async fn a_request_without_a_response_fails_on_revocation() {
         let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
         let open = || fixture.shared.meter().counts().requests_open;
-        eventually("the request is open", || open() == 1).await;
+        wait_until("the request is open", || open() == 1).await;
         fixture.revoked.cancel();
-        assert_eq!(status(&client.head().await), 409, "{request}");
+        assert_eq!(status(&client.read_head().await), 409, "{request}");
         assert_closed(&fixture, ended).await;
         fixture.stop().await;
     }
@@ -103,7 +107,7 @@ async fn a_request_without_a_response_fails_on_revocation() {
 async fn accepting_uploads(limits: GatewayLimits, after: Duration) -> GatewayFixture {
     GatewayFixture::with_upstream(limits, move |stream| async move {
         let mut upstream = Client(stream);
-        let head = upstream.head().await;
+        let head = upstream.read_head().await;
         sleep(after).await;
         if head.contains("content-length") {
             let length = head.split("content-length: ").nth(1).unwrap();
@@ -113,7 +117,7 @@ async fn accepting_uploads(limits: GatewayLimits, after: Duration) -> GatewayFix
                 return;
             }
         } else {
-            upstream.until("0\r\n\r\n").await;
+            upstream.read_until("0\r\n\r\n").await;
         }
         upstream.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
     })
@@ -159,7 +163,7 @@ async fn a_slow_upload_with_a_length_is_ended_and_a_chunked_one_is_not() {
         sleep(Duration::from_millis(50)).await;
     }
     client.send(b"0\r\n\r\n").await;
-    assert_eq!(status(&client.head().await), 204);
+    assert_eq!(status(&client.read_head().await), 204);
     fixture.stop().await;
 }
 
@@ -171,6 +175,6 @@ async fn a_slow_upstream_does_not_count_against_the_client() {
     let head = format!("{HEAD}Content-Length: {SIZE}\r\n\r\n");
     client.send(head.as_bytes()).await;
     client.send(&vec![b'u'; SIZE]).await;
-    assert_eq!(status(&client.head().await), 204);
+    assert_eq!(status(&client.read_head().await), 204);
     fixture.stop().await;
 }

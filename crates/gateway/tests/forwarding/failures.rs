@@ -8,10 +8,10 @@ use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, TEST_TIMEOUT, get_request, status, wait_until};
 
 /// Deadlines that a test can wait for.
-fn short() -> GatewayLimits {
+fn short_timeouts() -> GatewayLimits {
     GatewayLimits {
         idle_timeout: Duration::from_millis(500),
         upload_timeout: Duration::from_millis(500),
@@ -26,7 +26,7 @@ async fn an_unreachable_upstream_is_a_502() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     let fixture = GatewayFixture::with_upstream_address(GatewayLimits::default(), address);
-    let response = fixture.send_request(&get("/")).await;
+    let response = fixture.send_request(&get_request("/")).await;
     assert_eq!(status(&response), 502);
     assert!(response.contains("cannot be reached"), "{response}");
     assert_eq!(fixture.shared.meter().counts().failed, 1);
@@ -49,51 +49,51 @@ async fn invalid_responses_are_502_or_504() {
     ];
     for (bytes, expected) in table {
         let bytes = bytes.to_owned();
-        let fixture = GatewayFixture::with_upstream(short(), move |stream| {
+        let fixture = GatewayFixture::with_upstream(short_timeouts(), move |stream| {
             let bytes = bytes.clone();
             async move {
                 let mut upstream = Client(stream);
-                upstream.head().await;
+                upstream.read_head().await;
                 // The gateway may disconnect before all bytes are sent.
                 let _ =
                     tokio::io::AsyncWriteExt::write_all(&mut upstream.0, bytes.as_bytes()).await;
             }
         })
         .await;
-        let response = fixture.send_request(&get("/")).await;
+        let response = fixture.send_request(&get_request("/")).await;
         assert_eq!(status(&response), expected, "{response}");
         fixture.stop().await;
     }
     // A short response timeout only here: a busy machine could exceed it in the other cases.
     let short_upload_limits = GatewayLimits {
         response_timeout: Duration::from_millis(500),
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(short_upload_limits, |stream| async move {
         let mut upstream = Client(stream);
-        upstream.head().await;
-        upstream.rest().await;
+        upstream.read_head().await;
+        upstream.read_rest().await;
     })
     .await;
-    assert_eq!(status(&fixture.send_request(&get("/")).await), 504);
+    assert_eq!(status(&fixture.send_request(&get_request("/")).await), 504);
     fixture.stop().await;
 }
 
 #[actix_web::test]
 async fn a_response_that_breaks_or_stalls_is_truncated() {
     for stalls in [false, true] {
-        let fixture = GatewayFixture::with_upstream(short(), move |stream| async move {
+        let fixture = GatewayFixture::with_upstream(short_timeouts(), move |stream| async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream
                 .send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
                 .await;
             if stalls {
-                upstream.rest().await;
+                upstream.read_rest().await;
             }
         })
         .await;
-        let response = fixture.send_request(&get("/")).await;
+        let response = fixture.send_request(&get_request("/")).await;
         assert!(response.ends_with("\r\n\r\nhalf"), "{response}");
         fixture.stop().await;
     }
@@ -107,13 +107,13 @@ async fn a_request_on_a_closed_pooled_connection_is_repeated() {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
         }
     })
     .await;
     for _ in 0..3 {
-        assert_eq!(status(&fixture.send_request(&get("/")).await), 204);
+        assert_eq!(status(&fixture.send_request(&get_request("/")).await), 204);
     }
     assert!(connections.load(Ordering::Relaxed) >= 3);
     fixture.stop().await;
@@ -123,11 +123,11 @@ async fn a_request_on_a_closed_pooled_connection_is_repeated() {
 async fn uploads_that_stall_or_are_too_large_are_refused() {
     let limits = GatewayLimits {
         max_upload_bytes: Some(10),
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(limits, |stream| async move {
         let mut upstream = Client(stream);
-        upstream.rest().await;
+        upstream.read_rest().await;
     })
     .await;
     let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
@@ -143,7 +143,7 @@ async fn uploads_that_stall_or_are_too_large_are_refused() {
         // Read only the head: actix waits for the rest of a body that has no reader. The service has a middleware for that.
         let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
-        assert_eq!(status(&client.head().await), expected, "{request}");
+        assert_eq!(status(&client.read_head().await), expected, "{request}");
     }
     assert_eq!(fixture.shared.meter().counts().refused, 3);
     fixture.stop().await;
@@ -176,7 +176,7 @@ async fn ambiguous_requests_are_not_forwarded() {
     for request in table {
         let mut client = fixture.connect().await;
         client.send(request.as_bytes()).await;
-        let response = tokio::time::timeout(TEST_TIMEOUT, client.head())
+        let response = tokio::time::timeout(TEST_TIMEOUT, client.read_head())
             .await
             .unwrap();
         assert_eq!(status(&response), 400, "{request}");
@@ -189,11 +189,11 @@ async fn ambiguous_requests_are_not_forwarded() {
 async fn a_client_that_does_not_read_loses_its_slot() {
     let limits = GatewayLimits {
         max_requests: 1,
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(limits, |stream| async move {
         let mut upstream = Client(stream);
-        let is_endless = upstream.head().await.starts_with("GET /endless ");
+        let is_endless = upstream.read_head().await.starts_with("GET /endless ");
         if !is_endless {
             upstream.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
             return;
@@ -205,12 +205,12 @@ async fn a_client_that_does_not_read_loses_its_slot() {
     })
     .await;
     let mut idle = fixture.connect().await;
-    idle.send(get("/endless").as_bytes()).await;
-    idle.head().await;
+    idle.send(get_request("/endless").as_bytes()).await;
+    idle.read_head().await;
     let open = || fixture.shared.meter().counts().requests_open;
-    eventually("its slot is free", || open() == 0).await;
-    assert_eq!(status(&fixture.send_request(&get("/")).await), 204);
-    let rest = idle.rest().await;
+    wait_until("its slot is free", || open() == 0).await;
+    assert_eq!(status(&fixture.send_request(&get_request("/")).await), 204);
+    let rest = idle.read_rest().await;
     assert!(
         !rest.ends_with("0\r\n\r\n"),
         "the response has no final chunk"
@@ -226,16 +226,16 @@ async fn requests_of_one_sandbox_are_limited() {
     };
     let fixture = GatewayFixture::with_upstream(limits, |stream| async move {
         let mut upstream = Client(stream);
-        upstream.head().await;
+        upstream.read_head().await;
         upstream
             .send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
             .await;
-        upstream.rest().await;
+        upstream.read_rest().await;
     })
     .await;
     let mut first = fixture.connect().await;
-    first.send(get("/").as_bytes()).await;
-    first.head().await;
-    assert_eq!(status(&fixture.send_request(&get("/")).await), 429);
+    first.send(get_request("/").as_bytes()).await;
+    first.read_head().await;
+    assert_eq!(status(&fixture.send_request(&get_request("/")).await), 429);
     fixture.stop().await;
 }

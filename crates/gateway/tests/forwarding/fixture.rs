@@ -29,11 +29,11 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
 }
 
 /// A header of clients that authenticate in their first frame.
-pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
+pub(crate) const UNAUTHENTICATED_HEADER: &str = "x-unauthenticated";
 
 /// A service that forwards all requests to one upstream.
 pub(crate) struct GatewayFixture {
-    pub(crate) at: SocketAddr,
+    pub(crate) address: SocketAddr,
     pub(crate) shared: SharedGateway,
     /// Cancelled when all callers lose access.
     pub(crate) revoked: CancellationToken,
@@ -74,12 +74,12 @@ impl GatewayFixture {
             .shutdown_timeout(1)
             .bind("127.0.0.1:0")
             .unwrap();
-        let at = server.addrs()[0];
+        let address = server.addrs()[0];
         let server = server.run();
         let handle = server.handle();
         spawn(async move { server.await.unwrap() });
         Self {
-            at,
+            address,
             shared,
             revoked,
             handle,
@@ -87,14 +87,14 @@ impl GatewayFixture {
     }
 
     pub(crate) async fn connect(&self) -> Client {
-        Client(TcpStream::connect(self.at).await.unwrap())
+        Client(TcpStream::connect(self.address).await.unwrap())
     }
 
     /// Sends a request and reads until the connection ends.
     pub(crate) async fn send_request(&self, request: &str) -> String {
         let mut client = self.connect().await;
         client.send(request.as_bytes()).await;
-        client.rest().await
+        client.read_rest().await
     }
 
     pub(crate) async fn stop(self) {
@@ -114,7 +114,7 @@ async fn pass(
         owner: "one".into(),
         unauthenticated: req
             .headers()
-            .contains_key(UNAUTHENTICATED)
+            .contains_key(UNAUTHENTICATED_HEADER)
             .then(|| [192, 0, 2, 1].into()),
         base_url: format!("http://{}/", upstream.get_ref()).parse().unwrap(),
         path_and_query: req.uri().path_and_query().unwrap().to_string(),
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// Reads until the received bytes end with this text, and returns all of them.
-    pub(crate) async fn until(&mut self, end: &str) -> String {
+    pub(crate) async fn read_until(&mut self, end: &str) -> String {
         let mut got = Vec::new();
         while !got.ends_with(end.as_bytes()) {
             let byte = timeout(TEST_TIMEOUT, self.0.read_u8()).await;
@@ -155,12 +155,12 @@ impl Client {
         text(&got)
     }
 
-    pub(crate) async fn head(&mut self) -> String {
-        self.until("\r\n\r\n").await
+    pub(crate) async fn read_head(&mut self) -> String {
+        self.read_until("\r\n\r\n").await
     }
 
     /// Reads to the end, which may be a reset.
-    pub(crate) async fn rest(&mut self) -> String {
+    pub(crate) async fn read_rest(&mut self) -> String {
         let mut got = Vec::new();
         let read = timeout(TEST_TIMEOUT, self.0.read_to_end(&mut got)).await;
         let _ = read.unwrap_or_else(|_| panic!("no end after {:?}", text(&got)));
@@ -172,7 +172,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(crate) fn get(path: &str) -> String {
+pub(crate) fn get_request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn status(response: &str) -> u16 {
 }
 
 /// Waits until the condition holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(10)).await;

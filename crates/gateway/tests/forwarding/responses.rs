@@ -7,7 +7,7 @@ use std::time::Duration;
 use gateway::GatewayLimits;
 use tokio::time::sleep;
 
-use crate::fixture::{Client, GatewayFixture, eventually, get, status};
+use crate::fixture::{Client, GatewayFixture, get_request, status, wait_until};
 
 #[derive(Default)]
 struct UpstreamCounts {
@@ -27,7 +27,7 @@ async fn responding_with(answers: Vec<Vec<String>>) -> (GatewayFixture, Arc<Upst
         async move {
             let mut upstream = Client(stream);
             loop {
-                upstream.head().await;
+                upstream.read_head().await;
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(response) = answers.get(index) else {
                     return;
@@ -55,7 +55,7 @@ fn parts(response: &[&str]) -> Vec<String> {
 
 /// The status and the decoded body of the response that a client gets.
 async fn get_response(fixture: &GatewayFixture) -> (u16, String) {
-    let response = fixture.send_request(&get("/some")).await;
+    let response = fixture.send_request(&get_request("/some")).await;
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     assert!(!head.to_ascii_lowercase().contains("x-hop"), "{head}");
     let is_chunked = head.contains("transfer-encoding: chunked");
@@ -98,7 +98,7 @@ async fn short_responses_share_one_connection() {
     assert_eq!(done.connections.load(Ordering::Relaxed), 1);
     let counts = fixture.shared.meter().counts();
     assert_eq!((counts.answered, counts.bytes_down), (6, 21));
-    eventually("no request is open", || {
+    wait_until("no request is open", || {
         fixture.shared.meter().counts().requests_open == 0
     })
     .await;
@@ -177,7 +177,7 @@ async fn unsolicited_bytes_close_the_connection() {
         let parts_sent = sent.len();
         let (fixture, done) = responding_with(vec![sent, parts(&[HELLO])]).await;
         assert_eq!(get_response(&fixture).await, (200, "hello".to_owned()));
-        eventually("all parts are sent", || {
+        wait_until("all parts are sent", || {
             done.sent.load(Ordering::Relaxed) == parts_sent
         })
         .await;

@@ -3,7 +3,7 @@
 use gateway::GatewayLimits;
 use tokio::io::AsyncWriteExt;
 
-use crate::fixture::{Client, GatewayFixture, eventually, status};
+use crate::fixture::{Client, GatewayFixture, status, wait_until};
 
 const UPGRADE_REQUEST: &[u8] = b"GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                      Sec-WebSocket-Key: k\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -15,7 +15,7 @@ const SWITCHING_PROTOCOLS: &[u8] =
 async fn echoing() -> GatewayFixture {
     GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
         let mut upstream = Client(stream);
-        let head = upstream.head().await;
+        let head = upstream.read_head().await;
         assert!(head.contains("connection: Upgrade") && head.contains("sec-websocket-key: k"));
         upstream.send(SWITCHING_PROTOCOLS).await;
         let mut piece = [0; 4096];
@@ -34,7 +34,7 @@ async fn echoing() -> GatewayFixture {
 async fn open_tunnel(fixture: &GatewayFixture) -> Client {
     let mut client = fixture.connect().await;
     client.send(UPGRADE_REQUEST).await;
-    let head = client.head().await;
+    let head = client.read_head().await;
     assert_eq!(status(&head), 101, "{head}");
     assert!(head.contains("sec-websocket-accept: a"), "{head}");
     assert!(
@@ -42,13 +42,13 @@ async fn open_tunnel(fixture: &GatewayFixture) -> Client {
         "{head}"
     );
     assert!(!head.contains("transfer-encoding"), "{head}");
-    client.until("hello").await;
+    client.read_until("hello").await;
     client
 }
 
 async fn all_closed(fixture: &GatewayFixture) {
     let open = || fixture.shared.meter().counts().tunnels_open;
-    eventually("no tunnel is open", || open() == 0).await;
+    wait_until("no tunnel is open", || open() == 0).await;
 }
 
 #[actix_web::test]
@@ -57,11 +57,11 @@ async fn bytes_pass_in_both_directions_until_the_upstream_closes() {
     let mut client = open_tunnel(&fixture).await;
     for word in ["one", "two", "\u{0}\u{1}"] {
         client.send(word.as_bytes()).await;
-        assert_eq!(client.until(word).await, word);
+        assert_eq!(client.read_until(word).await, word);
     }
     assert_eq!(fixture.shared.meter().counts().tunnels_open, 1);
     client.send(b"bye").await;
-    assert_eq!(client.rest().await, "");
+    assert_eq!(client.read_rest().await, "");
     all_closed(&fixture).await;
     assert_eq!(fixture.shared.meter().counts().upgraded, 1);
     fixture.stop().await;
@@ -92,7 +92,7 @@ async fn a_tunnel_ends_with_its_client_and_with_the_service() {
     all_closed(&fixture).await;
     let mut client = open_tunnel(&fixture).await;
     fixture.shared.end_tunnels();
-    client.rest().await;
+    client.read_rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 }
@@ -101,7 +101,7 @@ async fn a_tunnel_ends_with_its_client_and_with_the_service() {
 async fn flooding() -> GatewayFixture {
     GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
         let mut upstream = Client(stream);
-        upstream.head().await;
+        upstream.read_head().await;
         upstream.send(SWITCHING_PROTOCOLS).await;
         while upstream.0.write_all(&[b'x'; 16 * 1024]).await.is_ok() {}
     })
@@ -113,14 +113,14 @@ async fn revocation_closes_a_tunnel() {
     let fixture = echoing().await;
     let mut client = open_tunnel(&fixture).await;
     fixture.revoked.cancel();
-    client.rest().await;
+    client.read_rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 
     let fixture = flooding().await;
     let mut client = open_tunnel(&fixture).await;
     fixture.revoked.cancel();
-    client.rest().await;
+    client.read_rest().await;
     all_closed(&fixture).await;
     fixture.stop().await;
 }
@@ -131,11 +131,11 @@ async fn a_close_frame_between_frames_carries_the_reason() {
         let fixture =
             GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
                 let mut upstream = Client(stream);
-                upstream.head().await;
+                upstream.read_head().await;
                 let (head, _) =
                     SWITCHING_PROTOCOLS.split_at(SWITCHING_PROTOCOLS.len() - "hello".len());
                 upstream.send(&[head, b"\x81\x05hello"].concat()).await;
-                upstream.rest().await;
+                upstream.read_rest().await;
             })
             .await;
         let mut client = open_tunnel(&fixture).await;
@@ -146,7 +146,7 @@ async fn a_close_frame_between_frames_carries_the_reason() {
         }
         let [high, low] = code.to_be_bytes();
         let frame = [0x88, 2, high, low];
-        assert_eq!(client.rest().await, String::from_utf8_lossy(&frame));
+        assert_eq!(client.read_rest().await, String::from_utf8_lossy(&frame));
         all_closed(&fixture).await;
         fixture.stop().await;
     }
@@ -160,7 +160,7 @@ async fn revocation_also_closes_a_tunnel_that_is_not_read() {
         let heard = heard.borrow_mut().take();
         async move {
             let mut upstream = Client(stream);
-            upstream.head().await;
+            upstream.read_head().await;
             upstream.send(SWITCHING_PROTOCOLS).await;
             let (mut from, mut to) = upstream.0.into_split();
             let pour = async { while to.write_all(&[b'x'; 16 * 1024]).await.is_ok() {} };
@@ -178,7 +178,7 @@ async fn revocation_also_closes_a_tunnel_that_is_not_read() {
     // The buffer is full, because the client does not read.
     let down = || fixture.shared.meter().counts().bytes_down;
     let mut before = 0;
-    eventually("the buffers are full", || {
+    wait_until("the buffers are full", || {
         let now = down();
         let is_full = now > 1 << 16 && now == before;
         before = now;
@@ -199,7 +199,7 @@ async fn revocation_also_closes_a_tunnel_that_is_not_read() {
 async fn a_refused_upgrade_is_forwarded() {
     let fixture = GatewayFixture::with_upstream(GatewayLimits::default(), |stream| async move {
         let mut upstream = Client(stream);
-        upstream.head().await;
+        upstream.read_head().await;
         upstream
             .send(
                 b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
@@ -209,7 +209,7 @@ async fn a_refused_upgrade_is_forwarded() {
     .await;
     let mut client = fixture.connect().await;
     client.send(UPGRADE_REQUEST).await;
-    let response = client.rest().await;
+    let response = client.read_rest().await;
     assert_eq!(status(&response), 403);
     assert!(
         response.contains("content-length: 2") && response.ends_with("\r\n\r\nno"),

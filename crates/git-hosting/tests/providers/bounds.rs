@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::server::{ScriptedResponse, Server, access, hosting};
 
-fn listed(entries: &[&str]) -> HttpGitHosting {
+fn hosting_with_allowed_hosts(entries: &[&str]) -> HttpGitHosting {
     let list: Vec<AllowedHost> = entries.iter().map(|e| e.parse().unwrap()).collect();
     with(PrivateHosts::Listed(list))
 }
@@ -48,12 +48,32 @@ async fn private_hosts_are_refused_without_a_request() {
             false,
         ),
         (with(PrivateHosts::Refused), names("2130706433"), false),
-        (listed(&["other.example.com"]), names("127.0.0.1"), false),
-        (listed(&["10.0.0.0/8"]), names("127.0.0.1"), false),
+        (
+            hosting_with_allowed_hosts(&["other.example.com"]),
+            names("127.0.0.1"),
+            false,
+        ),
+        (
+            hosting_with_allowed_hosts(&["10.0.0.0/8"]),
+            names("127.0.0.1"),
+            false,
+        ),
         // The address is listed, but plain HTTP needs the address or a listed name in the URL.
-        (listed(&["127.0.0.0/8"]), names("localhost"), false),
-        (listed(&["127.0.0.0/8"]), names("127.0.0.1"), true),
-        (listed(&["localhost"]), names("localhost"), true),
+        (
+            hosting_with_allowed_hosts(&["127.0.0.0/8"]),
+            names("localhost"),
+            false,
+        ),
+        (
+            hosting_with_allowed_hosts(&["127.0.0.0/8"]),
+            names("127.0.0.1"),
+            true,
+        ),
+        (
+            hosting_with_allowed_hosts(&["localhost"]),
+            names("localhost"),
+            true,
+        ),
         (with(PrivateHosts::Allowed), names("127.0.0.1"), true),
         (with(PrivateHosts::Allowed), names("169.254.169.254"), false),
     ] {
@@ -86,7 +106,7 @@ async fn clone_sources_of_private_hosts_are_refused() {
             "{host}: {source:?}"
         );
     }
-    let git = listed(&["localhost"]);
+    let git = hosting_with_allowed_hosts(&["localhost"]);
     let source = git
         .clone_source(&access(Forgejo, "http://localhost:1", "t"), "o/r")
         .await;

@@ -10,7 +10,7 @@ use domain::git::{
 use git_hosting::HttpGitHosting;
 use serde_json::json;
 
-use crate::scripts::{SECOND, TOTAL, root, script};
+use crate::scripts::{REPOSITORY_COUNT, SECOND_WORKSPACE_COUNT, root, script};
 use crate::server::{ScriptedResponse, Server, access, hosting};
 
 async fn scripted(provider: GitProvider) -> (Server, GitAccess) {
@@ -78,29 +78,32 @@ fn lists(provider: GitProvider) -> Vec<(TestList, usize)> {
             sort: None,
         })
     };
-    // Of `2 * TOTAL` items, two of three are visible; the lists contain `visible * 2`.
-    let visible = TOTAL * 2 / 3 * 2 / 2;
+    // Of `2 * REPOSITORY_COUNT` items, two of three are visible; the lists contain `visible * 2`.
+    let visible = REPOSITORY_COUNT * 2 / 3 * 2 / 2;
     match provider {
         Github => vec![
-            (all, TOTAL),
-            (search("words", None), TOTAL),
-            (search("", Some("7")), TOTAL),
-            (TestList::Branches("o/r", ""), TOTAL),
-            (TestList::Branches("o/r", "b"), TOTAL),
-            (TestList::Installations, TOTAL),
+            (all, REPOSITORY_COUNT),
+            (search("words", None), REPOSITORY_COUNT),
+            (search("", Some("7")), REPOSITORY_COUNT),
+            (TestList::Branches("o/r", ""), REPOSITORY_COUNT),
+            (TestList::Branches("o/r", "b"), REPOSITORY_COUNT),
+            (TestList::Installations, REPOSITORY_COUNT),
         ],
         Gitlab => vec![
-            (all, TOTAL),
-            (search("words", None), TOTAL),
-            (TestList::Branches("g/s/r", ""), TOTAL),
-            (TestList::Branches("g/s/r", "b"), TOTAL),
+            (all, REPOSITORY_COUNT),
+            (search("words", None), REPOSITORY_COUNT),
+            (TestList::Branches("g/s/r", ""), REPOSITORY_COUNT),
+            (TestList::Branches("g/s/r", "b"), REPOSITORY_COUNT),
         ],
         Bitbucket => vec![
-            (all, TOTAL + SECOND),
-            (search("words", None), TOTAL + SECOND),
-            (search("w1/words", None), SECOND),
-            (search("", Some("w0")), TOTAL),
-            (TestList::Branches("w/r", ""), TOTAL),
+            (all, REPOSITORY_COUNT + SECOND_WORKSPACE_COUNT),
+            (
+                search("words", None),
+                REPOSITORY_COUNT + SECOND_WORKSPACE_COUNT,
+            ),
+            (search("w1/words", None), SECOND_WORKSPACE_COUNT),
+            (search("", Some("w0")), REPOSITORY_COUNT),
+            (TestList::Branches("w/r", ""), REPOSITORY_COUNT),
             (TestList::Installations, 2),
         ],
         BitbucketDataCenter => vec![
@@ -110,16 +113,16 @@ fn lists(provider: GitProvider) -> Vec<(TestList, usize)> {
             (TestList::Installations, visible * 2),
         ],
         Forgejo => vec![
-            (all, TOTAL),
-            (search("words", None), TOTAL),
-            (TestList::Branches("o/r", ""), TOTAL),
+            (all, REPOSITORY_COUNT),
+            (search("words", None), REPOSITORY_COUNT),
+            (TestList::Branches("o/r", ""), REPOSITORY_COUNT),
             // b12, b120, b121, b122
             (TestList::Branches("o/r", "B12"), 4),
         ],
         _ => vec![
-            (all, TOTAL),
+            (all, REPOSITORY_COUNT),
             (search("r00", None), 10),
-            (TestList::Branches("org/My project/r", ""), TOTAL),
+            (TestList::Branches("org/My project/r", ""), REPOSITORY_COUNT),
             (TestList::Installations, 1),
         ],
     }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::server::{ReceivedRequest, ScriptedResponse};
 
 /// Items of every list.
-pub(crate) const TOTAL: usize = 123;
-/// Repositories of Bitbucket's second workspace. The first one has `TOTAL`.
-pub(crate) const SECOND: usize = 10;
+pub(crate) const REPOSITORY_COUNT: usize = 123;
+/// Repositories of Bitbucket's second workspace. The first one has `REPOSITORY_COUNT`.
+pub(crate) const SECOND_WORKSPACE_COUNT: usize = 10;
 
 /// The path of the provider's host below the server's address.
 pub(crate) fn root(provider: GitProvider) -> &'static str {
@@ -42,7 +42,7 @@ fn linked(
     longest: usize,
     item: fn(usize) -> Value,
 ) -> (Vec<Value>, String) {
-    let (numbers, more) = slice(received, length, longest, TOTAL);
+    let (numbers, more) = slice(received, length, longest, REPOSITORY_COUNT);
     let link = if more {
         "<http://elsewhere.example.com/?page=2>; rel=\"next\", <http://x/>; rel=\"last\""
     } else {
@@ -94,21 +94,21 @@ fn graphql(received: &ReceivedRequest) -> ScriptedResponse {
     let after = variables["after"]
         .as_str()
         .map_or(0, |text| text[1..].parse().unwrap());
-    let end = TOTAL.min(after + first);
+    let end = REPOSITORY_COUNT.min(after + first);
     let nodes: Vec<_> = (after..end)
         .map(|n| {
             json!({"name": format!("b{n}"), "target": {"oid": "abc", "committedDate": "d"},
             "branchProtectionRule": null})
         })
         .collect();
-    let page = json!({"hasNextPage": end < TOTAL, "endCursor": format!("c{end}")});
+    let page = json!({"hasNextPage": end < REPOSITORY_COUNT, "endCursor": format!("c{end}")});
     ScriptedResponse::json(
         &json!({"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": page}}}}),
     )
 }
 
 fn gitlab(received: &ReceivedRequest) -> ScriptedResponse {
-    let (numbers, more) = slice(received, "per_page", 100, TOTAL);
+    let (numbers, more) = slice(received, "per_page", 100, REPOSITORY_COUNT);
     let item: fn(usize) -> Value = match received.path.as_str() {
         "/api/v4/projects" => |n| {
             json!({"id": n, "path_with_namespace": format!("g/s/r{n}"),
@@ -136,12 +136,12 @@ fn bitbucket(received: &ReceivedRequest) -> ScriptedResponse {
     };
     let (total, item): (usize, fn(usize) -> Value) = match received.path.as_str() {
         "/2.0/user/workspaces" => (2, |n| json!({"workspace": {"slug": format!("w{n}")}})),
-        "/2.0/repositories/w0" => (TOTAL, repository),
-        "/2.0/repositories/w1" => (SECOND, |n| {
+        "/2.0/repositories/w0" => (REPOSITORY_COUNT, repository),
+        "/2.0/repositories/w1" => (SECOND_WORKSPACE_COUNT, |n| {
             json!({"uuid": format!("{{w1-{n}}}"),
             "full_name": format!("w1/r{n}"), "is_private": false})
         }),
-        "/2.0/repositories/w/r/refs/branches" => (TOTAL, |n| {
+        "/2.0/repositories/w/r/refs/branches" => (REPOSITORY_COUNT, |n| {
             json!({"name": format!("b{n}"),
             "target": {"hash": "abc", "date": "d"}})
         }),
@@ -177,10 +177,10 @@ fn data_center(received: &ReceivedRequest) -> ScriptedResponse {
     );
     // Pages omit items that the user must not see, so the next page begins later.
     let visible = |n: &usize| !n.is_multiple_of(3);
-    let end = (start + limit * 2).min(TOTAL * 2);
+    let end = (start + limit * 2).min(REPOSITORY_COUNT * 2);
     let values: Vec<_> = (start..end).filter(visible).take(limit).collect();
     let next = values.last().map_or(end, |last| last + 1).max(start + 1);
-    let is_last = next >= TOTAL * 2;
+    let is_last = next >= REPOSITORY_COUNT * 2;
     let values: Vec<_> = values.into_iter().map(item).collect();
     let next = if is_last { Value::Null } else { json!(next) };
     ScriptedResponse::json(&json!({"values": values, "isLastPage": is_last, "nextPageStart": next}))
@@ -213,7 +213,7 @@ fn azure(received: &ReceivedRequest) -> ScriptedResponse {
     match received.path.as_str() {
         "/tfs/org/_apis/git/repositories" => {
             // Unordered.
-            let numbers = (0..TOTAL).map(|n| (n * 50) % TOTAL);
+            let numbers = (0..REPOSITORY_COUNT).map(|n| (n * 50) % REPOSITORY_COUNT);
             let repositories: Vec<_> = numbers
                 .map(|n| {
                     json!({"id": format!("id{n}"), "name": format!("r{n:03}"),
@@ -227,12 +227,12 @@ fn azure(received: &ReceivedRequest) -> ScriptedResponse {
             let top = received.number("$top").unwrap();
             let from = received.query.get("continuationToken");
             let from = from.map_or(0, |token| token[1..].parse().unwrap());
-            let end = TOTAL.min(from + top);
+            let end = REPOSITORY_COUNT.min(from + top);
             let refs: Vec<_> = (from..end)
                 .map(|n| json!({"name": format!("refs/heads/b{n}"), "objectId": "abc"}))
                 .collect();
             let response = ScriptedResponse::json(&json!({"value": refs}));
-            if end < TOTAL {
+            if end < REPOSITORY_COUNT {
                 response.header("x-ms-continuationtoken", format!("t{end}"))
             } else {
                 response

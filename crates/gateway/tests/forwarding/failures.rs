@@ -67,7 +67,7 @@ async fn invalid_responses_are_502_or_504() {
     // A short response timeout only here: a busy machine could exceed it in the other cases.
     let short_upload_limits = GatewayLimits {
         response_timeout: Duration::from_millis(500),
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(short_upload_limits, |stream| async move {
         let mut upstream = Client(stream);
@@ -123,7 +123,7 @@ async fn a_request_on_a_closed_pooled_connection_is_repeated() {
 async fn uploads_that_stall_or_are_too_large_are_refused() {
     let limits = GatewayLimits {
         max_upload_bytes: Some(10),
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(limits, |stream| async move {
         let mut upstream = Client(stream);
@@ -189,7 +189,7 @@ async fn ambiguous_requests_are_not_forwarded() {
 async fn a_client_that_does_not_read_loses_its_slot() {
     let limits = GatewayLimits {
         max_requests: 1,
-        ..short()
+        ..short_timeouts()
     };
     let fixture = GatewayFixture::with_upstream(limits, |stream| async move {
         let mut upstream = Client(stream);

@@ -7,8 +7,10 @@ use domain::agent::AgentRuntime;
 use domain::agent::workspace::SandboxWorkspace;
 use domain::audit::AuditLog;
 use domain::clock::Clock;
-use domain::conversation::ConversationRepository;
 use domain::conversation::pending::PendingMessageRepository;
+use domain::conversation::{
+    ConversationDeletionRepository, ConversationReportRepository, ConversationRepository,
+};
 use domain::coordination::change::ChangeFeed;
 use domain::coordination::host::HostRepository;
 use domain::coordination::idempotency::IdempotencyRepository;
@@ -19,10 +21,11 @@ use domain::event::EventStore;
 use domain::git::GitHosting;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{
-    SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+    HostSandboxRepository, SandboxBackend, SandboxCaps, SandboxKeyRepository, SandboxRepository,
+    SandboxSpecCatalog, WarmRepository,
 };
 use domain::skill::SkillLibrary;
-use domain::start_task::StartTaskRepository;
+use domain::start_task::{StartTaskQueue, StartTaskRepository};
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
@@ -36,10 +39,15 @@ use crate::trace::TracePropagation;
 #[derive(Clone)]
 pub struct Ports {
     pub conversations: Arc<dyn ConversationRepository>,
+    pub conversation_reports: Arc<dyn ConversationReportRepository>,
+    pub conversation_deletions: Arc<dyn ConversationDeletionRepository>,
     /// Events, on connections of their own, so that intake and other work cannot starve each other.
     pub events: Arc<dyn EventStore>,
     pub start_tasks: Arc<dyn StartTaskRepository>,
+    pub start_queue: Arc<dyn StartTaskQueue>,
     pub sandboxes: Arc<dyn SandboxRepository>,
+    pub sandbox_keys: Arc<dyn SandboxKeyRepository>,
+    pub host_sandboxes: Arc<dyn HostSandboxRepository>,
     /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
     pub backend: Arc<dyn SandboxBackend>,

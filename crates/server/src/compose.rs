@@ -143,9 +143,14 @@ pub(crate) fn service(
     let fingerprints = vault.installation;
     let ports = Ports {
         conversations: Arc::clone(store) as _,
+        conversation_reports: Arc::clone(store) as _,
+        conversation_deletions: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
         start_tasks: Arc::clone(store) as _,
+        start_queue: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
+        sandbox_keys: Arc::clone(store) as _,
+        host_sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
         backend: Arc::clone(&sandboxes.ports.backend),
         specs: Arc::new(sandboxes.ports.specs.clone()),

@@ -19,7 +19,9 @@ use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
     PendingMessageRepository,
 };
-use domain::conversation::{ConversationRepository, ExecutionStatus, MessageInput};
+use domain::conversation::{
+    ConversationReportRepository, ConversationRepository, ExecutionStatus, MessageInput,
+};
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, UserId};
@@ -160,6 +162,7 @@ impl PendingMessageService {
 pub(crate) struct PendingDelivery {
     pending: Arc<dyn PendingMessageRepository>,
     conversations: Arc<dyn ConversationRepository>,
+    reports: Arc<dyn ConversationReportRepository>,
     agents: Arc<dyn AgentRuntime>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
@@ -198,6 +201,7 @@ impl PendingDelivery {
         Self {
             pending: Arc::clone(&ports.pending),
             conversations: Arc::clone(&ports.conversations),
+            reports: Arc::clone(&ports.conversation_reports),
             agents: Arc::clone(&ports.agents),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
@@ -436,7 +440,7 @@ impl PendingDelivery {
             Ok(MessageDelivery::Delivered) => {
                 self.pending.complete_delivery(message.id).await?;
                 if message.message.run {
-                    mark_running(&*self.conversations, sandbox, id, now).await?;
+                    mark_running(&*self.reports, sandbox, id, now).await?;
                 }
             }
             Ok(MessageDelivery::RunRefused) => {

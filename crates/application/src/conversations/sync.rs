@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime};
 use domain::clock::{Clock, Timestamp};
-use domain::conversation::{Conversation, ConversationReport, ConversationRepository};
+use domain::conversation::{
+    Conversation, ConversationDeletionRepository, ConversationReport, ConversationReportRepository,
+};
 use domain::encryption::cipher::Cipher;
 use domain::error::chain;
 use domain::event::{AppendOutcome, EventStore};
 use domain::id::{ConversationId, EventId, HostId, SandboxId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    DesiredState, HostSandboxRepository, Sandbox, SandboxRepository, SandboxStatus,
+};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -70,7 +74,9 @@ pub struct ConversationSyncer(Arc<SyncerShared>);
 
 struct SyncerShared {
     sandboxes: Arc<dyn SandboxRepository>,
-    conversations: Arc<dyn ConversationRepository>,
+    host_sandboxes: Arc<dyn HostSandboxRepository>,
+    conversations: Arc<dyn ConversationReportRepository>,
+    deletions: Arc<dyn ConversationDeletionRepository>,
     events: Arc<dyn EventStore>,
     agents: Arc<dyn AgentRuntime>,
     cipher: Arc<dyn Cipher>,
@@ -120,7 +126,9 @@ impl ConversationSyncer {
         let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
             sandboxes: Arc::clone(&ports.sandboxes),
-            conversations: Arc::clone(&ports.conversations),
+            host_sandboxes: Arc::clone(&ports.host_sandboxes),
+            conversations: Arc::clone(&ports.conversation_reports),
+            deletions: Arc::clone(&ports.conversation_deletions),
             events: Arc::clone(&ports.events),
             agents: Arc::clone(&ports.agents),
             cipher: Arc::clone(&ports.cipher),
@@ -229,7 +237,7 @@ impl ConversationSyncer {
                 running.insert(row.id);
             }
         };
-        let listed = for_each_on_host(&*self.0.sandboxes, &self.0.host, add).await;
+        let listed = for_each_on_host(&*self.0.host_sandboxes, &self.0.host, add).await;
         if let Err(error) = listed {
             tracing::debug!(error = %chain(&error), "cannot list all sandboxes to sync");
         }
@@ -399,8 +407,8 @@ impl ConversationSyncer {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let conversations = &self.0.conversations;
-            let deleted = conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
+            let deletions = &self.0.deletions;
+            let deleted = deletions.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in deleted.await.unwrap_or_default() {
                 let ids = by_sandbox.entry(entry.sandbox_id).or_default();
@@ -427,7 +435,7 @@ impl ConversationSyncer {
         };
         for id in ids {
             self.0.agents.delete_conversation(&at, *id).await?;
-            self.0.conversations.complete_agent_deletion(*id).await?;
+            self.0.deletions.complete_agent_deletion(*id).await?;
             self.0.watermarks.invalidate(id);
         }
         Ok(())

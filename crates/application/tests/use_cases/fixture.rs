@@ -220,9 +220,14 @@ fn build(
 ) -> (App, BackgroundTasks) {
     let ports = Ports {
         conversations: Arc::clone(store) as _,
+        conversation_reports: Arc::clone(store) as _,
+        conversation_deletions: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
         start_tasks: Arc::clone(store) as _,
+        start_queue: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
+        sandbox_keys: Arc::clone(store) as _,
+        host_sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
         backend: Arc::clone(backend) as _,
         specs: Arc::clone(specs) as _,

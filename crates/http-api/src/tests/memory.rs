@@ -14,9 +14,14 @@ use store_memory::{
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
     let ports = Ports {
         conversations: store.clone(),
+        conversation_reports: store.clone(),
+        conversation_deletions: store.clone(),
         events: store.clone(),
         start_tasks: store.clone(),
+        start_queue: store.clone(),
         sandboxes: store.clone(),
+        sandbox_keys: store.clone(),
+        host_sandboxes: store.clone(),
         warm: store.clone(),
         backend: Arc::new(FakeSandboxBackend::default()),
         specs: Arc::new(FakeSpecs::default()),

@@ -220,9 +220,14 @@ fn ports(
 ) -> Ports {
     Ports {
         conversations: store.clone(),
+        conversation_reports: store.clone(),
+        conversation_deletions: store.clone(),
         events: store.clone(),
         start_tasks: store.clone(),
+        start_queue: store.clone(),
         sandboxes: store.clone(),
+        sandbox_keys: store.clone(),
+        host_sandboxes: store.clone(),
         warm: store.clone(),
         backend: backend.clone(),
         specs: Arc::new(FakeSpecs(clock.now())),

@@ -19,7 +19,7 @@ type UnsettledRow = (
     Option<TextCol<ExecutionStatus>>,
 );
 
-/// See `ConversationRepository::list_in_sandbox`.
+/// See `ConversationReportRepository::list_in_sandbox`.
 pub(crate) fn list(
     conn: &mut AnyConnection,
     sandbox: &str,
@@ -35,7 +35,7 @@ pub(crate) fn list(
     Ok(rows.into_iter().map(Conversation::from).collect())
 }
 
-/// See `ConversationRepository::list_unsettled`.
+/// See `ConversationReportRepository::list_unsettled`.
 pub(crate) fn list_unsettled(
     conn: &mut AnyConnection,
     host: &str,
@@ -75,7 +75,7 @@ pub(crate) fn list_unsettled(
     Ok(rows.into_iter().map(decode).collect())
 }
 
-/// See `ConversationRepository::settle_running`.
+/// See `ConversationReportRepository::settle_running`.
 pub(crate) fn settle_running(
     conn: &mut AnyConnection,
     sandbox: &str,

@@ -1,4 +1,4 @@
-//! `SandboxRepository`.
+//! The ports of sandbox rows.
 
 mod caps;
 mod hosts;
@@ -19,8 +19,9 @@ use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
-    SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
+    DesiredState, HostSandboxRepository, NewSessionKey, RetirementReason, Sandbox, SandboxCaps,
+    SandboxFacts, SandboxKeyRepository, SandboxOccupancy, SandboxRepository, SandboxStatus,
+    SandboxView,
 };
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
@@ -257,22 +258,6 @@ impl SandboxRepository for SqlStore {
         .await
     }
 
-    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let hash = hash.to_string();
-        self.run(Workload::Intake, JobMode::Query, move |conn| {
-            keys::by_session_key(conn, &hash)
-        })
-        .await
-    }
-
-    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let hash = hash.to_string();
-        self.run(Workload::Intake, JobMode::Query, move |conn| {
-            keys::by_callback_token(conn, &hash)
-        })
-        .await
-    }
-
     async fn list_running(
         &self,
         owner: &UserId,
@@ -320,7 +305,43 @@ impl SandboxRepository for SqlStore {
         })
         .await
     }
+}
 
+#[async_trait]
+impl SandboxKeyRepository for SqlStore {
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            keys::by_session_key(conn, &hash)
+        })
+        .await
+    }
+
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            keys::by_callback_token(conn, &hash)
+        })
+        .await
+    }
+
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let (id, old, new) = (id.clone(), *old, new.clone());
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            keys::replace(conn, &id, &old, &new, at)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl HostSandboxRepository for SqlStore {
     async fn record_facts(
         &self,
         id: &SandboxId,
@@ -345,20 +366,6 @@ impl SandboxRepository for SqlStore {
                 save(conn, &sandbox)?;
             }
             Ok(true)
-        })
-        .await
-    }
-
-    async fn replace_session_key(
-        &self,
-        id: &SandboxId,
-        old: &KeyHash,
-        new: &NewSessionKey,
-        at: Timestamp,
-    ) -> Result<Option<Sandbox>, StoreError> {
-        let (id, old, new) = (id.clone(), *old, new.clone());
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            keys::replace(conn, &id, &old, &new, at)
         })
         .await
     }

@@ -48,7 +48,7 @@ pub(crate) fn retirable<'a>(reason: RetirementReason) -> sandboxes::BoxedQuery<'
     }
 }
 
-/// Retires the sandbox if the reason still applies. See `SandboxRepository::retire`.
+/// Retires the sandbox if the reason still applies. See `HostSandboxRepository::retire`.
 pub(super) fn retire(
     conn: &mut AnyConnection,
     id: &str,

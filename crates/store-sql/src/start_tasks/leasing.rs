@@ -35,7 +35,7 @@ struct NextTaskRow {
     id: UuidCol,
 }
 
-/// See `StartTaskRepository::claim`.
+/// See `StartTaskQueue::claim`.
 pub(crate) fn claim(
     conn: &mut AnyConnection,
     host: &str,

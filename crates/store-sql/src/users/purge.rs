@@ -211,7 +211,7 @@ fn purge_conversations(
     Ok((emptied.len() as u64, deleted_events))
 }
 
-/// Deletes old finished start tasks, see `StartTaskRepository::prune`.
+/// Deletes old finished start tasks, see `StartTaskQueue::prune`.
 pub(crate) fn prune_start_tasks(
     conn: &mut AnyConnection,
     before: Timestamp,
@@ -241,7 +241,7 @@ pub(crate) fn prune_start_tasks(
     Ok(ids.len() as u64)
 }
 
-/// Deletes old records of deleted conversations, see `ConversationRepository::prune_deleted`.
+/// Deletes old records of deleted conversations, see `ConversationDeletionRepository::prune_deleted`.
 pub(crate) fn prune_deletion_records(
     conn: &mut AnyConnection,
     before: Timestamp,

@@ -151,8 +151,8 @@ impl SandboxReconciler {
             hash: KeyHash::of(key.expose_secret()),
             sealed: self.0.cipher.seal(&Sandbox::key_context(&row.id), &key)?,
         };
-        let (sandboxes, now) = (&self.0.sandboxes, self.0.clock.now());
-        let replaced = sandboxes
+        let (keys, now) = (&self.0.sandbox_keys, self.0.clock.now());
+        let replaced = keys
             .replace_session_key(&row.id, &row.key_hash, &new, now)
             .await;
         self.0.reporters.clear();

@@ -1,4 +1,4 @@
-//! [`HttpAgentRuntime`] and its implementation of [`AgentRuntime`].
+//! [`HttpAgentRuntime`] and its implementations of the ports of agent servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, MessageDelivery, Plugin,
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentEventPage,
+    AgentLifecycle, AgentRuntime, InitRequest, LaunchRequest, LlmProfile, MessageDelivery, Plugin,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -33,7 +33,7 @@ const IDS_PER_CALL: usize = 20;
 /// Page sizes to try one after the other while a page exceeds the size limit. The agent server does not limit the size of events.
 const PAGE_SIZES: [&str; 3] = ["100", "10", "1"];
 
-/// [`AgentRuntime`] over one shared HTTP client.
+/// The ports of agent servers over one shared HTTP client.
 pub struct HttpAgentRuntime {
     pub(crate) transport: Transport,
     pub(crate) config: Config,
@@ -193,6 +193,81 @@ impl HttpAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
+    async fn start(
+        &self,
+        at: &AgentEndpoint,
+        request: &LaunchRequest,
+    ) -> Result<AgentConversation, AgentError> {
+        let span = debug_span!("agent.start", conversation.id = %request.conversation_id);
+        self.launch(at, request).instrument(span).await
+    }
+
+    async fn send(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &MessageInput,
+    ) -> Result<MessageDelivery, AgentError> {
+        let span = debug_span!("agent.send", conversation.id = %id);
+        self.send_message(at, id, message).instrument(span).await
+    }
+
+    async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+        let call = of_conversation(Method::POST, at, id, &["interrupt"], self.config.stop)?;
+        let call = call.idempotent();
+        let reply = self.change("agent: interrupting", &call).await?;
+        match reply.status {
+            _ if reply.is_success() => Ok(()),
+            // 1.34 answers 400 for an unknown id, and for no other reason.
+            400 => Err(AgentError::NotFound),
+            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
+        }
+    }
+
+    async fn switch_llm(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        profile: &LlmProfile,
+    ) -> Result<(), AgentError> {
+        self.use_llm(at, id, profile).await
+    }
+
+    async fn switch_acp_model(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        model: &str,
+    ) -> Result<(), AgentError> {
+        self.use_acp_model(at, id, model).await
+    }
+
+    async fn seed_profiles(
+        &self,
+        at: &AgentEndpoint,
+        profiles: &[LlmProfile],
+    ) -> Result<(), AgentError> {
+        self.keep_profiles(at, profiles).await
+    }
+
+    async fn delete_conversation(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<(), AgentError> {
+        let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
+        let reply = self.change("agent: forgetting", &call).await?;
+        match reply.status {
+            _ if reply.is_success() => Ok(()),
+            // Unknown id: 400 from 1.34, 404 from 1.58.
+            400 | 404 => Ok(()),
+            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
+        }
+    }
+}
+
+#[async_trait]
+impl AgentLifecycle for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
         self.check_dormant(AgentAddress { sandbox, url }).await
     }
@@ -231,16 +306,10 @@ impl AgentRuntime for HttpAgentRuntime {
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
         Ok(self.server_info(at).await?.version)
     }
+}
 
-    async fn start(
-        &self,
-        at: &AgentEndpoint,
-        request: &LaunchRequest,
-    ) -> Result<AgentConversation, AgentError> {
-        let span = debug_span!("agent.start", conversation.id = %request.conversation_id);
-        self.launch(at, request).instrument(span).await
-    }
-
+#[async_trait]
+impl AgentConversationReader for HttpAgentRuntime {
     async fn snapshot_many(
         &self,
         at: &AgentEndpoint,
@@ -308,69 +377,6 @@ impl AgentRuntime for HttpAgentRuntime {
         document(&reply, &Scrubber::of_key(&at.key))?
             .as_u64()
             .ok_or_else(|| AgentError::Malformed("the count of events is not a number".to_owned()))
-    }
-
-    async fn send(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        message: &MessageInput,
-    ) -> Result<MessageDelivery, AgentError> {
-        let span = debug_span!("agent.send", conversation.id = %id);
-        self.send_message(at, id, message).instrument(span).await
-    }
-
-    async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
-        let call = of_conversation(Method::POST, at, id, &["interrupt"], self.config.stop)?;
-        let call = call.idempotent();
-        let reply = self.change("agent: interrupting", &call).await?;
-        match reply.status {
-            _ if reply.is_success() => Ok(()),
-            // 1.34 answers 400 for an unknown id, and for no other reason.
-            400 => Err(AgentError::NotFound),
-            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
-        }
-    }
-
-    async fn switch_llm(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        profile: &LlmProfile,
-    ) -> Result<(), AgentError> {
-        self.use_llm(at, id, profile).await
-    }
-
-    async fn switch_acp_model(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        model: &str,
-    ) -> Result<(), AgentError> {
-        self.use_acp_model(at, id, model).await
-    }
-
-    async fn seed_profiles(
-        &self,
-        at: &AgentEndpoint,
-        profiles: &[LlmProfile],
-    ) -> Result<(), AgentError> {
-        self.keep_profiles(at, profiles).await
-    }
-
-    async fn delete_conversation(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-    ) -> Result<(), AgentError> {
-        let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
-        let reply = self.change("agent: forgetting", &call).await?;
-        match reply.status {
-            _ if reply.is_success() => Ok(()),
-            // Unknown id: 400 from 1.34, 404 from 1.58.
-            400 | 404 => Ok(()),
-            status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
-        }
     }
 }
 

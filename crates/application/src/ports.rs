@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::AgentRuntime;
 use domain::agent::workspace::SandboxWorkspace;
+use domain::agent::{AgentConversationReader, AgentLifecycle, AgentRuntime};
 use domain::audit::AuditLog;
 use domain::clock::Clock;
 use domain::conversation::pending::PendingMessageRepository;
@@ -53,6 +53,8 @@ pub struct Ports {
     pub backend: Arc<dyn SandboxBackend>,
     pub specs: Arc<dyn SandboxSpecCatalog>,
     pub agents: Arc<dyn AgentRuntime>,
+    pub agent_lifecycle: Arc<dyn AgentLifecycle>,
+    pub agent_reader: Arc<dyn AgentConversationReader>,
     pub settings: Arc<dyn SettingsRepository>,
     pub secrets: Arc<dyn SecretRepository>,
     /// Files and commands inside sandboxes.

@@ -155,6 +155,8 @@ pub(crate) fn service(
         backend: Arc::clone(&sandboxes.ports.backend),
         specs: Arc::new(sandboxes.ports.specs.clone()),
         agents: Arc::clone(&agents) as _,
+        agent_lifecycle: Arc::clone(&agents) as _,
+        agent_reader: Arc::clone(&agents) as _,
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: agents,

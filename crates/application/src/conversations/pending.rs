@@ -13,7 +13,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentEndpoint, AgentError, AgentRuntime, MessageDelivery};
+use domain::agent::{
+    AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime, MessageDelivery,
+};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
@@ -164,6 +166,7 @@ pub(crate) struct PendingDelivery {
     conversations: Arc<dyn ConversationRepository>,
     reports: Arc<dyn ConversationReportRepository>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     host: HostId,
@@ -203,6 +206,7 @@ impl PendingDelivery {
             conversations: Arc::clone(&ports.conversations),
             reports: Arc::clone(&ports.conversation_reports),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             host: policy.host.clone(),
@@ -387,7 +391,7 @@ impl PendingDelivery {
     }
 
     async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
-        let found = self.agents.snapshot_many(at, &[id]).await?;
+        let found = self.agent_reader.snapshot_many(at, &[id]).await?;
         let status = found.into_iter().flatten().next();
         Ok(status.is_some_and(|it| it.execution_status == Some(ExecutionStatus::Running)))
     }
@@ -400,10 +404,10 @@ impl PendingDelivery {
         message: &PendingMessage,
         from: Timestamp,
     ) -> Result<bool, AppError> {
-        let agents = &self.agents;
+        let reader = &self.agent_reader;
         let mut cursor = None;
         for _ in 0..MAX_LOG_PAGES {
-            let page = agents.events(at, id, Some(from), cursor.as_deref()).await?;
+            let page = reader.events(at, id, Some(from), cursor.as_deref()).await?;
             let mut events = page.items.iter().filter(|event| event.timestamp >= from);
             if events.any(|event| is_event_of(event, &message.message)) {
                 return Ok(true);

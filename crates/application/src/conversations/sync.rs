@@ -11,7 +11,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime};
+use domain::agent::{
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime,
+};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
     Conversation, ConversationDeletionRepository, ConversationReport, ConversationReportRepository,
@@ -79,6 +81,7 @@ struct SyncerShared {
     deletions: Arc<dyn ConversationDeletionRepository>,
     events: Arc<dyn EventStore>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     host: HostId,
@@ -131,6 +134,7 @@ impl ConversationSyncer {
             deletions: Arc::clone(&ports.conversation_deletions),
             events: Arc::clone(&ports.events),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             host: policy.host.clone(),
@@ -292,7 +296,7 @@ impl ConversationSyncer {
         let known = conversations.list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX);
         for batch in known.await?.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
-            let infos = self.0.agents.snapshot_many(&at, &ids).await?;
+            let infos = self.0.agent_reader.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
                 let Some(info) = info else { continue };
                 match self.sync_conversation(&row, &at, conversation, &info).await {
@@ -362,7 +366,7 @@ impl ConversationSyncer {
             }
             let page = self
                 .0
-                .agents
+                .agent_reader
                 .events(at, id, None, cursor.as_deref())
                 .await?;
             let observation = ConversationReport::from_events(&page.items);

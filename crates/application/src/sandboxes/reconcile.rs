@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use backend_contact::is_known;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
-use domain::agent::{AgentEndpoint, AgentRuntime};
+use domain::agent::{AgentEndpoint, AgentLifecycle, AgentRuntime};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::ConversationReportRepository;
 use domain::coordination::host::HostRepository;
@@ -62,6 +62,7 @@ struct ReconcilerShared {
     specs: Arc<dyn SandboxSpecCatalog>,
     backend: Arc<dyn SandboxBackend>,
     agents: Arc<dyn AgentRuntime>,
+    agent_lifecycle: Arc<dyn AgentLifecycle>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
@@ -178,6 +179,7 @@ impl SandboxReconciler {
             specs: Arc::clone(&ports.specs),
             backend: Arc::clone(&ports.backend),
             agents: Arc::clone(&ports.agents),
+            agent_lifecycle: Arc::clone(&ports.agent_lifecycle),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),

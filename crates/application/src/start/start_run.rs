@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime, LaunchRequest};
+use domain::agent::{
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime,
+    LaunchRequest,
+};
 use domain::clock::Clock;
 use domain::conversation::{Conversation, ConversationReportRepository, GitProvider};
 use domain::encryption::cipher::Cipher;
@@ -50,6 +53,7 @@ pub(crate) struct StartRunner {
     reports: Arc<dyn ConversationReportRepository>,
     backend: Arc<dyn SandboxBackend>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     git: Arc<dyn GitHosting>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
@@ -79,6 +83,7 @@ impl StartRunner {
             reports: Arc::clone(&ports.conversation_reports),
             backend: Arc::clone(&ports.backend),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             git: Arc::clone(&ports.git),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
@@ -247,7 +252,8 @@ impl StartRun {
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found =
-            interrupted::find_earlier_conversation(&*self.runner.agents, &at, &self.task).await;
+            interrupted::find_earlier_conversation(&*self.runner.agent_reader, &at, &self.task)
+                .await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 

@@ -232,6 +232,8 @@ fn build(
         backend: Arc::clone(backend) as _,
         specs: Arc::clone(specs) as _,
         agents: Arc::clone(agents) as _,
+        agent_lifecycle: Arc::clone(agents) as _,
+        agent_reader: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: Arc::clone(workspace) as _,

@@ -157,7 +157,7 @@ pub struct SandboxLaunch {
     /// Origins that browsers may use.
     pub cors_origins: Vec<String>,
     /// Whether the agent server boots dormant: it gets `secret_key`, which authenticates the request that wakes it, and
-    /// everything else later ([`AgentRuntime::wake`](crate::agent::AgentRuntime::wake)). An agent server without this
+    /// everything else later ([`AgentLifecycle::wake`](crate::agent::AgentLifecycle::wake)). An agent server without this
     /// feature boots awake.
     pub dormant: bool,
 }

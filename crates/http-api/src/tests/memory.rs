@@ -12,6 +12,7 @@ use store_memory::{
 
 /// The application with this store, without background tasks.
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
+    let agents = Arc::<FakeAgentRuntime>::default();
     let ports = Ports {
         conversations: store.clone(),
         conversation_reports: store.clone(),
@@ -25,7 +26,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         warm: store.clone(),
         backend: Arc::new(FakeSandboxBackend::default()),
         specs: Arc::new(FakeSpecs::default()),
-        agents: Arc::new(FakeAgentRuntime::default()),
+        agents: agents.clone(),
+        agent_lifecycle: agents.clone(),
+        agent_reader: agents,
         settings: store.clone(),
         secrets: store.clone(),
         workspace: Arc::new(FakeWorkspace::default()),

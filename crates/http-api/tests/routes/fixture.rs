@@ -232,6 +232,8 @@ fn ports(
         backend: backend.clone(),
         specs: Arc::new(FakeSpecs(clock.now())),
         agents: agents.clone(),
+        agent_lifecycle: agents.clone(),
+        agent_reader: agents.clone(),
         settings: store.clone(),
         secrets: store.clone(),
         workspace: workspace.clone(),

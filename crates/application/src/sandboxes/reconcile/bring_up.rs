@@ -202,7 +202,7 @@ impl SandboxReconciler {
             }
         };
         let is_woken = self.try_wake_immediately(row, &endpoints.agent_url).await;
-        let agents = &self.0.agents;
+        let agents = &self.0.agent_lifecycle;
         if !is_woken && !agents.is_alive(&row.id, &endpoints.agent_url).await {
             return Ok(ExistingSandbox::Unresponsive);
         }
@@ -366,7 +366,7 @@ impl SandboxReconciler {
     ) -> Result<(), BootFailure> {
         let healthy = async {
             let began = Instant::now();
-            while !self.0.agents.is_alive(id, url).await {
+            while !self.0.agent_lifecycle.is_alive(id, url).await {
                 let is_late = began.elapsed() > BOOT_TIMEOUT;
                 tokio::time::sleep(if is_late {
                     SLOW_HEALTH_CHECK_INTERVAL

@@ -80,7 +80,7 @@ impl SandboxReconciler {
         let Ok(at) = endpoint(&*self.0.cipher, row, url) else {
             return false;
         };
-        let agents = &self.0.agents;
+        let agents = &self.0.agent_lifecycle;
         match tokio::time::timeout(INSPECT_TIMEOUT, agents.idle_time(&at)).await {
             Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
             Ok(Err(_)) | Err(_) => agents.is_alive(&row.id, url).await,

@@ -1,6 +1,6 @@
 //! Sandboxes follow their owner's intent, and report what happened to them.
 
-use domain::agent::AgentRuntime;
+use domain::agent::AgentLifecycle;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::{Sandbox, SandboxBackend, SandboxStatus};

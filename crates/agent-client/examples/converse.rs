@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use agent_client::{Config, HttpAgentRuntime};
 use domain::agent::{
-    AgentEndpoint, AgentRuntime, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer,
+    AgentConversationReader, AgentEndpoint, AgentLifecycle, AgentRuntime, CondenserConfig,
+    LaunchRequest, LaunchSecret, LlmConfig, McpServer,
 };
 use domain::clock::SystemClock;
 use domain::conversation::{ExecutionStatus, MessageInput};

@@ -1,4 +1,4 @@
-//! The agent server's HTTP protocol: [`HttpAgentRuntime`] implements [`domain::agent::AgentRuntime`].
+//! The agent server's HTTP protocol: [`HttpAgentRuntime`] implements the ports of [`domain::agent`].
 //!
 //! Knows: the routes, documents and quirks of the agent server from 1.34.0 to 1.58.x (`docs/explanation/agent-server.md` lists
 //! observations), one connection pool, and the deadline and size of every exchange.

@@ -1,4 +1,4 @@
-//! [`HttpAgentRuntime`] and its implementation of [`AgentRuntime`].
+//! [`HttpAgentRuntime`] and its implementations of the ports of agent servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, MessageDelivery,
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentEventPage,
+    AgentLifecycle, AgentRuntime, InitRequest, LaunchRequest, LlmProfile, MessageDelivery,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -32,7 +32,7 @@ const IDS_PER_CALL: usize = 20;
 /// Page sizes to try one after the other while a page exceeds the size limit. The agent server does not limit the size of events.
 const PAGE_SIZES: [&str; 3] = ["100", "10", "1"];
 
-/// [`AgentRuntime`] over one shared HTTP client.
+/// The ports of agent servers over one shared HTTP client.
 pub struct HttpAgentRuntime {
     pub(crate) transport: Transport,
     pub(crate) config: Config,
@@ -160,47 +160,6 @@ impl HttpAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
-    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        let stage = self.dormancy_stage(AgentAddress { sandbox, url }).await?;
-        Ok(stage != DormancyStage::Awake)
-    }
-
-    async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
-        let span = debug_span!("agent.prewarm");
-        let requests = self.send_prewarm_requests(AgentAddress { sandbox, url });
-        requests.instrument(span).await;
-    }
-
-    async fn wake(
-        &self,
-        sandbox: &SandboxId,
-        url: &Url,
-        init_request: &InitRequest,
-    ) -> Result<(), AgentError> {
-        let limit = self.config.wake;
-        let initialization = self
-            .initialize(AgentAddress { sandbox, url }, init_request)
-            .instrument(debug_span!("agent.wake"));
-        let result = tokio::time::timeout(limit, initialization).await;
-        result.unwrap_or(Err(AgentError::TimedOut(limit)))
-    }
-
-    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
-        let at = AgentAddress { sandbox, url };
-        let call = AgentCall::open(Method::GET, at, &["alive"], self.config.alive);
-        let reply = self.transport.exchange(&call).await;
-        reply.is_ok_and(|reply| reply.is_success())
-    }
-
-    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
-        let seconds = self.server_info(at).await?.idle_time;
-        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
-    }
-
-    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
-        Ok(self.server_info(at).await?.version)
-    }
-
     async fn start(
         &self,
         at: &AgentEndpoint,
@@ -208,69 +167,6 @@ impl AgentRuntime for HttpAgentRuntime {
     ) -> Result<AgentConversation, AgentError> {
         let span = debug_span!("agent.start", conversation.id = %request.conversation_id);
         self.launch(at, request).instrument(span).await
-    }
-
-    async fn snapshot_many(
-        &self,
-        at: &AgentEndpoint,
-        ids: &[ConversationId],
-    ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
-        let mut conversations = HashMap::new();
-        for chunk in ids.chunks(IDS_PER_CALL) {
-            let path = ["api", "conversations"];
-            let mut call = AgentCall::new(Method::GET, at, &path, self.config.read);
-            for id in chunk {
-                call = call.query("ids", &id.dashed());
-            }
-            let Value::Array(infos) = self.fetch(&call).await? else {
-                return Err(malformed("the conversations are not a JSON list"));
-            };
-            let parsed = infos.iter().filter_map(AgentConversation::from_document);
-            conversations.extend(parsed.map(|conversation| (conversation.id, conversation)));
-        }
-        Ok(ids
-            .iter()
-            .map(|id| conversations.get(id).cloned())
-            .collect())
-    }
-
-    async fn events(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        from: Option<Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<AgentEventPage, AgentError> {
-        let mut page = Err(CallError::TooLarge(self.config.max_body));
-        for limit in PAGE_SIZES {
-            page = self.page(at, id, from, cursor, limit).await;
-            if !matches!(page, Err(CallError::TooLarge(_))) {
-                break;
-            }
-        }
-        let mut page = page??;
-        let Value::Array(items) = page["items"].take() else {
-            return Err(malformed("the page of events has no list `items`"));
-        };
-        let received_at = self.clock.now();
-        Ok(AgentEventPage {
-            items: items
-                .into_iter()
-                .filter_map(|event| Event::from_document(event, received_at))
-                .collect(),
-            next: page["next_page_id"].as_str().map(str::to_owned),
-        })
-    }
-
-    async fn count_events(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-    ) -> Result<u64, AgentError> {
-        let rest = ["events", "count"];
-        let call = AgentCall::of_conversation(Method::GET, at, id, &rest, self.config.read);
-        let count = self.fetch(&call).await?.as_u64();
-        count.ok_or_else(|| malformed("the count of events is not a number"))
     }
 
     async fn send(
@@ -345,6 +241,116 @@ impl AgentRuntime for HttpAgentRuntime {
             400 | 404 => Ok(()),
             _ => call.check(&reply),
         }
+    }
+}
+
+#[async_trait]
+impl AgentLifecycle for HttpAgentRuntime {
+    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
+        let stage = self.dormancy_stage(AgentAddress { sandbox, url }).await?;
+        Ok(stage != DormancyStage::Awake)
+    }
+
+    async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
+        let span = debug_span!("agent.prewarm");
+        let requests = self.send_prewarm_requests(AgentAddress { sandbox, url });
+        requests.instrument(span).await;
+    }
+
+    async fn wake(
+        &self,
+        sandbox: &SandboxId,
+        url: &Url,
+        init_request: &InitRequest,
+    ) -> Result<(), AgentError> {
+        let limit = self.config.wake;
+        let initialization = self
+            .initialize(AgentAddress { sandbox, url }, init_request)
+            .instrument(debug_span!("agent.wake"));
+        let result = tokio::time::timeout(limit, initialization).await;
+        result.unwrap_or(Err(AgentError::TimedOut(limit)))
+    }
+
+    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
+        let at = AgentAddress { sandbox, url };
+        let call = AgentCall::open(Method::GET, at, &["alive"], self.config.alive);
+        let reply = self.transport.exchange(&call).await;
+        reply.is_ok_and(|reply| reply.is_success())
+    }
+
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
+        let seconds = self.server_info(at).await?.idle_time;
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
+
+    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
+        Ok(self.server_info(at).await?.version)
+    }
+}
+
+#[async_trait]
+impl AgentConversationReader for HttpAgentRuntime {
+    async fn snapshot_many(
+        &self,
+        at: &AgentEndpoint,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
+        let mut conversations = HashMap::new();
+        for chunk in ids.chunks(IDS_PER_CALL) {
+            let path = ["api", "conversations"];
+            let mut call = AgentCall::new(Method::GET, at, &path, self.config.read);
+            for id in chunk {
+                call = call.query("ids", &id.dashed());
+            }
+            let Value::Array(infos) = self.fetch(&call).await? else {
+                return Err(malformed("the conversations are not a JSON list"));
+            };
+            let parsed = infos.iter().filter_map(AgentConversation::from_document);
+            conversations.extend(parsed.map(|conversation| (conversation.id, conversation)));
+        }
+        Ok(ids
+            .iter()
+            .map(|id| conversations.get(id).cloned())
+            .collect())
+    }
+
+    async fn events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        from: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<AgentEventPage, AgentError> {
+        let mut page = Err(CallError::TooLarge(self.config.max_body));
+        for limit in PAGE_SIZES {
+            page = self.page(at, id, from, cursor, limit).await;
+            if !matches!(page, Err(CallError::TooLarge(_))) {
+                break;
+            }
+        }
+        let mut page = page??;
+        let Value::Array(items) = page["items"].take() else {
+            return Err(malformed("the page of events has no list `items`"));
+        };
+        let received_at = self.clock.now();
+        Ok(AgentEventPage {
+            items: items
+                .into_iter()
+                .filter_map(|event| Event::from_document(event, received_at))
+                .collect(),
+            next: page["next_page_id"].as_str().map(str::to_owned),
+        })
+    }
+
+    async fn count_events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<u64, AgentError> {
+        let rest = ["events", "count"];
+        let call = AgentCall::of_conversation(Method::GET, at, id, &rest, self.config.read);
+        let count = self.fetch(&call).await?.as_u64();
+        count.ok_or_else(|| malformed("the count of events is not a number"))
     }
 }
 

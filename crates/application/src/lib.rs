@@ -139,7 +139,7 @@ impl App {
         let (api_keys, reporters) = (KeyCache::default(), KeyCache::default());
         let clock = || Arc::clone(&ports.clock);
         let sandbox_keys = SandboxAuthenticator {
-            sandboxes: Arc::clone(&ports.sandboxes),
+            keys: Arc::clone(&ports.sandbox_keys),
             clock: clock(),
             cache: reporters.clone(),
             report_grace: policy.report_grace,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::AgentRuntime;
 use domain::agent::workspace::SandboxWorkspace;
+use domain::agent::{AgentConversationReader, AgentLifecycle, AgentRuntime};
 use domain::audit::AuditLog;
 use domain::clock::Clock;
-use domain::conversation::ConversationRepository;
 use domain::conversation::pending::PendingMessageRepository;
+use domain::conversation::{
+    ConversationDeletionRepository, ConversationReportRepository, ConversationRepository,
+};
 use domain::coordination::change::ChangeFeed;
 use domain::coordination::host::HostRepository;
 use domain::coordination::idempotency::IdempotencyRepository;
@@ -19,11 +21,11 @@ use domain::event::EventStore;
 use domain::git::GitHosting;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{
-    SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpecCatalog, SingleUserRule,
-    WarmRepository,
+    HostSandboxRepository, SandboxBackend, SandboxCaps, SandboxKeyRepository, SandboxRepository,
+    SandboxSpecCatalog, SingleUserRule, WarmRepository,
 };
 use domain::skill::SkillLibrary;
-use domain::start_task::StartTaskRepository;
+use domain::start_task::{StartTaskQueue, StartTaskRepository};
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
@@ -37,15 +39,22 @@ use crate::trace::TracePropagation;
 #[derive(Clone)]
 pub struct Ports {
     pub conversations: Arc<dyn ConversationRepository>,
+    pub conversation_reports: Arc<dyn ConversationReportRepository>,
+    pub conversation_deletions: Arc<dyn ConversationDeletionRepository>,
     /// Events, on connections of their own, so that intake and other work cannot starve each other.
     pub events: Arc<dyn EventStore>,
     pub start_tasks: Arc<dyn StartTaskRepository>,
+    pub start_queue: Arc<dyn StartTaskQueue>,
     pub sandboxes: Arc<dyn SandboxRepository>,
+    pub sandbox_keys: Arc<dyn SandboxKeyRepository>,
+    pub host_sandboxes: Arc<dyn HostSandboxRepository>,
     /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
     pub backend: Arc<dyn SandboxBackend>,
     pub specs: Arc<dyn SandboxSpecCatalog>,
     pub agents: Arc<dyn AgentRuntime>,
+    pub agent_lifecycle: Arc<dyn AgentLifecycle>,
+    pub agent_reader: Arc<dyn AgentConversationReader>,
     pub settings: Arc<dyn SettingsRepository>,
     pub secrets: Arc<dyn SecretRepository>,
     /// Files and commands inside sandboxes.

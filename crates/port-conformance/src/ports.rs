@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use domain::audit::AuditLog;
 use domain::conversation::pending::PendingMessageRepository;
-use domain::conversation::{Conversation, ConversationRepository, ConversationView};
+use domain::conversation::{
+    Conversation, ConversationDeletionRepository, ConversationReportRepository,
+    ConversationRepository, ConversationView,
+};
 use domain::coordination::host::HostRepository;
 use domain::coordination::idempotency::IdempotencyRepository;
 use domain::coordination::lease::LeaseRepository;
@@ -12,9 +15,12 @@ use domain::encryption::sealed::SealedRecordRepository;
 use domain::encryption::vault::VaultRepository;
 use domain::event::{AppendOutcome, EventStore};
 use domain::id::{ConversationId, SandboxId};
-use domain::sandbox::{Sandbox, SandboxRepository, WarmRepository};
+use domain::sandbox::{
+    HostSandboxRepository, Sandbox, SandboxKeyRepository, SandboxRepository, WarmRepository,
+};
 use domain::start_task::{
-    ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskRepository,
+    ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskQueue,
+    StartTaskRepository,
 };
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::scope::Scope;
@@ -29,12 +35,22 @@ use crate::fixtures::{self, AMPLE_CAPS, at, host};
 pub struct StorePorts {
     /// Conversations.
     pub conversations: Arc<dyn ConversationRepository>,
+    /// Reports about conversations.
+    pub conversation_reports: Arc<dyn ConversationReportRepository>,
+    /// Deleted conversations.
+    pub conversation_deletions: Arc<dyn ConversationDeletionRepository>,
     /// Events.
     pub events: Arc<dyn EventStore>,
     /// Start tasks.
     pub tasks: Arc<dyn StartTaskRepository>,
+    /// Start tasks, for workers.
+    pub start_queue: Arc<dyn StartTaskQueue>,
     /// Sandboxes.
     pub sandboxes: Arc<dyn SandboxRepository>,
+    /// Sandboxes by their keys.
+    pub sandbox_keys: Arc<dyn SandboxKeyRepository>,
+    /// Sandboxes of a host.
+    pub host_sandboxes: Arc<dyn HostSandboxRepository>,
     /// Warm sandboxes.
     pub warm: Arc<dyn WarmRepository>,
     /// Settings.
@@ -70,9 +86,14 @@ impl StorePorts {
     pub fn of<S>(store: Arc<S>) -> Self
     where
         S: ConversationRepository
+            + ConversationReportRepository
+            + ConversationDeletionRepository
             + EventStore
             + StartTaskRepository
+            + StartTaskQueue
             + SandboxRepository
+            + SandboxKeyRepository
+            + HostSandboxRepository
             + WarmRepository
             + SettingsRepository
             + SecretRepository
@@ -90,9 +111,14 @@ impl StorePorts {
     {
         Self {
             conversations: store.clone(),
+            conversation_reports: store.clone(),
+            conversation_deletions: store.clone(),
             events: store.clone(),
             tasks: store.clone(),
+            start_queue: store.clone(),
             sandboxes: store.clone(),
+            sandbox_keys: store.clone(),
+            host_sandboxes: store.clone(),
             warm: store.clone(),
             settings: store.clone(),
             secrets: store.clone(),
@@ -122,7 +148,11 @@ impl StorePorts {
 
     /// Stores a conversation in an existing sandbox.
     pub async fn conversation(&self, conversation: &Conversation) -> ConversationId {
-        let stored = self.conversations.adopt(conversation).await.expect("adopt");
+        let stored = self
+            .conversation_reports
+            .adopt(conversation)
+            .await
+            .expect("adopt");
         assert_eq!(stored, AppendOutcome::Stored { new: 1 });
         conversation.id
     }
@@ -153,7 +183,7 @@ impl StorePorts {
     pub async fn claimed(&self, start: &NewStartTask) -> LeasedStartTask {
         self.start(start).await;
         let mut claimed = self
-            .tasks
+            .start_queue
             .claim(&host(), at(1), at(60), ClaimLimit::tasks(10))
             .await
             .expect("claim");

@@ -1,4 +1,4 @@
-//! `StartTaskRepository`.
+//! The ports of start tasks.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
     PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
-    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue, StartTaskRepository,
+    StartTaskUpdate,
 };
 use domain::user::scope::Scope;
 
@@ -272,7 +273,10 @@ impl StartTaskRepository for MemoryStore {
         let count = self.lock().matching_tasks(scope, filter).count();
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
+}
 
+#[async_trait]
+impl StartTaskQueue for MemoryStore {
     async fn claim(
         &self,
         host: &HostId,

@@ -65,7 +65,7 @@ impl Scenario {
             (Self::PauseAndResume, Sandboxing::Process) => &[
                 "process: SIGTERM",
                 "process: writing that it is stopped",
-                "commit of SandboxRepository::replace_session_key",
+                "commit of SandboxKeyRepository::replace_session_key",
                 "process: spawning",
             ],
             (Self::PauseAndResume, Sandboxing::Docker(_)) => {

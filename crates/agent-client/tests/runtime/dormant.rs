@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::{Config, HttpAgentRuntime};
-use domain::agent::{AgentError, AgentRuntime, InitRequest};
+use domain::agent::{AgentError, AgentLifecycle, InitRequest};
 use domain::error::Classify;
 use endpoint_guard::Unguarded;
 use serde_json::json;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::{Config, HttpAgentRuntime};
-use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
+use domain::agent::{
+    AgentConversationReader, AgentEndpoint, AgentError, AgentLifecycle, AgentRuntime,
+};
 use domain::error::Classify;
 use endpoint_guard::Unguarded;
 use serde_json::json;

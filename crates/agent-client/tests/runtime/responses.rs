@@ -1,6 +1,6 @@
 //! How the adapter converts responses and refusals.
 
-use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
+use domain::agent::{AgentConversationReader, AgentError, AgentRuntime, MessageDelivery};
 use domain::clock::{Clock, Timestamp};
 use serde_json::json;
 

@@ -15,7 +15,8 @@ use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationReport,
-    ConversationRepository, ConversationView, ExecutionStatus, MessageInput, Metrics,
+    ConversationReportRepository, ConversationRepository, ConversationView, ExecutionStatus,
+    MessageInput, Metrics,
 };
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
@@ -33,6 +34,7 @@ use crate::{AppError, BackgroundTasks, Ports};
 #[derive(Clone)]
 pub struct ConversationService {
     conversations: Arc<dyn ConversationRepository>,
+    reports: Arc<dyn ConversationReportRepository>,
     sandboxes: Arc<dyn SandboxRepository>,
     agents: Arc<dyn AgentRuntime>,
     cipher: Arc<dyn Cipher>,
@@ -59,6 +61,7 @@ impl ConversationService {
     ) -> Self {
         Self {
             conversations: Arc::clone(&ports.conversations),
+            reports: Arc::clone(&ports.conversation_reports),
             sandboxes: Arc::clone(&ports.sandboxes),
             agents: Arc::clone(&ports.agents),
             cipher: Arc::clone(&ports.cipher),
@@ -160,7 +163,7 @@ impl ConversationService {
         let sent = self.agents.send(&at, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
-            mark_running(&*self.conversations, &sandbox.id, id, now).await?;
+            mark_running(&*self.reports, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
@@ -204,7 +207,7 @@ pub(crate) fn new_conversation_row(
 /// Records that the agent runs after a message. `at` is from before the message was sent, so that the run's own
 /// reports take precedence.
 pub(crate) async fn mark_running(
-    conversations: &dyn ConversationRepository,
+    reports: &dyn ConversationReportRepository,
     sandbox: &SandboxId,
     id: ConversationId,
     at: Timestamp,
@@ -213,7 +216,7 @@ pub(crate) async fn mark_running(
         execution_status: Some((ExecutionStatus::Running, at)),
         ..ConversationReport::default()
     };
-    let observed = conversations.apply_report(sandbox, id, &running, at);
+    let observed = reports.apply_report(sandbox, id, &running, at);
     observed.await.map(drop)
 }
 

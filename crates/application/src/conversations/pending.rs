@@ -13,13 +13,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentEndpoint, AgentError, AgentRuntime, MessageDelivery};
+use domain::agent::{
+    AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime, MessageDelivery,
+};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::pending::{
     EnqueueOutcome, MAX_PENDING_MESSAGES, MessageTarget, NewPendingMessage, PendingMessage,
     PendingMessageRepository,
 };
-use domain::conversation::{ConversationRepository, ExecutionStatus, MessageInput};
+use domain::conversation::{
+    ConversationReportRepository, ConversationRepository, ExecutionStatus, MessageInput,
+};
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, UserId};
@@ -160,7 +164,9 @@ impl PendingMessageService {
 pub(crate) struct PendingDelivery {
     pending: Arc<dyn PendingMessageRepository>,
     conversations: Arc<dyn ConversationRepository>,
+    reports: Arc<dyn ConversationReportRepository>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     host: HostId,
@@ -198,7 +204,9 @@ impl PendingDelivery {
         Self {
             pending: Arc::clone(&ports.pending),
             conversations: Arc::clone(&ports.conversations),
+            reports: Arc::clone(&ports.conversation_reports),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             host: policy.host.clone(),
@@ -383,7 +391,7 @@ impl PendingDelivery {
     }
 
     async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
-        let found = self.agents.snapshot_many(at, &[id]).await?;
+        let found = self.agent_reader.snapshot_many(at, &[id]).await?;
         let status = found.into_iter().flatten().next();
         Ok(status.is_some_and(|it| it.execution_status == Some(ExecutionStatus::Running)))
     }
@@ -396,10 +404,10 @@ impl PendingDelivery {
         message: &PendingMessage,
         from: Timestamp,
     ) -> Result<bool, AppError> {
-        let agents = &self.agents;
+        let reader = &self.agent_reader;
         let mut cursor = None;
         for _ in 0..MAX_LOG_PAGES {
-            let page = agents.events(at, id, Some(from), cursor.as_deref()).await?;
+            let page = reader.events(at, id, Some(from), cursor.as_deref()).await?;
             let mut events = page.items.iter().filter(|event| event.timestamp >= from);
             if events.any(|event| is_event_of(event, &message.message)) {
                 return Ok(true);
@@ -436,7 +444,7 @@ impl PendingDelivery {
             Ok(MessageDelivery::Delivered) => {
                 self.pending.complete_delivery(message.id).await?;
                 if message.message.run {
-                    mark_running(&*self.conversations, sandbox, id, now).await?;
+                    mark_running(&*self.reports, sandbox, id, now).await?;
                 }
             }
             Ok(MessageDelivery::RunRefused) => {

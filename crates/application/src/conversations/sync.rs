@@ -11,14 +11,20 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime};
+use domain::agent::{
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime,
+};
 use domain::clock::{Clock, Timestamp};
-use domain::conversation::{Conversation, ConversationReport, ConversationRepository};
+use domain::conversation::{
+    Conversation, ConversationDeletionRepository, ConversationReport, ConversationReportRepository,
+};
 use domain::encryption::cipher::Cipher;
 use domain::error::chain;
 use domain::event::{AppendOutcome, EventStore};
 use domain::id::{ConversationId, EventId, HostId, SandboxId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    DesiredState, HostSandboxRepository, Sandbox, SandboxRepository, SandboxStatus,
+};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -70,9 +76,12 @@ pub struct ConversationSyncer(Arc<SyncerShared>);
 
 struct SyncerShared {
     sandboxes: Arc<dyn SandboxRepository>,
-    conversations: Arc<dyn ConversationRepository>,
+    host_sandboxes: Arc<dyn HostSandboxRepository>,
+    conversations: Arc<dyn ConversationReportRepository>,
+    deletions: Arc<dyn ConversationDeletionRepository>,
     events: Arc<dyn EventStore>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     host: HostId,
@@ -120,9 +129,12 @@ impl ConversationSyncer {
         let watermarks = watermarks.eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(SyncerShared {
             sandboxes: Arc::clone(&ports.sandboxes),
-            conversations: Arc::clone(&ports.conversations),
+            host_sandboxes: Arc::clone(&ports.host_sandboxes),
+            conversations: Arc::clone(&ports.conversation_reports),
+            deletions: Arc::clone(&ports.conversation_deletions),
             events: Arc::clone(&ports.events),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             host: policy.host.clone(),
@@ -229,7 +241,7 @@ impl ConversationSyncer {
                 running.insert(row.id);
             }
         };
-        let listed = for_each_on_host(&*self.0.sandboxes, &self.0.host, add).await;
+        let listed = for_each_on_host(&*self.0.host_sandboxes, &self.0.host, add).await;
         if let Err(error) = listed {
             tracing::debug!(error = %chain(&error), "cannot list all sandboxes to sync");
         }
@@ -284,7 +296,7 @@ impl ConversationSyncer {
         let known = conversations.list_in_sandbox(id, MAX_CONVERSATIONS_PER_SANDBOX);
         for batch in known.await?.chunks(MAX_SNAPSHOT_CONVERSATIONS) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
-            let infos = self.0.agents.snapshot_many(&at, &ids).await?;
+            let infos = self.0.agent_reader.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
                 let Some(info) = info else { continue };
                 match self.sync_conversation(&row, &at, conversation, &info).await {
@@ -354,7 +366,7 @@ impl ConversationSyncer {
             }
             let page = self
                 .0
-                .agents
+                .agent_reader
                 .events(at, id, None, cursor.as_deref())
                 .await?;
             let observation = ConversationReport::from_events(&page.items);
@@ -399,8 +411,8 @@ impl ConversationSyncer {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let conversations = &self.0.conversations;
-            let deleted = conversations.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
+            let deletions = &self.0.deletions;
+            let deleted = deletions.list_pending_agent_deletions(MAX_AGENT_DELETIONS);
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in deleted.await.unwrap_or_default() {
                 let ids = by_sandbox.entry(entry.sandbox_id).or_default();
@@ -427,7 +439,7 @@ impl ConversationSyncer {
         };
         for id in ids {
             self.0.agents.delete_conversation(&at, *id).await?;
-            self.0.conversations.complete_agent_deletion(*id).await?;
+            self.0.deletions.complete_agent_deletion(*id).await?;
             self.0.watermarks.invalidate(id);
         }
         Ok(())

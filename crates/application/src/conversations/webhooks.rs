@@ -7,7 +7,7 @@ use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
-    Conversation, ConversationReport, ConversationRepository, ExecutionStatus,
+    Conversation, ConversationReport, ConversationReportRepository, ExecutionStatus,
 };
 use domain::error::{Classify as _, ErrorClass};
 use domain::event::{AppendOutcome, Event, EventStore};
@@ -33,7 +33,7 @@ const MAX_LAG: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone)]
 pub struct WebhookService {
     events: Arc<dyn EventStore>,
-    conversations: Arc<dyn ConversationRepository>,
+    conversations: Arc<dyn ConversationReportRepository>,
     sandboxes: Arc<dyn SandboxRepository>,
     clock: Arc<dyn Clock>,
     authenticator: SandboxAuthenticator,
@@ -54,7 +54,7 @@ impl WebhookService {
     ) -> Self {
         Self {
             events: Arc::clone(&ports.events),
-            conversations: Arc::clone(&ports.conversations),
+            conversations: Arc::clone(&ports.conversation_reports),
             sandboxes: Arc::clone(&ports.sandboxes),
             clock: Arc::clone(&ports.clock),
             authenticator,

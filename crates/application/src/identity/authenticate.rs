@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxRepository};
+use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxKeyRepository};
 use domain::user::identity::{ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 use domain::user::scope::Scope;
 
@@ -122,7 +122,7 @@ impl KeyAuthenticator {
 /// a moment ago.
 #[derive(Clone)]
 pub struct SandboxAuthenticator {
-    pub(crate) sandboxes: Arc<dyn SandboxRepository>,
+    pub(crate) keys: Arc<dyn SandboxKeyRepository>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cache: KeyCache<Sandbox>,
     pub(crate) report_grace: Duration,
@@ -139,7 +139,7 @@ impl SandboxAuthenticator {
         if !looks_like_key(key) {
             return Ok(None);
         }
-        let sandbox = self.sandboxes.find_by_key(&KeyHash::of(key)).await?;
+        let sandbox = self.keys.find_by_key(&KeyHash::of(key)).await?;
         Ok(sandbox.filter(|it| self.may_report(it)))
     }
 
@@ -149,10 +149,7 @@ impl SandboxAuthenticator {
         if !looks_like_key(key) || !key.starts_with(CALLBACK_TOKEN_PREFIX) {
             return self.by_session_key(key).await;
         }
-        let sandbox = self
-            .sandboxes
-            .find_by_callback_token(&KeyHash::of(key))
-            .await?;
+        let sandbox = self.keys.find_by_callback_token(&KeyHash::of(key)).await?;
         Ok(sandbox.filter(|it| self.may_report(it)))
     }
 
@@ -163,7 +160,7 @@ impl SandboxAuthenticator {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
-        let query = || self.sandboxes.find_by_key(&hash);
+        let query = || self.keys.find_by_key(&hash);
         let answer = self.cache.find(&hash, query).await?;
         let found = answer.found.filter(|it| self.may_report(it));
         if found.is_none() && answer.is_cached {

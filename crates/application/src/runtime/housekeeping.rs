@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use domain::audit::AuditLog;
 use domain::clock::{Clock, Timestamp};
-use domain::conversation::ConversationRepository;
+use domain::conversation::ConversationDeletionRepository;
 use domain::conversation::pending::PendingMessageRepository;
 use domain::coordination::idempotency::IdempotencyRepository;
 use domain::coordination::lease::LeaseRepository;
 use domain::encryption::vault::VaultRepository;
 use domain::error::{StoreError, chain};
-use domain::start_task::StartTaskRepository;
+use domain::start_task::StartTaskQueue;
 use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserRepository};
 use futures::future::BoxFuture;
 
@@ -45,7 +45,7 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9
     const N: usize = MAX_BATCH_ROWS;
     [
         ("StartTasks", kept.start_tasks, |p, at| {
-            p.start_tasks.prune(at, N)
+            p.start_queue.prune(at, N)
         }),
         (
             "DeletedConversations",
@@ -76,8 +76,8 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9
 
 #[derive(Clone)]
 pub(crate) struct Housekeeping {
-    start_tasks: Arc<dyn StartTaskRepository>,
-    conversations: Arc<dyn ConversationRepository>,
+    start_queue: Arc<dyn StartTaskQueue>,
+    conversations: Arc<dyn ConversationDeletionRepository>,
     pending: Arc<dyn PendingMessageRepository>,
     answers: Arc<dyn IdempotencyRepository>,
     leases: Arc<dyn LeaseRepository>,
@@ -94,8 +94,8 @@ pub(crate) struct Housekeeping {
 impl Housekeeping {
     pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
         Self {
-            start_tasks: Arc::clone(&ports.start_tasks),
-            conversations: Arc::clone(&ports.conversations),
+            start_queue: Arc::clone(&ports.start_queue),
+            conversations: Arc::clone(&ports.conversation_deletions),
             pending: Arc::clone(&ports.pending),
             answers: Arc::clone(&ports.answers),
             leases: Arc::clone(&ports.leases),

@@ -10,7 +10,9 @@ use domain::conversation::ConversationRepository;
 use domain::encryption::cipher::Cipher;
 use domain::error::ErrorClass;
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxBackend, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    DesiredState, Sandbox, SandboxBackend, SandboxKeyRepository, SandboxRepository, SandboxStatus,
+};
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 use secrecy::SecretString;
@@ -29,6 +31,7 @@ const USER_KEY_PREFIX: &str = "aw_";
 #[derive(Clone)]
 pub struct GatewayResolver {
     sandboxes: Arc<dyn SandboxRepository>,
+    keys: Arc<dyn SandboxKeyRepository>,
     conversations: Arc<dyn ConversationRepository>,
     backend: Arc<dyn SandboxBackend>,
     cipher: Arc<dyn Cipher>,
@@ -49,6 +52,7 @@ impl GatewayResolver {
     pub(crate) fn new(ports: &Ports, reporters: KeyCache<Sandbox>) -> Self {
         Self {
             sandboxes: Arc::clone(&ports.sandboxes),
+            keys: Arc::clone(&ports.sandbox_keys),
             conversations: Arc::clone(&ports.conversations),
             backend: Arc::clone(&ports.backend),
             cipher: Arc::clone(&ports.cipher),
@@ -65,7 +69,7 @@ impl GatewayResolver {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
-        let query = || self.sandboxes.find_by_key(&hash);
+        let query = || self.keys.find_by_key(&hash);
         let answer = self.reporters.find(&hash, query).await?;
         let Some(found) = answer.found else {
             return Ok(None);
@@ -74,7 +78,7 @@ impl GatewayResolver {
             return build_route(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
         }
         // A cached row never causes a refusal: the sandbox may run by now.
-        match self.sandboxes.find_by_key(&hash).await? {
+        match self.keys.find_by_key(&hash).await? {
             Some(found) => build_route(&found, || Ok(SecretString::from(key))).map(Some),
             None => Ok(None),
         }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
 use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
 use domain::clock::Clock;
-use domain::conversation::{Conversation, ConversationReport, ConversationRepository};
+use domain::conversation::{
+    Conversation, ConversationReport, ConversationReportRepository, ConversationRepository,
+};
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, UserId};
@@ -35,6 +37,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct SandboxInspector {
     conversations: Arc<dyn ConversationRepository>,
+    reports: Arc<dyn ConversationReportRepository>,
     workspace: Arc<dyn SandboxWorkspace>,
     agents: Arc<dyn AgentRuntime>,
     backend: Arc<dyn SandboxBackend>,
@@ -78,6 +81,7 @@ impl SandboxInspector {
     pub(crate) fn new(ports: &Ports, settings: SettingsService) -> Self {
         Self {
             conversations: Arc::clone(&ports.conversations),
+            reports: Arc::clone(&ports.conversation_reports),
             workspace: Arc::clone(&ports.workspace),
             agents: Arc::clone(&ports.agents),
             backend: Arc::clone(&ports.backend),
@@ -226,8 +230,8 @@ impl SandboxInspector {
             ..ConversationReport::default()
         };
         let (id, now) = (agent.conversation.id, self.clock.now());
-        let (conversations, sandbox) = (&self.conversations, &agent.at.sandbox);
-        let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
+        let (reports, sandbox) = (&self.reports, &agent.at.sandbox);
+        let _ = reports.apply_report(sandbox, id, &seen, now).await?;
         Ok(())
     }
 

@@ -19,8 +19,8 @@ use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, Sandbox, SandboxBackend, SandboxCaps, SandboxRepository, SandboxSpec,
-    SandboxSpecCatalog, SandboxStatus, SandboxView, SealedSessionKey,
+    DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxCaps, SandboxRepository,
+    SandboxSpec, SandboxSpecCatalog, SandboxStatus, SandboxView, SealedSessionKey,
 };
 use domain::user::scope::Scope;
 use futures::StreamExt;
@@ -51,7 +51,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Passes each sandbox of a host to `each`, page by page. After an error, the sandboxes of earlier pages were passed.
 pub(crate) async fn for_each_on_host(
-    sandboxes: &dyn SandboxRepository,
+    sandboxes: &dyn HostSandboxRepository,
     host: &HostId,
     mut each: impl FnMut(Sandbox),
 ) -> Result<(), StoreError> {

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use backend_contact::is_known;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
-use domain::agent::{AgentEndpoint, AgentRuntime};
+use domain::agent::{AgentEndpoint, AgentLifecycle, AgentRuntime};
 use domain::clock::{Clock, Timestamp};
-use domain::conversation::ConversationRepository;
+use domain::conversation::ConversationReportRepository;
 use domain::coordination::host::HostRepository;
 use domain::coordination::lease::LeaseRepository;
 use domain::encryption::cipher::Cipher;
@@ -30,8 +30,8 @@ use domain::error::chain;
 use domain::id::{IdGenerator, SandboxId};
 use domain::metrics::Gauge;
 use domain::sandbox::{
-    DesiredState, Sandbox, SandboxBackend, SandboxEndpoints, SandboxFacts, SandboxRepository,
-    SandboxSpecCatalog, SandboxStatus, WarmRepository,
+    DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxEndpoints, SandboxFacts,
+    SandboxKeyRepository, SandboxRepository, SandboxSpecCatalog, SandboxStatus, WarmRepository,
 };
 use domain::user::scope::Scope;
 use sandbox_lease::wait_until_lost;
@@ -53,13 +53,16 @@ pub struct SandboxReconciler(Arc<ReconcilerShared>);
 
 struct ReconcilerShared {
     sandboxes: Arc<dyn SandboxRepository>,
+    host_sandboxes: Arc<dyn HostSandboxRepository>,
+    sandbox_keys: Arc<dyn SandboxKeyRepository>,
     warm: Arc<dyn WarmRepository>,
-    conversations: Arc<dyn ConversationRepository>,
+    conversations: Arc<dyn ConversationReportRepository>,
     hosts: Arc<dyn HostRepository>,
     leases: Arc<dyn LeaseRepository>,
     specs: Arc<dyn SandboxSpecCatalog>,
     backend: Arc<dyn SandboxBackend>,
     agents: Arc<dyn AgentRuntime>,
+    agent_lifecycle: Arc<dyn AgentLifecycle>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
@@ -167,13 +170,16 @@ impl SandboxReconciler {
     ) -> Self {
         Self(Arc::new(ReconcilerShared {
             sandboxes: Arc::clone(&ports.sandboxes),
+            host_sandboxes: Arc::clone(&ports.host_sandboxes),
+            sandbox_keys: Arc::clone(&ports.sandbox_keys),
             warm: Arc::clone(&ports.warm),
-            conversations: Arc::clone(&ports.conversations),
+            conversations: Arc::clone(&ports.conversation_reports),
             hosts: Arc::clone(&ports.hosts),
             leases: Arc::clone(&ports.leases),
             specs: Arc::clone(&ports.specs),
             backend: Arc::clone(&ports.backend),
             agents: Arc::clone(&ports.agents),
+            agent_lifecycle: Arc::clone(&ports.agent_lifecycle),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
@@ -360,7 +366,7 @@ impl SandboxReconciler {
         facts: &SandboxFacts,
     ) -> Result<bool, AppError> {
         let now = self.0.clock.now();
-        let sandboxes = &self.0.sandboxes;
+        let sandboxes = &self.0.host_sandboxes;
         let recorded = sandboxes.record_facts(&row.id, expected, facts, now).await;
         self.0.reporters.clear();
         Ok(recorded?)

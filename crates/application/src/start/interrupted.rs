@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentRuntime};
+use domain::agent::{AgentConversation, AgentConversationReader, AgentEndpoint};
 use domain::conversation::ExecutionStatus;
 use domain::start_task::StartTask;
 use tokio::time::Instant;
@@ -23,13 +23,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// create the conversation twice (1.34 has no lock there). So nothing is sent until the earlier request shows its
 /// result or must be over.
 pub(super) async fn find_earlier_conversation(
-    agents: &dyn AgentRuntime,
+    reader: &dyn AgentConversationReader,
     at: &AgentEndpoint,
     task: &StartTask,
 ) -> Option<AgentConversation> {
     let give_up = Instant::now() + IN_FLIGHT_TIMEOUT;
     loop {
-        let seen = agents.snapshot_many(at, &[task.conversation_id]).await;
+        let seen = reader.snapshot_many(at, &[task.conversation_id]).await;
         if let Some(info) = seen.ok().and_then(|mut infos| infos.pop()).flatten() {
             // A first message always begins a run.
             let begun = !matches!(info.execution_status, None | Some(ExecutionStatus::Idle));

@@ -6,17 +6,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::agent::{AgentConversation, AgentEndpoint, AgentError, AgentRuntime, LaunchRequest};
+use domain::agent::{
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentRuntime,
+    LaunchRequest,
+};
 use domain::clock::Clock;
-use domain::conversation::{Conversation, ConversationRepository, GitProvider};
+use domain::conversation::{Conversation, ConversationReportRepository, GitProvider};
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, StoreError, chain};
 use domain::git::GitHosting;
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Sandbox, SandboxBackend, SandboxEndpoints};
 use domain::start_task::{
-    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskRepository,
-    StartTaskUpdate,
+    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskQueue,
+    StartTaskRepository, StartTaskUpdate,
 };
 use tokio::time::Instant;
 use url::Url;
@@ -45,10 +48,12 @@ const ADVICE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Runs start tasks.
 pub(crate) struct StartRunner {
-    pub(super) tasks: Arc<dyn StartTaskRepository>,
-    conversations: Arc<dyn ConversationRepository>,
+    tasks: Arc<dyn StartTaskRepository>,
+    pub(super) queue: Arc<dyn StartTaskQueue>,
+    reports: Arc<dyn ConversationReportRepository>,
     backend: Arc<dyn SandboxBackend>,
     agents: Arc<dyn AgentRuntime>,
+    agent_reader: Arc<dyn AgentConversationReader>,
     git: Arc<dyn GitHosting>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
@@ -74,9 +79,11 @@ impl StartRunner {
     ) -> Self {
         Self {
             tasks: Arc::clone(&ports.start_tasks),
-            conversations: Arc::clone(&ports.conversations),
+            queue: Arc::clone(&ports.start_queue),
+            reports: Arc::clone(&ports.conversation_reports),
             backend: Arc::clone(&ports.backend),
             agents: Arc::clone(&ports.agents),
+            agent_reader: Arc::clone(&ports.agent_reader),
             git: Arc::clone(&ports.git),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
@@ -245,7 +252,8 @@ impl StartRun {
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let found =
-            interrupted::find_earlier_conversation(&*self.runner.agents, &at, &self.task).await;
+            interrupted::find_earlier_conversation(&*self.runner.agent_reader, &at, &self.task)
+                .await;
         Ok(found.map(|info| (sandbox.id, info)))
     }
 
@@ -259,8 +267,8 @@ impl StartRun {
         self.task.notes.extend(notes);
         let now = self.runner.clock.now();
         let seen = info.report(now);
-        let (conversations, id) = (&self.runner.conversations, self.task.conversation_id);
-        let _ = conversations.apply_report(sandbox, id, &seen, now).await?;
+        let (reports, id) = (&self.runner.reports, self.task.conversation_id);
+        let _ = reports.apply_report(sandbox, id, &seen, now).await?;
         self.enter(StartStatus::Ready).await?;
         self.runner.syncer.request(sandbox);
         Ok(())
@@ -370,8 +378,8 @@ impl StartRun {
         detail: Option<String>,
     ) -> Result<(), RunStop> {
         let (step, now) = (self.next_update(status, detail), self.now());
-        let tasks = &self.runner.tasks;
-        let stored = tasks.advance(self.task.id, self.fence, &step, now);
+        let queue = &self.runner.queue;
+        let stored = queue.advance(self.task.id, self.fence, &step, now);
         let stored = stored.await?;
         self.apply_stored(stored);
         Ok(())
@@ -388,9 +396,9 @@ impl StartRun {
         let url = endpoints.agent_url.as_str().trim_end_matches('/');
         step.agent_server_url = Some(url.to_owned());
         let conversation = self.conversation_row(agent, provider);
-        let tasks = &self.runner.tasks;
+        let queue = &self.runner.queue;
         let (id, fence, now) = (self.task.id, self.fence, self.now());
-        let stored = tasks.begin_conversation(id, fence, &conversation, &step, now);
+        let stored = queue.begin_conversation(id, fence, &conversation, &step, now);
         let stored = stored.await.map_err(|error| match error {
             StoreError::NotFound {
                 entity: PARENT_CONVERSATION_ENTITY,
@@ -432,8 +440,8 @@ impl StartRun {
     async fn fail(mut self, detail: String) {
         self.forget_conversation().await;
         let step = self.next_update(StartStatus::Error, Some(detail));
-        let tasks = &self.runner.tasks;
-        let failed = tasks.fail(self.task.id, self.fence, &step, self.now());
+        let queue = &self.runner.queue;
+        let failed = queue.fail(self.task.id, self.fence, &step, self.now());
         match failed.await {
             Ok(task) => self.apply_stored(task),
             Err(error) => {

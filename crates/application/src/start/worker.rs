@@ -84,10 +84,10 @@ impl StartWorker {
 
     async fn count_queue_periodically(self) {
         let mut tick = ticker(QUEUE_COUNT_INTERVAL);
-        let (tasks, host) = (&self.runner.tasks, &self.policy.host);
+        let (queue, host) = (&self.runner.queue, &self.policy.host);
         loop {
             tick.tick().await;
-            match tasks.count_unfinished(host, self.clock.now()).await {
+            match queue.count_unfinished(host, self.clock.now()).await {
                 Ok(now) => self.runner.metrics.set_queue(now),
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "cannot count unfinished starts");
@@ -137,7 +137,7 @@ impl StartWorker {
     /// Releases the leases of the host. This process has locked the data directory and no other one serves the host, so
     /// their holders are dead.
     async fn release_leases(&self) {
-        match self.runner.tasks.release_host(&self.policy.host).await {
+        match self.runner.queue.release_host(&self.policy.host).await {
             Ok(0) => {}
             Ok(tasks) => tracing::info!(
                 tasks,
@@ -160,7 +160,7 @@ impl StartWorker {
             tasks: free,
             per_owner: max_starts_per_user(policy),
         };
-        let claimed = self.runner.tasks.claim(&policy.host, now, until, limit);
+        let claimed = self.runner.queue.claim(&policy.host, now, until, limit);
         claimed.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot claim start tasks; trying again");
             Vec::new()
@@ -184,7 +184,7 @@ impl StartWorker {
 
     /// Releases the lease of a run that was cut off. As after a crash, the next worker finds what is done.
     async fn hand_over(&self, id: StartTaskId, fence: i64) {
-        match self.runner.tasks.release(id, fence).await {
+        match self.runner.queue.release(id, fence).await {
             Ok(()) => tracing::info!("start handed over; another worker continues it"),
             // The task has ended, or another worker has it.
             Err(StoreError::Stale { .. }) => {}
@@ -200,7 +200,7 @@ impl StartWorker {
         let never = CancellationToken::new();
         let renew = || async {
             let until = self.clock.now().plus(length);
-            match self.runner.tasks.renew(id, fence, until).await {
+            match self.runner.queue.renew(id, fence, until).await {
                 Err(StoreError::Stale { .. }) => Ok(false),
                 renewed => renewed.map(|()| true),
             }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use claim::WarmClaim;
-use domain::agent::AgentRuntime;
+use domain::agent::AgentLifecycle;
 use domain::clock::Clock;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository};
@@ -60,7 +60,7 @@ struct WarmShared {
     sandboxes: Arc<dyn SandboxRepository>,
     specs: Arc<dyn SandboxSpecCatalog>,
     backend: Arc<dyn SandboxBackend>,
-    agents: Arc<dyn AgentRuntime>,
+    agents: Arc<dyn AgentLifecycle>,
     clock: Arc<dyn Clock>,
     factory: SandboxFactory,
     policy: Policy,
@@ -99,7 +99,7 @@ impl WarmSandboxPool {
             sandboxes: Arc::clone(&ports.sandboxes),
             specs: Arc::clone(&ports.specs),
             backend: Arc::clone(&ports.backend),
-            agents: Arc::clone(&ports.agents),
+            agents: Arc::clone(&ports.agent_lifecycle),
             clock: Arc::clone(&ports.clock),
             factory: SandboxFactory::new(ports, &policy),
             policy,

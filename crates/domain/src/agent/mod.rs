@@ -220,54 +220,17 @@ pub struct InitRequest {
     pub cors_origins: Vec<String>,
 }
 
-/// The agent server's protocol. The adapter gives every call a deadline and limits the size of responses. Where the
+/// Conversations of agent servers. The adapter gives every call a deadline and limits the size of responses. Where the
 /// platform allows it, the adapter proves that the sandbox owns the connection before it sends anything; until then
 /// calls return [`AgentError::Unreachable`].
 #[async_trait]
 pub trait AgentRuntime: Send + Sync + 'static {
-    /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
-    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
-    /// Whether the agent server is dormant, that is, waits for its [`InitRequest`]. `false` if it does not support
-    /// that.
-    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
-    /// Makes a dormant agent server do work that its first requests would otherwise do, without leaving a trace in it.
-    /// It may take seconds. Failures are ignored, because the first requests then do the work.
-    async fn prewarm(&self, sandbox: &SandboxId, url: &Url);
-    /// Initialises a dormant agent server; takes some milliseconds. `Ok` if it is awake already.
-    async fn wake(
-        &self,
-        sandbox: &SandboxId,
-        url: &Url,
-        init: &InitRequest,
-    ) -> Result<(), AgentError>;
-    /// Time since the last request other than a health check (`idle_time` of `/server_info`); `None` if the agent
-    /// server does not report it.
-    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
-    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
     /// Starts a conversation. If one with this id exists, returns it without another start or message.
     async fn start(
         &self,
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError>;
-    /// Several conversations, in the order of `ids`; `None` for unknown ones.
-    async fn snapshot_many(
-        &self,
-        at: &AgentEndpoint,
-        ids: &[ConversationId],
-    ) -> Result<Vec<Option<AgentConversation>>, AgentError>;
-    /// A page of at most 100 events, oldest first, from `cursor` on; without a cursor, from the first event at or after
-    /// `from`. `NotFound` if the agent server does not have the conversation.
-    async fn events(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        from: Option<crate::clock::Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<AgentEventPage, AgentError>;
-    /// Number of events in the log of a conversation.
-    async fn count_events(&self, at: &AgentEndpoint, id: ConversationId)
-    -> Result<u64, AgentError>;
     /// Sends a message. The adapter never retries it.
     async fn send(
         &self,
@@ -303,6 +266,53 @@ pub trait AgentRuntime: Send + Sync + 'static {
         at: &AgentEndpoint,
         id: ConversationId,
     ) -> Result<(), AgentError>;
+}
+
+/// Boot and health of agent servers. The obligations of [`AgentRuntime`] apply.
+#[async_trait]
+pub trait AgentLifecycle: Send + Sync + 'static {
+    /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
+    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
+    /// Whether the agent server is dormant, that is, waits for its [`InitRequest`]. `false` if it does not support
+    /// that.
+    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
+    /// Makes a dormant agent server do work that its first requests would otherwise do, without leaving a trace in it.
+    /// It may take seconds. Failures are ignored, because the first requests then do the work.
+    async fn prewarm(&self, sandbox: &SandboxId, url: &Url);
+    /// Initialises a dormant agent server; takes some milliseconds. `Ok` if it is awake already.
+    async fn wake(
+        &self,
+        sandbox: &SandboxId,
+        url: &Url,
+        init: &InitRequest,
+    ) -> Result<(), AgentError>;
+    /// Time since the last request other than a health check (`idle_time` of `/server_info`); `None` if the agent
+    /// server does not report it.
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
+    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
+}
+
+/// What agent servers know about conversations. The obligations of [`AgentRuntime`] apply.
+#[async_trait]
+pub trait AgentConversationReader: Send + Sync + 'static {
+    /// Several conversations, in the order of `ids`; `None` for unknown ones.
+    async fn snapshot_many(
+        &self,
+        at: &AgentEndpoint,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<AgentConversation>>, AgentError>;
+    /// A page of at most 100 events, oldest first, from `cursor` on; without a cursor, from the first event at or after
+    /// `from`. `NotFound` if the agent server does not have the conversation.
+    async fn events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        from: Option<crate::clock::Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<AgentEventPage, AgentError>;
+    /// Number of events in the log of a conversation.
+    async fn count_events(&self, at: &AgentEndpoint, id: ConversationId)
+    -> Result<u64, AgentError>;
 }
 
 /// Failure of an agent server. No text contains a key; `public` contains no internal address either.

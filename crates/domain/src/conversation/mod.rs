@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use port::{ConversationRepository, PendingAgentDeletion, UnsettledConversation};
+pub use port::{
+    ConversationDeletionRepository, ConversationReportRepository, ConversationRepository,
+    PendingAgentDeletion, UnsettledConversation,
+};
 pub use query::{ConversationChange, ConversationFilter};
 pub use report::{add_pull_request_number, fold_title};
 

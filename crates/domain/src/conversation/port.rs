@@ -32,7 +32,8 @@ pub struct UnsettledConversation {
     pub execution_status: Option<ExecutionStatus>,
 }
 
-/// Conversations. `StartTaskRepository::begin_conversation` and [`ConversationRepository::adopt`] insert them.
+/// Conversations, as their owners see and change them. `StartTaskQueue::begin_conversation` and
+/// [`ConversationReportRepository::adopt`] insert them.
 #[async_trait]
 pub trait ConversationRepository: Send + Sync + 'static {
     /// One conversation with its sandbox and children.
@@ -77,6 +78,21 @@ pub trait ConversationRepository: Send + Sync + 'static {
         number: i64,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
+    /// Deletes the conversation and its sub-conversations with their events and start tasks, and records their ids, so
+    /// that late reports do not recreate them. Unfinished start tasks end in ERROR. In the same transaction, each
+    /// sandbox without another conversation or unfinished start task becomes `DesiredState::Deleted`; for a shared one,
+    /// a [`PendingAgentDeletion`] is left. `false` if there is no such conversation.
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
+}
+
+/// What sandboxes report about their conversations.
+#[async_trait]
+pub trait ConversationReportRepository: Send + Sync + 'static {
     /// Stores a conversation that the agent server of `conversation.sandbox_id` created by itself. It writes only if
     /// the id is neither stored nor deleted, and returns `Stored { new: 1 }` then, else `Stored { new: 0 }`, `Foreign`
     /// or `Deleted`. A conversation whose start failed in this sandbox is `Deleted`, too, because its agent server may
@@ -92,24 +108,6 @@ pub trait ConversationRepository: Send + Sync + 'static {
         report: &ConversationReport,
         at: Timestamp,
     ) -> Result<AppendOutcome, StoreError>;
-    /// Deletes the conversation and its sub-conversations with their events and start tasks, and records their ids, so
-    /// that late reports do not recreate them. Unfinished start tasks end in ERROR. In the same transaction, each
-    /// sandbox without another conversation or unfinished start task becomes `DesiredState::Deleted`; for a shared one,
-    /// a [`PendingAgentDeletion`] is left. `false` if there is no such conversation.
-    async fn delete(
-        &self,
-        scope: &Scope,
-        id: ConversationId,
-        at: Timestamp,
-    ) -> Result<bool, StoreError>;
-    /// Deleted conversations that agent servers in RUNNING sandboxes still have, oldest first, at most `limit`. Those
-    /// in other sandboxes follow when the sandboxes run again.
-    async fn list_pending_agent_deletions(
-        &self,
-        limit: usize,
-    ) -> Result<Vec<PendingAgentDeletion>, StoreError>;
-    /// Removes the entry: the agent server has deleted the conversation, or is gone.
-    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.
     async fn list_in_sandbox(
         &self,
@@ -129,9 +127,22 @@ pub trait ConversationRepository: Send + Sync + 'static {
     async fn settle_running(
         &self,
         sandbox: &SandboxId,
-        to: crate::conversation::ExecutionStatus,
+        to: ExecutionStatus,
         at: Timestamp,
     ) -> Result<u64, StoreError>;
+}
+
+/// What deleted conversations leave behind: copies in agent servers, and records of their ids.
+#[async_trait]
+pub trait ConversationDeletionRepository: Send + Sync + 'static {
+    /// Deleted conversations that agent servers in RUNNING sandboxes still have, oldest first, at most `limit`. Those
+    /// in other sandboxes follow when the sandboxes run again.
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError>;
+    /// Removes the entry: the agent server has deleted the conversation, or is gone.
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// Deletes at most `limit` records of conversations that were deleted before `before` and whose sandbox's row is
     /// gone, oldest first; returns how many. While the sandbox exists, a late report could recreate the conversation,
     /// so the record stays.

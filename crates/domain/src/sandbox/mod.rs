@@ -30,9 +30,9 @@ pub use lock::{SandboxLock, SandboxLocks};
 pub use mask::{LogMask, mask_line};
 pub use path::{is_below, normalize_path};
 pub use port::{
-    BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream, LogTail,
-    PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
-    SandboxRepository, SandboxSpecCatalog, SingleUserRule,
+    BackendCapabilities, BackendFact, BackendReachability, BackendState, HostSandboxRepository,
+    LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError,
+    SandboxKeyRepository, SandboxLaunch, SandboxRepository, SandboxSpecCatalog, SingleUserRule,
 };
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};

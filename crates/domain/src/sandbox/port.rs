@@ -54,10 +54,6 @@ pub trait SandboxRepository: Send + Sync + 'static {
         scope: &Scope,
         page: &PageRequest,
     ) -> Result<Page<SandboxView>, StoreError>;
-    /// The sandbox whose session key has this hash, in any state.
-    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
-    /// The sandbox whose callback token has this hash, in any state.
-    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The owner's sandboxes of this spec that are desired to run and RUNNING, with their occupancy, in any order. One
     /// query. At most 500, newest first.
     async fn list_running(
@@ -78,15 +74,15 @@ pub trait SandboxRepository: Send + Sync + 'static {
         caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
-    /// Records facts if the intent is still `expected`, which fences off a pause or deletion in between. `false` if it
-    /// is not, or the row is gone. Paused, Error and Missing clear `agent_url` and `exposed_urls`.
-    async fn record_facts(
-        &self,
-        id: &SandboxId,
-        expected: DesiredState,
-        facts: &SandboxFacts,
-        at: Timestamp,
-    ) -> Result<bool, StoreError>;
+}
+
+/// Sandboxes by their keys, in any state.
+#[async_trait]
+pub trait SandboxKeyRepository: Send + Sync + 'static {
+    /// The sandbox whose session key has this hash, in any state.
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
+    /// The sandbox whose callback token has this hash, in any state.
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// Replaces the session key of a stopped sandbox, if the intent is to run it and `old` is still the hash of its key.
     /// That hash fences the write against another process that replaces the key. The same write sets STARTING and clears
     /// the addresses, so that no answer shows the new key with the address of the former agent server. Afterwards the old
@@ -98,6 +94,20 @@ pub trait SandboxRepository: Send + Sync + 'static {
         new: &NewSessionKey,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
+}
+
+/// The rows of sandboxes for the reconcilers of their hosts.
+#[async_trait]
+pub trait HostSandboxRepository: Send + Sync + 'static {
+    /// Records facts if the intent is still `expected`, which fences off a pause or deletion in between. `false` if it
+    /// is not, or the row is gone. Paused, Error and Missing clear `agent_url` and `exposed_urls`.
+    async fn record_facts(
+        &self,
+        id: &SandboxId,
+        expected: DesiredState,
+        facts: &SandboxFacts,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
     /// The rows of a host, by id, after `after`, at most `limit`, for the reconciler.
     async fn list_on_host(
         &self,
@@ -146,7 +156,7 @@ pub struct SandboxLaunch {
     pub webhook_url: Url,
     pub cors_origins: Vec<String>,
     /// Whether the agent server boots dormant: it gets `secret_key`, which authenticates the request that wakes it, and
-    /// everything else later ([`AgentRuntime::wake`](crate::agent::AgentRuntime::wake)). An agent server without this
+    /// everything else later ([`AgentLifecycle::wake`](crate::agent::AgentLifecycle::wake)). An agent server without this
     /// feature boots awake.
     pub dormant: bool,
 }

@@ -10,7 +10,7 @@
 //!
 //! A warm sandbox has no owner: no user sees it, no cap counts it, and its session key gives no access. It already has
 //! the keys of the [`Sandbox`](super::Sandbox) that it becomes, so a start only inserts the sandbox row. The reconciler
-//! then finds the agent server dormant and wakes it ([`AgentRuntime::wake`](crate::agent::AgentRuntime::wake)). After a
+//! then finds the agent server dormant and wakes it ([`AgentLifecycle::wake`](crate::agent::AgentLifecycle::wake)). After a
 //! crash between the claim and the insert, the claimed warm sandbox has no sandbox row and is removed.
 
 use async_trait::async_trait;

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use port::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
     PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartTaskFilter,
-    StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::clock::Timestamp;

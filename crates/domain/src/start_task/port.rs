@@ -133,8 +133,7 @@ pub struct StartQueueCounts {
     pub waiting: u64,
 }
 
-/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` return `Stale` if the lease was lost
-/// (the fence differs), the transition is illegal, or the task is gone.
+/// Start tasks: their commit, and how their owners see them.
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the response in one transaction.
@@ -167,6 +166,12 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<Page<StartTask>, StoreError>;
     /// Total number of tasks that `search` finds.
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError>;
+}
+
+/// Start tasks for the workers of a host. `advance`, `begin_conversation`, `renew`, `release` and `fail` return `Stale`
+/// if the lease was lost (the fence differs), the transition is illegal, or the task is gone.
+#[async_trait]
+pub trait StartTaskQueue: Send + Sync + 'static {
     /// Leases up to `limit.tasks` unfinished tasks of `host` without a valid lease at `now`, until `until`. It takes
     /// the oldest task of the owner with the fewest leased tasks of this host, one after the other, so that no owner
     /// delays others. An owner with `limit.per_owner` leased tasks gets no more. Of several concurrent callers, exactly

@@ -12,15 +12,23 @@ use store_memory::{
 
 /// The application with this store, without background tasks.
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
+    let agents = Arc::<FakeAgentRuntime>::default();
     let ports = Ports {
         conversations: store.clone(),
+        conversation_reports: store.clone(),
+        conversation_deletions: store.clone(),
         events: store.clone(),
         start_tasks: store.clone(),
+        start_queue: store.clone(),
         sandboxes: store.clone(),
+        sandbox_keys: store.clone(),
+        host_sandboxes: store.clone(),
         warm: store.clone(),
         backend: Arc::new(FakeSandboxBackend::default()),
         specs: Arc::new(FakeSpecs::default()),
-        agents: Arc::new(FakeAgentRuntime::default()),
+        agents: agents.clone(),
+        agent_lifecycle: agents.clone(),
+        agent_reader: agents,
         settings: store.clone(),
         secrets: store.clone(),
         workspace: Arc::new(FakeWorkspace::default()),

@@ -1,4 +1,4 @@
-//! `ConversationRepository`.
+//! The ports of conversations.
 
 mod deletion;
 mod events;
@@ -7,9 +7,10 @@ mod pending_messages;
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationReport,
-    ConversationRepository, ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION,
-    PendingAgentDeletion, UnsettledConversation, add_pull_request_number, fold_title,
+    Conversation, ConversationChange, ConversationDeletionRepository, ConversationFilter,
+    ConversationReport, ConversationReportRepository, ConversationRepository, ConversationView,
+    ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion, UnsettledConversation,
+    add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -197,6 +198,30 @@ impl ConversationRepository for MemoryStore {
         Ok(true)
     }
 
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let visible = state
+            .conversations
+            .get(&id)
+            .is_some_and(|row| scope.sees(&row.conversation.owner));
+        if visible {
+            let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
+            state.delete_tree(id, at);
+            if let Some(sandbox) = sandbox {
+                self.publish_sandbox(&sandbox);
+            }
+        }
+        Ok(visible)
+    }
+}
+
+#[async_trait]
+impl ConversationReportRepository for MemoryStore {
     async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
         match state.reported_by(&conversation.sandbox_id, conversation.id) {
@@ -253,60 +278,6 @@ impl ConversationRepository for MemoryStore {
             }
             Err(outcome) => outcome,
         })
-    }
-
-    async fn delete(
-        &self,
-        scope: &Scope,
-        id: ConversationId,
-        at: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.lock();
-        let visible = state
-            .conversations
-            .get(&id)
-            .is_some_and(|row| scope.sees(&row.conversation.owner));
-        if visible {
-            let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
-            state.delete_tree(id, at);
-            if let Some(sandbox) = sandbox {
-                self.publish_sandbox(&sandbox);
-            }
-        }
-        Ok(visible)
-    }
-
-    async fn list_pending_agent_deletions(
-        &self,
-        limit: usize,
-    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
-        let state = self.lock();
-        let mut pending: Vec<_> = state
-            .deleted
-            .iter()
-            .filter(|(_, deletion)| deletion.pending)
-            .filter(|(_, deletion)| {
-                state.sandboxes.get(&deletion.sandbox).is_some_and(|it| {
-                    it.desired == DesiredState::Running && it.status == SandboxStatus::Running
-                })
-            })
-            .collect();
-        pending.sort_by_key(|(id, deletion)| (deletion.at, **id));
-        Ok(pending
-            .into_iter()
-            .take(limit)
-            .map(|(id, deletion)| PendingAgentDeletion {
-                id: *id,
-                sandbox_id: deletion.sandbox.clone(),
-            })
-            .collect())
-    }
-
-    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
-        if let Some(deletion) = self.lock().deleted.get_mut(&id) {
-            deletion.pending = false;
-        }
-        Ok(())
     }
 
     async fn list_in_sandbox(
@@ -377,6 +348,42 @@ impl ConversationRepository for MemoryStore {
             settled += 1;
         }
         Ok(settled)
+    }
+}
+
+#[async_trait]
+impl ConversationDeletionRepository for MemoryStore {
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+        let state = self.lock();
+        let mut pending: Vec<_> = state
+            .deleted
+            .iter()
+            .filter(|(_, deletion)| deletion.pending)
+            .filter(|(_, deletion)| {
+                state.sandboxes.get(&deletion.sandbox).is_some_and(|it| {
+                    it.desired == DesiredState::Running && it.status == SandboxStatus::Running
+                })
+            })
+            .collect();
+        pending.sort_by_key(|(id, deletion)| (deletion.at, **id));
+        Ok(pending
+            .into_iter()
+            .take(limit)
+            .map(|(id, deletion)| PendingAgentDeletion {
+                id: *id,
+                sandbox_id: deletion.sandbox.clone(),
+            })
+            .collect())
+    }
+
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
+        if let Some(deletion) = self.lock().deleted.get_mut(&id) {
+            deletion.pending = false;
+        }
+        Ok(())
     }
 
     async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, MessageDelivery,
+    AgentConversation, AgentConversationReader, AgentEndpoint, AgentError, AgentEventPage,
+    AgentLifecycle, AgentRuntime, InitRequest, LaunchRequest, LlmProfile, MessageDelivery,
 };
 use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput};
@@ -252,50 +252,6 @@ impl FakeAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
-    async fn is_dormant(&self, _: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        let behavior = {
-            let mut state = self.lock();
-            let behavior = state.behavior_at(url, |calls| calls.is_dormant += 1);
-            state.dormancy_behavior.unwrap_or(behavior)
-        };
-        behavior.behave().await?;
-        Ok(self.lock().dormant_servers.has(url))
-    }
-
-    async fn prewarm(&self, _: &SandboxId, url: &Url) {
-        // A failure does not matter.
-        let _ = self.call(url, |calls| calls.prewarm += 1).await;
-    }
-
-    async fn wake(&self, _: &SandboxId, url: &Url, init: &InitRequest) -> Result<(), AgentError> {
-        self.call(url, |calls| calls.wake += 1).await?;
-        let mut state = self.lock();
-        if state.unwakeable.contains(url) {
-            return Err(AgentError::Rejected {
-                status: 500,
-                reason: "the fake agent server stays dormant".to_owned(),
-            });
-        }
-        if state.dormant_servers.wake(url) {
-            state.init_requests.push((url.clone(), init.clone()));
-        }
-        Ok(())
-    }
-
-    async fn is_alive(&self, _: &SandboxId, url: &Url) -> bool {
-        self.call(url, |calls| calls.is_alive += 1).await.is_ok()
-    }
-
-    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
-        self.call_awake(&at.url, |_| ()).await?;
-        Ok(self.lock().idle_time)
-    }
-
-    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
-        self.call_awake(&at.url, |calls| calls.version += 1).await?;
-        Ok("0.0.0-fake".to_owned())
-    }
-
     async fn start(
         &self,
         at: &AgentEndpoint,
@@ -326,60 +282,6 @@ impl AgentRuntime for FakeAgentRuntime {
             std::future::pending::<()>().await;
         }
         Ok(conversation)
-    }
-
-    async fn snapshot_many(
-        &self,
-        at: &AgentEndpoint,
-        ids: &[ConversationId],
-    ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
-        self.call_awake(&at.url, |calls| calls.snapshot_many += 1)
-            .await?;
-        let state = self.lock();
-        let find = |id| {
-            state
-                .conversations
-                .get(id)
-                .map(|stored| stored.conversation.clone())
-        };
-        Ok(ids.iter().map(find).collect())
-    }
-
-    async fn events(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-        from: Option<Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<AgentEventPage, AgentError> {
-        self.call_awake(&at.url, |calls| calls.events += 1).await?;
-        self.with_conversation(id, |stored| {
-            // Pages begin at the event that the cursor names, like those of the real agent server. The order is that of
-            // the log.
-            let log = &stored.events;
-            let begins = |event: &Event| match cursor {
-                Some(cursor) => event.id.as_str() == cursor,
-                None => from.is_none_or(|from| event.timestamp >= from),
-            };
-            let begin = log.iter().position(begins).unwrap_or(log.len());
-            let end = log.len().min(begin + EVENTS_PER_PAGE);
-            AgentEventPage {
-                items: log[begin..end].to_vec(),
-                next: log.get(end).map(|event| event.id.to_string()),
-            }
-        })
-    }
-
-    async fn count_events(
-        &self,
-        at: &AgentEndpoint,
-        id: ConversationId,
-    ) -> Result<u64, AgentError> {
-        self.call_awake(&at.url, |calls| calls.count_events += 1)
-            .await?;
-        self.with_conversation(id, |stored| {
-            u64::try_from(stored.events.len()).unwrap_or(u64::MAX)
-        })
     }
 
     async fn send(
@@ -483,5 +385,109 @@ impl AgentRuntime for FakeAgentRuntime {
             .await?;
         self.lock().conversations.remove(&id);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl AgentLifecycle for FakeAgentRuntime {
+    async fn is_dormant(&self, _: &SandboxId, url: &Url) -> Result<bool, AgentError> {
+        let behavior = {
+            let mut state = self.lock();
+            let behavior = state.behavior_at(url, |calls| calls.is_dormant += 1);
+            state.dormancy_behavior.unwrap_or(behavior)
+        };
+        behavior.behave().await?;
+        Ok(self.lock().dormant_servers.has(url))
+    }
+
+    async fn prewarm(&self, _: &SandboxId, url: &Url) {
+        // A failure does not matter.
+        let _ = self.call(url, |calls| calls.prewarm += 1).await;
+    }
+
+    async fn wake(&self, _: &SandboxId, url: &Url, init: &InitRequest) -> Result<(), AgentError> {
+        self.call(url, |calls| calls.wake += 1).await?;
+        let mut state = self.lock();
+        if state.unwakeable.contains(url) {
+            return Err(AgentError::Rejected {
+                status: 500,
+                reason: "the fake agent server stays dormant".to_owned(),
+            });
+        }
+        if state.dormant_servers.wake(url) {
+            state.init_requests.push((url.clone(), init.clone()));
+        }
+        Ok(())
+    }
+
+    async fn is_alive(&self, _: &SandboxId, url: &Url) -> bool {
+        self.call(url, |calls| calls.is_alive += 1).await.is_ok()
+    }
+
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
+        self.call_awake(&at.url, |_| ()).await?;
+        Ok(self.lock().idle_time)
+    }
+
+    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
+        self.call_awake(&at.url, |calls| calls.version += 1).await?;
+        Ok("0.0.0-fake".to_owned())
+    }
+}
+
+#[async_trait]
+impl AgentConversationReader for FakeAgentRuntime {
+    async fn snapshot_many(
+        &self,
+        at: &AgentEndpoint,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
+        self.call_awake(&at.url, |calls| calls.snapshot_many += 1)
+            .await?;
+        let state = self.lock();
+        let find = |id| {
+            state
+                .conversations
+                .get(id)
+                .map(|stored| stored.conversation.clone())
+        };
+        Ok(ids.iter().map(find).collect())
+    }
+
+    async fn events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        from: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<AgentEventPage, AgentError> {
+        self.call_awake(&at.url, |calls| calls.events += 1).await?;
+        self.with_conversation(id, |stored| {
+            // Pages begin at the event that the cursor names, like those of the real agent server. The order is that of
+            // the log.
+            let log = &stored.events;
+            let begins = |event: &Event| match cursor {
+                Some(cursor) => event.id.as_str() == cursor,
+                None => from.is_none_or(|from| event.timestamp >= from),
+            };
+            let begin = log.iter().position(begins).unwrap_or(log.len());
+            let end = log.len().min(begin + EVENTS_PER_PAGE);
+            AgentEventPage {
+                items: log[begin..end].to_vec(),
+                next: log.get(end).map(|event| event.id.to_string()),
+            }
+        })
+    }
+
+    async fn count_events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<u64, AgentError> {
+        self.call_awake(&at.url, |calls| calls.count_events += 1)
+            .await?;
+        self.with_conversation(id, |stored| {
+            u64::try_from(stored.events.len()).unwrap_or(u64::MAX)
+        })
     }
 }

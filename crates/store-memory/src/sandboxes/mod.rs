@@ -1,4 +1,4 @@
-//! `SandboxRepository`.
+//! The ports of sandbox rows.
 
 mod hosts;
 mod warm;
@@ -12,8 +12,9 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
-    SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
+    DesiredState, HostSandboxRepository, NewSessionKey, RetirementReason, Sandbox, SandboxCaps,
+    SandboxFacts, SandboxKeyRepository, SandboxOccupancy, SandboxRepository, SandboxStatus,
+    SandboxView,
 };
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
@@ -193,23 +194,6 @@ impl SandboxRepository for MemoryStore {
         Ok(page::page_by_count("sandboxes", page, true, rows)?.map(SandboxView::from))
     }
 
-    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let state = self.lock();
-        Ok(state
-            .sandboxes
-            .values()
-            .find(|it| it.key_hash == *hash)
-            .cloned())
-    }
-
-    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let state = self.lock();
-        let mut all = state.sandboxes.values();
-        Ok(all
-            .find(|it| it.callback_token_hash.as_ref() == Some(hash))
-            .cloned())
-    }
-
     async fn list_running(
         &self,
         owner: &UserId,
@@ -261,7 +245,49 @@ impl SandboxRepository for MemoryStore {
         self.publish_sandbox(&sandbox);
         Ok(Some(sandbox))
     }
+}
 
+#[async_trait]
+impl SandboxKeyRepository for MemoryStore {
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let state = self.lock();
+        Ok(state
+            .sandboxes
+            .values()
+            .find(|it| it.key_hash == *hash)
+            .cloned())
+    }
+
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let state = self.lock();
+        let mut all = state.sandboxes.values();
+        Ok(all
+            .find(|it| it.callback_token_hash.as_ref() == Some(hash))
+            .cloned())
+    }
+
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let mut state = self.lock();
+        let stored = state.sandboxes.get_mut(id);
+        let Some(sandbox) =
+            stored.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
+        else {
+            return Ok(None);
+        };
+        sandbox.replace_session_key(new, at);
+        self.publish_sandbox(sandbox);
+        Ok(Some(sandbox.clone()))
+    }
+}
+
+#[async_trait]
+impl HostSandboxRepository for MemoryStore {
     async fn record_facts(
         &self,
         id: &SandboxId,
@@ -284,25 +310,6 @@ impl SandboxRepository for MemoryStore {
             self.publish_sandbox(sandbox);
         }
         Ok(true)
-    }
-
-    async fn replace_session_key(
-        &self,
-        id: &SandboxId,
-        old: &KeyHash,
-        new: &NewSessionKey,
-        at: Timestamp,
-    ) -> Result<Option<Sandbox>, StoreError> {
-        let mut state = self.lock();
-        let stored = state.sandboxes.get_mut(id);
-        let Some(sandbox) =
-            stored.filter(|it| it.desired == DesiredState::Running && it.key_hash == *old)
-        else {
-            return Ok(None);
-        };
-        sandbox.replace_session_key(new, at);
-        self.publish_sandbox(sandbox);
-        Ok(Some(sandbox.clone()))
     }
 
     async fn list_on_host(

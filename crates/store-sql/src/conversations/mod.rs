@@ -1,4 +1,4 @@
-//! `ConversationRepository`.
+//! The ports of conversations.
 
 pub(crate) mod deletion;
 mod in_sandbox;
@@ -11,9 +11,10 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationReport,
-    ConversationRepository, ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION,
-    PendingAgentDeletion, UnsettledConversation, add_pull_request_number, fold_title,
+    Conversation, ConversationChange, ConversationDeletionRepository, ConversationFilter,
+    ConversationReport, ConversationReportRepository, ConversationRepository, ConversationView,
+    ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion, UnsettledConversation,
+    add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -113,7 +114,7 @@ fn view(
     row.map(rows::view).transpose()
 }
 
-/// Checks whether the conversation may be adopted: `Stored { new: 1 }` if so. See `ConversationRepository::adopt`.
+/// Checks whether the conversation may be adopted: `Stored { new: 1 }` if so. See `ConversationReportRepository::adopt`.
 fn check_adoption(
     conn: &mut AnyConnection,
     conversation: &Conversation,
@@ -300,6 +301,27 @@ impl ConversationRepository for SqlStore {
         .await
     }
 
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let jobs = self.db.for_scope(scope);
+        let scope = scope.clone();
+        jobs.run(JobMode::Write, move |conn| {
+            if !rows::is_visible(conn, &scope, id)? {
+                return Ok(false);
+            }
+            deletion::delete_tree(conn, id, at)?;
+            Ok(true)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ConversationReportRepository for SqlStore {
     async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
         let jobs = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
@@ -332,63 +354,6 @@ impl ConversationRepository for SqlStore {
                 Err(outcome) => Ok(outcome),
             },
         )
-        .await
-    }
-
-    async fn delete(
-        &self,
-        scope: &Scope,
-        id: ConversationId,
-        at: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let jobs = self.db.for_scope(scope);
-        let scope = scope.clone();
-        jobs.run(JobMode::Write, move |conn| {
-            if !rows::is_visible(conn, &scope, id)? {
-                return Ok(false);
-            }
-            deletion::delete_tree(conn, id, at)?;
-            Ok(true)
-        })
-        .await
-    }
-
-    async fn list_pending_agent_deletions(
-        &self,
-        limit: usize,
-    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
-        self.run(Workload::Background, JobMode::Read, move |conn| {
-            let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
-                .inner_join(
-                    sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
-                )
-                .filter(deleted_conversations::pending)
-                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
-                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-                .order((
-                    deleted_conversations::deleted_at.asc(),
-                    deleted_conversations::id.asc(),
-                ))
-                .limit(row_limit(limit))
-                .select((deleted_conversations::id, deleted_conversations::sandbox_id))
-                .load(conn)
-                .reading("deleted conversation")?;
-            let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
-                id: id.into(),
-                sandbox_id: sandbox.0,
-            });
-            Ok(pending.collect())
-        })
-        .await
-    }
-
-    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
-                .set(deleted_conversations::pending.eq(false))
-                .execute(conn)?;
-            Ok(())
-        })
         .await
     }
 
@@ -426,6 +391,48 @@ impl ConversationRepository for SqlStore {
         let sandbox = sandbox.to_string();
         self.run(Workload::Background, JobMode::Write, move |conn| {
             in_sandbox::settle_running(conn, &sandbox, to, at)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ConversationDeletionRepository for SqlStore {
+    async fn list_pending_agent_deletions(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows: Vec<(UuidCol, TextCol<SandboxId>)> = deleted_conversations::table
+                .inner_join(
+                    sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
+                )
+                .filter(deleted_conversations::pending)
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+                .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                .order((
+                    deleted_conversations::deleted_at.asc(),
+                    deleted_conversations::id.asc(),
+                ))
+                .limit(row_limit(limit))
+                .select((deleted_conversations::id, deleted_conversations::sandbox_id))
+                .load(conn)
+                .reading("deleted conversation")?;
+            let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
+                id: id.into(),
+                sandbox_id: sandbox.0,
+            });
+            Ok(pending.collect())
+        })
+        .await
+    }
+
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            diesel::update(deleted_conversations::table.find(UuidCol::from(id)))
+                .set(deleted_conversations::pending.eq(false))
+                .execute(conn)?;
+            Ok(())
         })
         .await
     }

@@ -1,4 +1,4 @@
-//! `SandboxRepository`.
+//! The ports of sandbox rows.
 
 mod hosts;
 pub(crate) mod occupancy;
@@ -15,8 +15,9 @@ use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    DesiredState, NewSessionKey, RetirementReason, Sandbox, SandboxCaps, SandboxFacts,
-    SandboxOccupancy, SandboxRepository, SandboxStatus, SandboxView,
+    DesiredState, HostSandboxRepository, NewSessionKey, RetirementReason, Sandbox, SandboxCaps,
+    SandboxFacts, SandboxKeyRepository, SandboxOccupancy, SandboxRepository, SandboxStatus,
+    SandboxView,
 };
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
@@ -230,32 +231,6 @@ impl SandboxRepository for SqlStore {
         .await
     }
 
-    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let hash = hash.to_string();
-        self.run(Workload::Intake, JobMode::Query, move |conn| {
-            let row = sandboxes::table
-                .filter(sandboxes::key_hash.eq(&hash))
-                .select(SandboxRow::as_select())
-                .first(conn)
-                .optional()?;
-            Ok(row.map(Sandbox::from))
-        })
-        .await
-    }
-
-    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let hash = hash.to_string();
-        self.run(Workload::Intake, JobMode::Query, move |conn| {
-            let row = sandboxes::table
-                .filter(sandboxes::callback_token_hash.eq(&hash))
-                .select(SandboxRow::as_select())
-                .first(conn)
-                .optional()?;
-            Ok(row.map(Sandbox::from))
-        })
-        .await
-    }
-
     async fn list_running(
         &self,
         owner: &UserId,
@@ -303,7 +278,60 @@ impl SandboxRepository for SqlStore {
         })
         .await
     }
+}
 
+#[async_trait]
+impl SandboxKeyRepository for SqlStore {
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            let row = sandboxes::table
+                .filter(sandboxes::key_hash.eq(&hash))
+                .select(SandboxRow::as_select())
+                .first(conn)
+                .optional()?;
+            Ok(row.map(Sandbox::from))
+        })
+        .await
+    }
+
+    async fn find_by_callback_token(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.to_string();
+        self.run(Workload::Intake, JobMode::Query, move |conn| {
+            let row = sandboxes::table
+                .filter(sandboxes::callback_token_hash.eq(&hash))
+                .select(SandboxRow::as_select())
+                .first(conn)
+                .optional()?;
+            Ok(row.map(Sandbox::from))
+        })
+        .await
+    }
+
+    async fn replace_session_key(
+        &self,
+        id: &SandboxId,
+        old: &KeyHash,
+        new: &NewSessionKey,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let (id, old, new) = (id.clone(), *old, new.clone());
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            let Some(mut sandbox) = load(conn, &Scope::System, id.as_str())?
+                .filter(|it| it.desired == DesiredState::Running && it.key_hash == old)
+            else {
+                return Ok(None);
+            };
+            sandbox.replace_session_key(&new, at);
+            save(conn, &sandbox)?;
+            Ok(Some(sandbox))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl HostSandboxRepository for SqlStore {
     async fn record_facts(
         &self,
         id: &SandboxId,
@@ -328,27 +356,6 @@ impl SandboxRepository for SqlStore {
                 save(conn, &sandbox)?;
             }
             Ok(true)
-        })
-        .await
-    }
-
-    async fn replace_session_key(
-        &self,
-        id: &SandboxId,
-        old: &KeyHash,
-        new: &NewSessionKey,
-        at: Timestamp,
-    ) -> Result<Option<Sandbox>, StoreError> {
-        let (id, old, new) = (id.clone(), *old, new.clone());
-        self.run(Workload::Background, JobMode::Write, move |conn| {
-            let Some(mut sandbox) = load(conn, &Scope::System, id.as_str())?
-                .filter(|it| it.desired == DesiredState::Running && it.key_hash == old)
-            else {
-                return Ok(None);
-            };
-            sandbox.replace_session_key(&new, at);
-            save(conn, &sandbox)?;
-            Ok(Some(sandbox))
         })
         .await
     }

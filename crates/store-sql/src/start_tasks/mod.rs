@@ -1,4 +1,4 @@
-//! `StartTaskRepository`.
+//! The ports of start tasks.
 
 mod insertion;
 mod leasing;
@@ -17,7 +17,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxCaps};
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, NewStartTask, PARENT_CONVERSATION_ENTITY,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskInsertOutcome,
-    StartTaskOrder, StartTaskRepository, StartTaskUpdate,
+    StartTaskOrder, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
 };
 use domain::user::scope::Scope;
 use uuid::Uuid;
@@ -238,7 +238,10 @@ impl StartTaskRepository for SqlStore {
         })
         .await
     }
+}
 
+#[async_trait]
+impl StartTaskQueue for SqlStore {
     async fn claim(
         &self,
         host: &HostId,

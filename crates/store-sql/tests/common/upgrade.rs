@@ -104,7 +104,7 @@ pub(crate) async fn fill(ports: &StorePorts) {
     };
     let s = sandbox_id("12345678901234567890");
     let recorded = ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&s, DesiredState::Running, &facts, at(2));
     assert!(recorded.await.unwrap());
     starts(ports).await;
@@ -118,7 +118,7 @@ async fn starts(ports: &StorePorts) {
         let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
         let conversation = conversation(n, "alice", &sandbox, at(4));
         let update = status_update(StartStatus::StartingConversation);
-        let begun = ports.tasks.begin_conversation(
+        let begun = ports.start_queue.begin_conversation(
             task_id(n),
             claimed.fence,
             &conversation,
@@ -129,7 +129,9 @@ async fn starts(ports: &StorePorts) {
         let mut last = status_update(end);
         last.notes = vec!["a note – é".to_owned()];
         last.detail = (end == StartStatus::Error).then(|| "it failed".to_owned());
-        let ended = ports.tasks.advance(task_id(n), claimed.fence, &last, at(6));
+        let ended = ports
+            .start_queue
+            .advance(task_id(n), claimed.fence, &last, at(6));
         ended.await.unwrap();
     }
     let open = start_in(13, "alice", "12345678901234567890", at(7));
@@ -211,14 +213,14 @@ pub(crate) async fn describe(ports: &StorePorts) -> Vec<String> {
     let tasks = ports.tasks.search(&system, &all, order, &page(100)).await;
     texts.push(format!("{:#?}", tasks.unwrap().items));
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(&host(), at(100), at(200), ClaimLimit::tasks(100))
         .await;
     texts.push(format!("{:#?}", claimed.unwrap()));
     texts.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
     texts.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
     let pending_deletions = ports
-        .conversations
+        .conversation_deletions
         .list_pending_agent_deletions(100)
         .await
         .unwrap();

@@ -55,12 +55,15 @@ async fn other_processes_are_notified_of_commits() {
     .await;
     let (host, at) = (fixtures::host(), fixtures::at(1));
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(&host, at, fixtures::at(9), ClaimLimit::tasks(1))
         .await;
     let fence = claimed.expect("claimed")[0].fence;
     let step = fixtures::status_update(StartStatus::WaitingForSandbox);
-    let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;
+    let advanced = ports
+        .start_queue
+        .advance(start.task.id, fence, &step, at)
+        .await;
     advanced.expect("advanced");
     expect_change(&mut changes, &StoreChange::StartTask(start.task.id)).await;
     let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));

@@ -52,7 +52,7 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
         ports
             .events
             .append(&sandbox, conversation, &batch, &report, at),
-        ports.tasks.claim(&host, at, at, ClaimLimit::tasks(1)),
+        ports.start_queue.claim(&host, at, at, ClaimLimit::tasks(1)),
     );
     [
         results.0.map(drop),
@@ -261,7 +261,7 @@ async fn calls_that_wait_in_one_pool_do_not_delay_others() {
         saved.expect("a write");
         let (now, until) = (fixtures::at(n), fixtures::at(n + 1));
         ports
-            .tasks
+            .start_queue
             .claim(&fixtures::host(), now, until, ClaimLimit::tasks(1))
             .await
             .expect("a claim");

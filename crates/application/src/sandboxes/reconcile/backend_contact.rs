@@ -74,7 +74,7 @@ impl SandboxReconciler {
         }
         let lost = state.lost.as_ref();
         let detail = lost.map(|cause| format!("{cause}{LAST_KNOWN}"));
-        let (host, sandboxes) = (&self.0.policy.host, &self.0.sandboxes);
+        let (host, sandboxes) = (&self.0.policy.host, &self.0.host_sandboxes);
         let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
         tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");
         self.0.contact.settle(state.lost.as_ref());
@@ -87,7 +87,7 @@ impl SandboxReconciler {
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {
         if !rows.values().all(is_known) && !self.is_out_of_contact() {
-            let (host, sandboxes) = (&self.0.policy.host, &self.0.sandboxes);
+            let (host, sandboxes) = (&self.0.policy.host, &self.0.host_sandboxes);
             sandboxes.annotate(host, None).await?;
         }
         Ok(())

@@ -151,8 +151,8 @@ impl SandboxReconciler {
             hash: KeyHash::of(key.expose_secret()),
             sealed: self.0.cipher.seal(&Sandbox::key_context(&row.id), &key)?,
         };
-        let (sandboxes, now) = (&self.0.sandboxes, self.0.clock.now());
-        let replaced = sandboxes
+        let (keys, now) = (&self.0.sandbox_keys, self.0.clock.now());
+        let replaced = keys
             .replace_session_key(&row.id, &row.key_hash, &new, now)
             .await;
         self.0.reporters.clear();
@@ -202,7 +202,7 @@ impl SandboxReconciler {
             }
         };
         let is_woken = self.try_wake_immediately(row, &endpoints.agent_url).await;
-        let agents = &self.0.agents;
+        let agents = &self.0.agent_lifecycle;
         if !is_woken && !agents.is_alive(&row.id, &endpoints.agent_url).await {
             return Ok(ExistingSandbox::Unresponsive);
         }
@@ -366,7 +366,7 @@ impl SandboxReconciler {
     ) -> Result<(), BootFailure> {
         let healthy = async {
             let began = Instant::now();
-            while !self.0.agents.is_alive(id, url).await {
+            while !self.0.agent_lifecycle.is_alive(id, url).await {
                 let is_late = began.elapsed() > BOOT_TIMEOUT;
                 tokio::time::sleep(if is_late {
                     SLOW_HEALTH_CHECK_INTERVAL

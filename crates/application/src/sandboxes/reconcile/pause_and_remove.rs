@@ -63,7 +63,7 @@ impl SandboxReconciler {
         let (conversations, now) = (&self.0.conversations, self.0.clock.now());
         let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
         settled.await?;
-        let removed = self.0.sandboxes.remove(&row.id).await;
+        let removed = self.0.host_sandboxes.remove(&row.id).await;
         self.0.reporters.clear();
         removed?;
         tracing::info!(sandbox.id = %row.id, "sandbox removed");

@@ -65,7 +65,7 @@ impl SandboxReconciler {
         // before its warm row is deleted.
         let warm = self.0.warm.list_on_host(&self.0.policy.host).await?;
         let mut rows = Vec::new();
-        for_each_on_host(&*self.0.sandboxes, &self.0.policy.host, |row| {
+        for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
             rows.push(row);
         })
         .await?;

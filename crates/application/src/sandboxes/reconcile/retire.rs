@@ -66,7 +66,7 @@ impl SandboxReconciler {
         why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
-        let (sandboxes, host) = (&self.0.sandboxes, &self.0.policy.host);
+        let (sandboxes, host) = (&self.0.host_sandboxes, &self.0.policy.host);
         let why = why(self.time_before(age));
         let due = sandboxes.list_retirable(host, why, MAX_RETIRED_SANDBOXES);
         Ok(due.await?)
@@ -80,7 +80,7 @@ impl SandboxReconciler {
         let Ok(at) = endpoint(&*self.0.cipher, row, url) else {
             return false;
         };
-        let agents = &self.0.agents;
+        let agents = &self.0.agent_lifecycle;
         match tokio::time::timeout(INSPECT_TIMEOUT, agents.idle_time(&at)).await {
             Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
             Ok(Err(_)) | Err(_) => agents.is_alive(&row.id, url).await,
@@ -95,7 +95,7 @@ impl SandboxReconciler {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot sync a sandbox before its retirement");
             }
         }
-        let (sandboxes, now) = (&self.0.sandboxes, self.0.clock.now());
+        let (sandboxes, now) = (&self.0.host_sandboxes, self.0.clock.now());
         let retired = sandboxes.retire(&row.id, why, now).await;
         self.0.reporters.clear();
         match retired {

@@ -35,7 +35,7 @@ impl SandboxReconciler {
         let Ok(init_request) = self.init_request(row) else {
             return false;
         };
-        let waking = self.0.agents.wake(&row.id, url, &init_request);
+        let waking = self.0.agent_lifecycle.wake(&row.id, url, &init_request);
         matches!(
             tokio::time::timeout(IMMEDIATE_WAKE_TIMEOUT, waking).await,
             Ok(Ok(()))
@@ -45,7 +45,7 @@ impl SandboxReconciler {
     /// Sends the sandbox's keys to its agent server if that is dormant. Called before any row shows that the sandbox
     /// runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
-        let (agents, until) = (&self.0.agents, Instant::now() + WAKE_TIMEOUT);
+        let (agents, until) = (&self.0.agent_lifecycle, Instant::now() + WAKE_TIMEOUT);
         let is_dormant = match retry_until(until, || agents.is_dormant(&row.id, url)).await {
             Err(error) if !self.may_be_dormant(&error) => {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot tell whether an agent server is dormant; assuming that it is not");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome};
-use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
+use domain::agent::{AgentEndpoint, AgentError, AgentLifecycle};
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::SandboxId;
@@ -55,7 +55,7 @@ pub(super) struct PreparedWorkspace {
 /// Prepares workspaces through the agent servers of their sandboxes.
 pub(super) struct WorkspacePreparer {
     workspace: Arc<dyn SandboxWorkspace>,
-    agents: Arc<dyn AgentRuntime>,
+    agents: Arc<dyn AgentLifecycle>,
     sandboxes: Arc<dyn SandboxRepository>,
     cipher: Arc<dyn Cipher>,
     tokens: AccessTokens,
@@ -68,7 +68,7 @@ impl WorkspacePreparer {
     pub(super) fn new(ports: &Ports, policy: &Policy, tokens: AccessTokens) -> Self {
         Self {
             workspace: Arc::clone(&ports.workspace),
-            agents: Arc::clone(&ports.agents),
+            agents: Arc::clone(&ports.agent_lifecycle),
             sandboxes: Arc::clone(&ports.sandboxes),
             cipher: Arc::clone(&ports.cipher),
             tokens,

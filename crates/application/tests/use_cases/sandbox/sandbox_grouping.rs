@@ -6,8 +6,8 @@ use domain::agent::LaunchSecret;
 use domain::conversation::GitProvider;
 use domain::encryption::cipher::Sealed;
 use domain::id::{HostId, SandboxId, SecretId};
-use domain::sandbox::{DesiredState, MAX_SHARED_CONVERSATIONS, SandboxRepository};
-use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
+use domain::sandbox::{DesiredState, HostSandboxRepository, MAX_SHARED_CONVERSATIONS};
+use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskQueue};
 use domain::user::secret::{CustomSecret, SecretRepository, SecretValue};
 use futures::future::join_all;
 use secrecy::ExposeSecret;
@@ -148,7 +148,7 @@ async fn a_sub_conversation_works_in_its_parents_directory() {
         json!({"sandbox_grouping_strategy": "NO_GROUPING"}),
     )
     .await;
-    let tasks: &dyn StartTaskRepository = fixture.store.as_ref();
+    let tasks: &dyn StartTaskQueue = fixture.store.as_ref();
     let later = clock().now().plus(Duration::from_secs(60));
     assert_eq!(tasks.prune(later, 9).await.expect("pruned"), 1);
     let child = start_input(|r| r.parent_conversation_id = Some(parent.conversation_id));

@@ -1,6 +1,6 @@
 //! Sandboxes follow their owner's intent, and report what happened to them.
 
-use domain::agent::AgentRuntime;
+use domain::agent::AgentLifecycle;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::{Sandbox, SandboxBackend, SandboxStatus};
@@ -123,7 +123,7 @@ async fn a_restart_adopts_running_sandboxes_and_removes_orphans() {
         .expect("started");
     reaches(&fixture, &orphan.id, SandboxStatus::Running).await;
     // The row is lost while its process runs, as after a crash between the two.
-    domain::sandbox::SandboxRepository::remove(fixture.store.as_ref(), &orphan.id)
+    domain::sandbox::HostSandboxRepository::remove(fixture.store.as_ref(), &orphan.id)
         .await
         .expect("removed");
     let starts = fixture.backend.starts();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use domain::agent::LaunchSecret;
 use domain::id::SandboxId;
-use domain::sandbox::{Sandbox, SandboxCaps, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    HostSandboxRepository, Sandbox, SandboxCaps, SandboxRepository, SandboxStatus,
+};
 use domain::user::identity::KeyHash;
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::FakeBehavior;
@@ -251,8 +253,9 @@ async fn a_sandbox_without_a_callback_token_keeps_its_session_key() {
         callback_token_hash: None,
         ..paused
     };
+    let removed = HostSandboxRepository::remove(store.as_ref(), &id).await;
+    assert!(removed.expect("writable"));
     let repository: Arc<dyn SandboxRepository> = Arc::clone(store) as _;
-    assert!(repository.remove(&id).await.expect("writable"));
     repository.insert(&older, &caps).await.expect("stored");
     let row = resume(&fixture, &id).await;
     assert_eq!(row.key_hash, older.key_hash);

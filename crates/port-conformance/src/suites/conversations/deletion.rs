@@ -36,7 +36,7 @@ async fn desired(ports: &StorePorts, sandbox: &str) -> DesiredState {
 
 async fn list_pending_agent_deletions(ports: &StorePorts) -> Vec<PendingAgentDeletion> {
     ports
-        .conversations
+        .conversation_deletions
         .list_pending_agent_deletions(10)
         .await
         .expect("forgotten")
@@ -47,7 +47,7 @@ async fn run(ports: &StorePorts, sandbox: &str) {
         endpoints: endpoints(8000),
     };
     let known = ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&sandbox_id(sandbox), DesiredState::Running, &running, at(1))
         .await;
     assert!(known.expect("record"));
@@ -71,12 +71,14 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
         let fence = ports.claimed(&new).await.fence;
         let begun = status_update(StartStatus::StartingConversation);
         let row = conversation(9, owner, &format!("of-{owner}"), at(0));
-        let (tasks, id) = (&ports.tasks, new.task.id);
-        tasks
+        let id = new.task.id;
+        ports
+            .start_queue
             .begin_conversation(id, fence, &row, &begun, at(1))
             .await
             .unwrap();
-        tasks
+        ports
+            .start_queue
             .advance(id, fence, &status_update(end), at(2))
             .await
             .unwrap();
@@ -129,7 +131,7 @@ pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
         .await;
     assert!(delete(ports, id).await);
     assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
-    let adopted = ports.conversations.adopt(&row).await.unwrap();
+    let adopted = ports.conversation_reports.adopt(&row).await.unwrap();
     assert_eq!(adopted, AppendOutcome::Deleted);
     for new in [
         start(1, "alice", "new", at(3)),
@@ -177,7 +179,7 @@ pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &StorePorts) 
     };
     assert_eq!(list_pending_agent_deletions(ports).await, [entry]);
     ports
-        .conversations
+        .conversation_deletions
         .complete_agent_deletion(conversation_id(1))
         .await
         .unwrap();
@@ -199,7 +201,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
     assert_eq!(desired(ports, "s").await, DesiredState::Running);
 
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(
             &crate::fixtures::host(),
             at(1),
@@ -209,7 +211,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
         .await
         .unwrap();
     let begun = ports
-        .tasks
+        .start_queue
         .begin_conversation(
             task_id(2),
             claimed[0].fence,
@@ -220,7 +222,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
         .await;
     begun.unwrap();
     ports
-        .tasks
+        .start_queue
         .advance(
             task_id(2),
             claimed[0].fence,
@@ -241,7 +243,7 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     let status = StartStatus::StartingConversation;
     ports
-        .tasks
+        .start_queue
         .begin_conversation(
             task_id(1),
             claimed.fence,
@@ -260,18 +262,21 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
     assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
     for status in [StartStatus::Ready, StartStatus::Error] {
         let late = ports
-            .tasks
+            .start_queue
             .advance(task_id(1), claimed.fence, &status_update(status), at(10))
             .await;
         assert_is!(late, Err(StoreError::Stale { .. }));
     }
     assert_is!(
-        ports.tasks.renew(task_id(1), claimed.fence, at(99)).await,
+        ports
+            .start_queue
+            .renew(task_id(1), claimed.fence, at(99))
+            .await,
         Err(StoreError::Stale { .. })
     );
     let host = crate::fixtures::host();
     let nothing = ports
-        .tasks
+        .start_queue
         .claim(&host, at(99), at(100), ClaimLimit::tasks(9))
         .await;
     assert_eq!(nothing.unwrap(), []);
@@ -352,7 +357,7 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
     assert_eq!(ids, [4, 2, 1].map(conversation_id));
     assert_eq!(
         ports
-            .conversations
+            .conversation_deletions
             .list_pending_agent_deletions(1)
             .await
             .unwrap()
@@ -372,7 +377,7 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
         .await
         .unwrap();
     ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
@@ -382,6 +387,6 @@ pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts
         .map(|it| it.id)
         .collect();
     assert_eq!(ids, [2, 1].map(conversation_id));
-    assert!(ports.sandboxes.remove(&sandbox_id("s")).await.unwrap());
+    assert!(ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap());
     assert_eq!(list_pending_agent_deletions(ports).await, []);
 }

@@ -62,7 +62,7 @@ async fn start_sandbox(ports: &StorePorts, name: &str) {
     };
     let id = sandbox_id(name);
     let recorded = ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
@@ -82,14 +82,14 @@ async fn begin(ports: &StorePorts, n: u64, fence: i64) {
     let row = conversation(n, "alice", &format!("s{n}"), at(2));
     let begun = status_update(StartStatus::StartingConversation);
     let begun = ports
-        .tasks
+        .start_queue
         .begin_conversation(task_id(n), fence, &row, &begun, at(2));
     begun.await.unwrap();
 }
 
 async fn end(ports: &StorePorts, n: u64, fence: i64) {
     let ready = status_update(StartStatus::Ready);
-    let ready = ports.tasks.advance(task_id(n), fence, &ready, at(3));
+    let ready = ports.start_queue.advance(task_id(n), fence, &ready, at(3));
     ready.await.unwrap();
 }
 
@@ -184,12 +184,12 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
         assert_eq!(queued.unwrap(), EnqueueOutcome::Unknown);
     }
     let (host, limit) = (host(), ClaimLimit::tasks(1));
-    let claimed = ports.tasks.claim(&host, at(1), at(60), limit);
+    let claimed = ports.start_queue.claim(&host, at(1), at(60), limit);
     let fence = claimed.await.unwrap()[0].fence;
     assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::Queued(1));
     let mut failed = status_update(StartStatus::Error);
     failed.detail = Some("no model".to_owned());
-    let ended = ports.tasks.fail(task_id(3), fence, &failed, at(2));
+    let ended = ports.start_queue.fail(task_id(3), fence, &failed, at(2));
     ended.await.unwrap();
     for name in [TASK(3), CONVERSATION(3)] {
         let cause = Some("no model".to_owned());
@@ -355,7 +355,7 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
         let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
         queue(ports, n, TASK(n)).await;
         let failed = status_update(StartStatus::Error);
-        let ended = ports.tasks.fail(task_id(n), fence, &failed, at(1));
+        let ended = ports.start_queue.fail(task_id(n), fence, &failed, at(1));
         ended.await.unwrap();
     }
     let mut again = start(3, "alice", "s3", at(2));
@@ -363,8 +363,8 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     // No test claims it.
     again.task.host = HostId::parse("elsewhere").unwrap();
     ports.start(&again).await;
-    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
-    assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 2);
+    ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_eq!(ports.start_queue.prune(at(50), 9).await.unwrap(), 2);
     assert!(
         !ports
             .pending
@@ -382,7 +382,7 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     // A READY task leaves its conversation behind.
     ready(ports, 4).await;
     queue(ports, 4, TASK(4)).await;
-    assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 1);
+    assert_eq!(ports.start_queue.prune(at(50), 9).await.unwrap(), 1);
     assert_eq!(waiting(ports, 4).await, [4]);
 }
 

@@ -1,4 +1,4 @@
-//! Conformance tests of `ConversationRepository::apply_report` and `settle_running`.
+//! Conformance tests of `ConversationReportRepository::apply_report` and `settle_running`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ async fn apply_report(
     when: i64,
 ) -> Conversation {
     let stored = ports
-        .conversations
+        .conversation_reports
         .apply_report(&sandbox_id("s"), id, &observation, at(when))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
@@ -170,7 +170,7 @@ pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
     let observe = async |sandbox: &str, id| {
         let report = report(ExecutionStatus::Error, at(1));
         ports
-            .conversations
+            .conversation_reports
             .apply_report(&sandbox_id(sandbox), id, &report, at(1))
             .await
             .unwrap()
@@ -202,7 +202,7 @@ pub async fn conversations_of_a_stopped_sandbox_are_settled(ports: &StorePorts) 
             .await;
     }
     let settled = ports
-        .conversations
+        .conversation_reports
         .settle_running(&sandbox_id("s"), Paused, at(5))
         .await;
     assert_eq!(settled.unwrap(), 1);

@@ -67,7 +67,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
     };
     assert_eq!(view.unwrap(), Some(expected));
     let inside = ports
-        .conversations
+        .conversation_reports
         .list_in_sandbox(&stored.sandbox_id, 10)
         .await
         .unwrap();
@@ -228,17 +228,17 @@ pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
     ports.sandbox("t", "alice").await;
     let mine = titled(1, Some("first"));
     assert_eq!(
-        ports.conversations.adopt(&mine).await.unwrap(),
+        ports.conversation_reports.adopt(&mine).await.unwrap(),
         AppendOutcome::Stored { new: 1 }
     );
     let again = titled(1, Some("second"));
     assert_eq!(
-        ports.conversations.adopt(&again).await.unwrap(),
+        ports.conversation_reports.adopt(&again).await.unwrap(),
         AppendOutcome::Stored { new: 0 }
     );
     let elsewhere = conversation(1, "alice", "t", at(1));
     assert_eq!(
-        ports.conversations.adopt(&elsewhere).await.unwrap(),
+        ports.conversation_reports.adopt(&elsewhere).await.unwrap(),
         AppendOutcome::Foreign
     );
     assert_eq!(ports.view(mine.id).await.unwrap().conversation, mine);
@@ -251,7 +251,7 @@ pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
             .unwrap()
     );
     assert_eq!(
-        ports.conversations.adopt(&mine).await.unwrap(),
+        ports.conversation_reports.adopt(&mine).await.unwrap(),
         AppendOutcome::Deleted
     );
     assert_eq!(ports.view(mine.id).await, None);
@@ -259,13 +259,13 @@ pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
     ports.start(&start_in(2, "alice", "t", at(1))).await;
     let reserved = conversation(2, "alice", "t", at(1));
     assert_eq!(
-        ports.conversations.adopt(&reserved).await.unwrap(),
+        ports.conversation_reports.adopt(&reserved).await.unwrap(),
         AppendOutcome::Stored { new: 0 }
     );
     ports.start(&start(3, "bob", "u", at(1))).await;
     let squatted = conversation(3, "alice", "t", at(1));
     assert_eq!(
-        ports.conversations.adopt(&squatted).await.unwrap(),
+        ports.conversation_reports.adopt(&squatted).await.unwrap(),
         AppendOutcome::Foreign
     );
     assert_eq!(ports.view(squatted.id).await, None);
@@ -278,7 +278,7 @@ pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
     let others = conversation(2, "bob", "s", at(0));
     let going = conversation(3, "alice", "s", at(0));
     for row in [&nowhere, &others] {
-        let adopted = ports.conversations.adopt(row).await.unwrap();
+        let adopted = ports.conversation_reports.adopt(row).await.unwrap();
         assert_eq!(adopted, AppendOutcome::Unknown);
     }
     ports
@@ -292,7 +292,7 @@ pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
         )
         .await
         .unwrap();
-    let adopted = ports.conversations.adopt(&going).await.unwrap();
+    let adopted = ports.conversation_reports.adopt(&going).await.unwrap();
     assert_eq!(adopted, AppendOutcome::Unknown);
     assert_eq!(
         ports
@@ -316,7 +316,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
     }
     let ids = async |limit| {
         let found = ports
-            .conversations
+            .conversation_reports
             .list_in_sandbox(&sandbox_id("s"), limit)
             .await;
         let found = found.unwrap();
@@ -326,7 +326,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
     assert_eq!(ids(1).await, [conversation_id(4)]);
     let owner = user("alice");
     let found = ports
-        .conversations
+        .conversation_reports
         .list_in_sandbox(&sandbox_id("s"), 9)
         .await;
     assert!(found.unwrap().iter().all(|it| it.owner == owner));
@@ -342,7 +342,7 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
             endpoints: endpoints(8000),
         };
         let running = ports
-            .sandboxes
+            .host_sandboxes
             .record_facts(&id, DesiredState::Running, &facts, at(0));
         assert!(running.await.unwrap());
     }
@@ -371,8 +371,11 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         };
         ports.conversation(&row).await;
     }
-    let repo = &ports.conversations;
-    let found = repo.list_unsettled(&host(), at(5), 10).await.unwrap();
+    let found = ports
+        .conversation_reports
+        .list_unsettled(&host(), at(5), 10)
+        .await
+        .unwrap();
     let unsettled = |n, sandbox, execution_status| UnsettledConversation {
         id: conversation_id(n),
         sandbox_id: sandbox_id(sandbox),
@@ -385,11 +388,19 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         unsettled(1, "b", Some(ExecutionStatus::Running)),
     ];
     assert_eq!(found, expected);
-    let first = repo.list_unsettled(&host(), at(5), 2).await.unwrap();
+    let first = ports
+        .conversation_reports
+        .list_unsettled(&host(), at(5), 2)
+        .await
+        .unwrap();
     assert_eq!(first, expected[..2], "at most `limit` rows");
     let elsewhere = HostId::parse("elsewhere").unwrap();
     assert_eq!(
-        repo.list_unsettled(&elsewhere, at(5), 10).await.unwrap(),
+        ports
+            .conversation_reports
+            .list_unsettled(&elsewhere, at(5), 10)
+            .await
+            .unwrap(),
         []
     );
 }

@@ -67,7 +67,9 @@ pub async fn the_caps_count_what_runs(ports: &StorePorts) {
         detail: "it died".to_owned(),
     };
     assert!(
-        repo.record_facts(&other.id, DesiredState::Running, &failed, at(1))
+        ports
+            .host_sandboxes
+            .record_facts(&other.id, DesiredState::Running, &failed, at(1))
             .await
             .unwrap()
     );
@@ -123,7 +125,9 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     let again = set(DesiredState::Paused, at(3)).await;
     assert_eq!(again.paused_at, Some(at(2)), "already paused");
 
-    repo.record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
+    ports
+        .host_sandboxes
+        .record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
     let resumed = set(DesiredState::Running, at(5)).await;
@@ -136,7 +140,9 @@ pub async fn intents_are_committed(ports: &StorePorts) {
         detail: "it died".to_owned(),
     };
     set(DesiredState::Running, at(7)).await;
-    repo.record_facts(&id, DesiredState::Running, &failed, at(8))
+    ports
+        .host_sandboxes
+        .record_facts(&id, DesiredState::Running, &failed, at(8))
         .await
         .unwrap();
     let revived = set(DesiredState::Running, at(9)).await;
@@ -163,13 +169,16 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
         endpoints: endpoints(8000),
     };
     assert!(
-        !repo
+        !ports
+            .host_sandboxes
             .record_facts(&id, DesiredState::Paused, &running, at(1))
             .await
             .unwrap()
     );
     assert!(
-        repo.record_facts(&id, DesiredState::Running, &running, at(1))
+        ports
+            .host_sandboxes
+            .record_facts(&id, DesiredState::Running, &running, at(1))
             .await
             .unwrap()
     );
@@ -180,7 +189,8 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
         detail: "late".to_owned(),
     };
     assert!(
-        !repo
+        !ports
+            .host_sandboxes
             .record_facts(&id, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
@@ -192,7 +202,8 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
     );
     let unknown = sandbox_id("x");
     assert!(
-        !repo
+        !ports
+            .host_sandboxes
             .record_facts(&unknown, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
@@ -212,7 +223,8 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
     let running = SandboxFacts::Running {
         endpoints: endpoints(8000),
     };
-    let recorded = repo
+    let recorded = ports
+        .host_sandboxes
         .record_facts(id, DesiredState::Running, &running, at(1))
         .await;
     assert!(recorded.unwrap());
@@ -222,8 +234,12 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
     };
     let (first, second) = (new("first"), new("second"));
     let (one, two) = join!(
-        repo.replace_session_key(id, &before.key_hash, &first, at(2)),
-        repo.replace_session_key(id, &before.key_hash, &second, at(2)),
+        ports
+            .sandbox_keys
+            .replace_session_key(id, &before.key_hash, &first, at(2)),
+        ports
+            .sandbox_keys
+            .replace_session_key(id, &before.key_hash, &second, at(2)),
     );
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(one.is_some() != two.is_some(), "one of them wins");
@@ -240,20 +256,35 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
     };
     assert_eq!(row, expected);
     assert_eq!(ports.sandbox_row(id).await, Some(expected));
-    assert_eq!(repo.find_by_key(&before.key_hash).await.unwrap(), None);
-    let found = repo.find_by_key(&won.hash).await.unwrap();
+    assert_eq!(
+        ports
+            .sandbox_keys
+            .find_by_key(&before.key_hash)
+            .await
+            .unwrap(),
+        None
+    );
+    let found = ports.sandbox_keys.find_by_key(&won.hash).await.unwrap();
     assert_eq!(found.as_ref(), Some(&row));
-    let found = repo.find_by_callback_token(&token).await.unwrap();
+    let found = ports
+        .sandbox_keys
+        .find_by_callback_token(&token)
+        .await
+        .unwrap();
     assert_eq!(found.as_ref(), Some(&row));
 
     repo.set_desired(&alice, id, DesiredState::Paused, &AMPLE_CAPS, at(3))
         .await
         .unwrap();
     let third = new("third");
-    let paused = repo.replace_session_key(id, &won.hash, &third, at(4));
+    let paused = ports
+        .sandbox_keys
+        .replace_session_key(id, &won.hash, &third, at(4));
     assert_eq!(paused.await.unwrap(), None);
     let unknown = sandbox_id("x");
-    let unknown = repo.replace_session_key(&unknown, &won.hash, &third, at(4));
+    let unknown = ports
+        .sandbox_keys
+        .replace_session_key(&unknown, &won.hash, &third, at(4));
     assert_eq!(unknown.await.unwrap(), None);
     let row = ports.sandbox_row(id).await.unwrap();
     assert_eq!((row.key_hash, row.updated_at), (won.hash, at(3)));
@@ -264,7 +295,7 @@ pub async fn facts_replace_each_other(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts: SandboxFacts, when| {
         let known = ports
-            .sandboxes
+            .host_sandboxes
             .record_facts(&id, DesiredState::Running, &facts, when)
             .await;
         assert!(known.unwrap());
@@ -321,7 +352,7 @@ pub async fn a_preparation_reports_its_progress(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
     let record = async |facts, when| {
         let known = ports
-            .sandboxes
+            .host_sandboxes
             .record_facts(&id, DesiredState::Running, &facts, at(when))
             .await;
         assert!(known.unwrap());
@@ -376,7 +407,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
         .await
         .unwrap();
     for detail in [Some("the engine is down"), Some("still down"), None] {
-        let annotated = ports.sandboxes.annotate(&host(), detail).await;
+        let annotated = ports.host_sandboxes.annotate(&host(), detail).await;
         assert_eq!(annotated.unwrap(), 3, "{detail:?}");
         for (row, is_annotated) in rows.iter().zip([true, true, true, false, false]) {
             let mut expected = row.clone();
@@ -389,14 +420,13 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
     let row = ports.sandbox_row(&elsewhere.id).await;
     assert_eq!(row, Some(elsewhere));
     let nowhere = HostId::parse("host-3").unwrap();
-    let annotated = ports.sandboxes.annotate(&nowhere, Some("down")).await;
+    let annotated = ports.host_sandboxes.annotate(&nowhere, Some("down")).await;
     assert_eq!(annotated.unwrap(), 0);
 }
 
 /// Every fact that is recorded after an annotation clears it, also an unchanged one.
 pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
-    let repo = &ports.sandboxes;
     let endpoints = endpoints(8000);
     for facts in [
         SandboxFacts::Starting {
@@ -407,9 +437,14 @@ pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
     ] {
         for annotated in [false, true] {
             if annotated {
-                repo.annotate(&host(), Some("down")).await.unwrap();
+                ports
+                    .host_sandboxes
+                    .annotate(&host(), Some("down"))
+                    .await
+                    .unwrap();
             }
-            let known = repo
+            let known = ports
+                .host_sandboxes
                 .record_facts(&id, DesiredState::Running, &facts, at(5))
                 .await;
             assert!(known.unwrap());

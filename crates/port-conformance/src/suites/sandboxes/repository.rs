@@ -37,13 +37,13 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
     let alice = scope("alice");
     let found = ports.sandboxes.find(&alice, &stored.id).await.unwrap();
     assert_eq!(found.as_ref(), Some(&stored));
-    let by_key = ports.sandboxes.find_by_key(&stored.key_hash).await;
+    let by_key = ports.sandbox_keys.find_by_key(&stored.key_hash).await;
     assert_eq!(by_key.unwrap().as_ref(), Some(&stored));
     let token = stored.callback_token_hash.unwrap();
-    let by_token = ports.sandboxes.find_by_callback_token(&token).await;
+    let by_token = ports.sandbox_keys.find_by_callback_token(&token).await;
     assert_eq!(by_token.unwrap().as_ref(), Some(&stored));
-    assert_eq!(ports.sandboxes.find_by_key(&token).await.unwrap(), None);
-    let crossed = ports.sandboxes.find_by_callback_token(&stored.key_hash);
+    assert_eq!(ports.sandbox_keys.find_by_key(&token).await.unwrap(), None);
+    let crossed = ports.sandbox_keys.find_by_callback_token(&stored.key_hash);
     assert_eq!(crossed.await.unwrap(), None);
     for id in ["old-1", "old-2"] {
         let older = sandbox(id, "alice", at(0));
@@ -52,7 +52,11 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
     }
     let other = sandbox("other", "alice", at(0));
     assert_eq!(
-        ports.sandboxes.find_by_key(&other.key_hash).await.unwrap(),
+        ports
+            .sandbox_keys
+            .find_by_key(&other.key_hash)
+            .await
+            .unwrap(),
         None
     );
     let again = ports.sandboxes.insert(&stored, &AMPLE_CAPS).await;
@@ -118,7 +122,11 @@ pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
         (row.desired, row.updated_at),
         (DesiredState::Deleted, at(1))
     );
-    let by_key = repo.find_by_key(&stored.key_hash).await.unwrap();
+    let by_key = ports
+        .sandbox_keys
+        .find_by_key(&stored.key_hash)
+        .await
+        .unwrap();
     assert_eq!(by_key, Some(row));
 }
 
@@ -151,7 +159,7 @@ pub async fn paging_is_stable(ports: &StorePorts) {
     assert_eq!(names(&first.items), ["e", "d"]);
     let newer = sandbox("f", "alice", at(9));
     repo.insert(&newer, &AMPLE_CAPS).await.unwrap();
-    assert!(repo.remove(&sandbox_id("d")).await.unwrap());
+    assert!(ports.host_sandboxes.remove(&sandbox_id("d")).await.unwrap());
     let second = repo.search(&alice, &after(2, first.next)).await.unwrap();
     assert_eq!(names(&second.items), ["c", "b"]);
     let third = repo.search(&alice, &after(2, second.next)).await.unwrap();
@@ -211,9 +219,14 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     )
     .await
     .unwrap();
-    let first = repo.list_on_host(&host(), None, 2).await.unwrap();
+    let first = ports
+        .host_sandboxes
+        .list_on_host(&host(), None, 2)
+        .await
+        .unwrap();
     assert_eq!(names(&first), ["a", "b"]);
-    let rest = repo
+    let rest = ports
+        .host_sandboxes
         .list_on_host(&host(), Some(&first[1].id), 2)
         .await
         .unwrap();
@@ -240,8 +253,8 @@ pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
         .await
         .unwrap();
     assert_eq!(ports.view(id).await.unwrap().sandbox, None);
-    assert!(ports.sandboxes.remove(&stored.id).await.unwrap());
-    assert!(!ports.sandboxes.remove(&stored.id).await.unwrap());
+    assert!(ports.host_sandboxes.remove(&stored.id).await.unwrap());
+    assert!(!ports.host_sandboxes.remove(&stored.id).await.unwrap());
     assert_eq!(ports.sandbox_row(&stored.id).await, None);
     let view = ports.view(id).await.unwrap();
     assert_eq!(

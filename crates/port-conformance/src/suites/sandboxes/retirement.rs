@@ -1,4 +1,4 @@
-//! Conformance tests of `SandboxRepository::list_retirable` and `retire`: which sandboxes the service pauses or deletes
+//! Conformance tests of `HostSandboxRepository::list_retirable` and `retire`: which sandboxes the service pauses or deletes
 //! by itself. A sandbox in use is never among them.
 
 use domain::conversation::{Conversation, ConversationReport, ExecutionStatus};
@@ -25,7 +25,7 @@ pub(super) async fn running(ports: &StorePorts, id: &str, created: i64, changed:
 async fn record(ports: &StorePorts, id: &str, facts: SandboxFacts, when: i64) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     let recorded = ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&row.id, row.desired, &facts, at(when))
         .await;
     assert!(recorded.unwrap(), "{id}");
@@ -62,7 +62,10 @@ async fn store_conversation(
 }
 
 async fn list_retirable(ports: &StorePorts, why: RetirementReason, limit: usize) -> Vec<String> {
-    let found = ports.sandboxes.list_retirable(&host(), why, limit).await;
+    let found = ports
+        .host_sandboxes
+        .list_retirable(&host(), why, limit)
+        .await;
     found.unwrap().iter().map(|it| it.id.to_string()).collect()
 }
 
@@ -72,7 +75,10 @@ pub(super) async fn retire(
     why: RetirementReason,
     when: i64,
 ) -> Option<Sandbox> {
-    let retired = ports.sandboxes.retire(&sandbox_id(id), why, at(when)).await;
+    let retired = ports
+        .host_sandboxes
+        .retire(&sandbox_id(id), why, at(when))
+        .await;
     retired.unwrap()
 }
 
@@ -80,7 +86,7 @@ pub(super) async fn retire(
 async fn assert_retirable(ports: &StorePorts, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, expected);
     for row in ports
-        .sandboxes
+        .host_sandboxes
         .list_on_host(&host(), None, 100)
         .await
         .unwrap()
@@ -227,7 +233,7 @@ pub async fn reports_count_as_use(ports: &StorePorts) {
     let observe = async |status, when| {
         let report = report(status, at(when));
         let stored = ports
-            .conversations
+            .conversation_reports
             .apply_report(&s, id, &report, at(when))
             .await;
         assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });

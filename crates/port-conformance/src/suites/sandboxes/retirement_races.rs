@@ -1,4 +1,4 @@
-//! Conformance tests of `SandboxRepository::retire` with concurrent changes. Each test runs many rounds in sandboxes of
+//! Conformance tests of `HostSandboxRepository::retire` with concurrent changes. Each test runs many rounds in sandboxes of
 //! their own, and lets each side begin in turn.
 
 use domain::conversation::{Conversation, ExecutionStatus};
@@ -98,7 +98,7 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
             endpoints: endpoints(8000),
         };
         let recorded = ports
-            .sandboxes
+            .host_sandboxes
             .record_facts(&sandbox_id(&id), DesiredState::Running, &facts, at(10))
             .await;
         assert!(recorded.unwrap());
@@ -109,13 +109,16 @@ pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
         };
         let updates = [StartStatus::StartingConversation, StartStatus::Ready].map(status_update);
         let start = async {
-            let begun =
-                ports
-                    .tasks
-                    .begin_conversation(task_id(n), claimed.fence, &row, &updates[0], at(5));
+            let begun = ports.start_queue.begin_conversation(
+                task_id(n),
+                claimed.fence,
+                &row,
+                &updates[0],
+                at(5),
+            );
             begun.await.unwrap();
             let ready = ports
-                .tasks
+                .start_queue
                 .advance(task_id(n), claimed.fence, &updates[1], at(6));
             ready.await.unwrap();
         };
@@ -134,7 +137,7 @@ pub async fn an_adoption_or_a_deletion_wins(ports: &StorePorts) {
             execution_status: Some(ExecutionStatus::Running),
             ..conversation(n, "alice", &id, at(50))
         };
-        let adopting = ports.conversations.adopt(&row);
+        let adopting = ports.conversation_reports.adopt(&row);
         let (retired, adopted) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
         match (&retired, adopted) {
@@ -157,9 +160,10 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
         let report = report(ExecutionStatus::Running, at(50));
         let (origin, conversation) = (sandbox_id(&id), conversation_id(n));
-        let observing = ports
-            .conversations
-            .apply_report(&origin, conversation, &report, at(50));
+        let observing =
+            ports
+                .conversation_reports
+                .apply_report(&origin, conversation, &report, at(50));
         let (retired, observed) =
             join_in_order(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
         assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });

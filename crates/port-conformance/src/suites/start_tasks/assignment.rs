@@ -24,7 +24,7 @@ async fn start_sandbox(ports: &StorePorts, name: &str, owner: &str) {
     };
     let id = sandbox_id(name);
     let recorded = ports
-        .sandboxes
+        .host_sandboxes
         .record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
@@ -101,7 +101,7 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
     assert_eq!(seen(&found), [(0, at(0)), (3, at(40))]);
 
     let fence = ports
-        .tasks
+        .start_queue
         .claim(&found[0].sandbox.host, at(31), at(90), ClaimLimit::tasks(9))
         .await
         .unwrap()[0]
@@ -109,7 +109,7 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
     let begun = status_update(StartStatus::StartingConversation);
     let third = conversation(3, "alice", "used", at(50));
     let stored = ports
-        .tasks
+        .start_queue
         .begin_conversation(task_id(3), fence, &third, &begun, at(50));
     stored.await.unwrap();
     let found = list_running(ports, "alice", &spec).await;
@@ -252,7 +252,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     part.parent = Some(conversation_id(1));
     let begun = status_update(StartStatus::StartingConversation);
     let answer = ports
-        .tasks
+        .start_queue
         .begin_conversation(task_id(11), fence, &part, &begun, at(4));
     assert_is!(
         answer.await,
@@ -264,7 +264,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
 
     let failed = status_update(StartStatus::Error);
     ports
-        .tasks
+        .start_queue
         .fail(task_id(11), fence, &failed, at(5))
         .await
         .unwrap();
@@ -284,9 +284,11 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
         .await;
     let start = start_in(10, "alice", "s", at(100));
     ports.start(&start).await;
-    let tasks = &ports.tasks;
     let limit = ClaimLimit::tasks(1);
-    let claimed = tasks.claim(&start.task.host, at(100), at(160), limit).await;
+    let claimed = ports
+        .start_queue
+        .claim(&start.task.host, at(100), at(160), limit)
+        .await;
     let fence = claimed.unwrap()[0].fence;
     let alice = scope("alice");
     let deleted = ports
@@ -294,7 +296,8 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
         .delete(&alice, conversation_id(1), at(70));
     assert!(deleted.await.unwrap());
     let failed = status_update(StartStatus::Error);
-    tasks
+    ports
+        .start_queue
         .fail(task_id(10), fence, &failed, at(101))
         .await
         .unwrap();
@@ -318,7 +321,7 @@ pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
         .fence;
     let failed = status_update(StartStatus::Error);
     ports
-        .tasks
+        .start_queue
         .fail(task_id(10), fence, &failed, at(5))
         .await
         .unwrap();
@@ -328,7 +331,7 @@ pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
         .await
         .fence;
     ports
-        .tasks
+        .start_queue
         .fail(task_id(11), fence, &failed, at(5))
         .await
         .unwrap();

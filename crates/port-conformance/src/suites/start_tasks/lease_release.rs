@@ -11,21 +11,24 @@ use crate::{StorePorts, assert_is};
 /// After a release, a worker of the host can claim the task at once, and only the new claim may write.
 pub async fn a_lease_can_be_released(ports: &StorePorts) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    let foreign_release = ports.tasks.release(task_id(1), first + 1).await;
+    let foreign_release = ports.start_queue.release(task_id(1), first + 1).await;
     assert_is!(foreign_release, Err(StoreError::Stale { .. }));
-    ports.tasks.release(task_id(1), first).await.unwrap();
-    let again = ports.tasks.release(task_id(1), first).await;
+    ports.start_queue.release(task_id(1), first).await.unwrap();
+    let again = ports.start_queue.release(task_id(1), first).await;
     assert_is!(again, Err(StoreError::Stale { .. }));
     // The released lease had not expired.
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(&host(), at(1), at(60), ClaimLimit::tasks(9))
         .await
         .unwrap();
     assert_eq!(claimed.len(), 1);
     assert!(claimed[0].fence > first);
     let late = status_update(StartStatus::WaitingForSandbox);
-    let late = ports.tasks.advance(task_id(1), first, &late, at(2)).await;
+    let late = ports
+        .start_queue
+        .advance(task_id(1), first, &late, at(2))
+        .await;
     assert_is!(late, Err(StoreError::Stale { .. }));
 }
 
@@ -33,10 +36,13 @@ pub async fn a_lease_can_be_released(ports: &StorePorts) {
 pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     let failed = status_update(StartStatus::Error);
-    let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
+    let ended = ports
+        .start_queue
+        .fail(task_id(1), fence, &failed, at(2))
+        .await;
     ended.unwrap();
     for n in [1, 2] {
-        let given_back = ports.tasks.release(task_id(n), fence).await;
+        let given_back = ports.start_queue.release(task_id(n), fence).await;
         assert_is!(given_back, Err(StoreError::Stale { .. }));
     }
 }
@@ -45,7 +51,7 @@ pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
 pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     let queue = async |seconds| {
         ports
-            .tasks
+            .start_queue
             .count_unfinished(&host(), at(seconds))
             .await
             .unwrap()
@@ -60,7 +66,10 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
     assert_eq!(queue(1).await, of(1, 1));
     assert_eq!(queue(100_000).await, of(0, 2), "the lease has expired");
     let failed = status_update(StartStatus::Error);
-    let ended = ports.tasks.fail(task_id(1), fence, &failed, at(2)).await;
+    let ended = ports
+        .start_queue
+        .fail(task_id(1), fence, &failed, at(2))
+        .await;
     ended.unwrap();
     assert_eq!(queue(2).await, of(0, 1));
 }
@@ -73,12 +82,12 @@ pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
     ports.start(&elsewhere).await;
     let other = elsewhere.task.host.clone();
     ports
-        .tasks
+        .start_queue
         .claim(&other, at(1), at(60), ClaimLimit::tasks(9))
         .await
         .unwrap();
-    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 1);
-    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 0);
+    assert_eq!(ports.start_queue.release_host(&host()).await.unwrap(), 1);
+    assert_eq!(ports.start_queue.release_host(&host()).await.unwrap(), 0);
     assert_is!(
         advance(ports, 1, stale, StartStatus::WaitingForSandbox).await,
         Err(StoreError::Stale { .. })
@@ -88,7 +97,7 @@ pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
     assert!(again[0].fence > stale);
     assert_eq!(
         ports
-            .tasks
+            .start_queue
             .claim(&other, at(2), at(60), ClaimLimit::tasks(9))
             .await
             .unwrap(),

@@ -23,7 +23,7 @@ async fn task(ports: &StorePorts, n: u64) -> StartTask {
 
 pub(super) async fn claim(ports: &StorePorts, now: i64, until: i64) -> Vec<LeasedStartTask> {
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(&host(), at(now), at(until), ClaimLimit::tasks(100))
         .await;
     claimed.expect("claim")
@@ -36,7 +36,7 @@ pub(super) async fn advance(
     status: StartStatus,
 ) -> Result<StartTask, StoreError> {
     ports
-        .tasks
+        .start_queue
         .advance(task_id(n), fence, &status_update(status), at(5))
         .await
 }
@@ -50,7 +50,7 @@ async fn begin(
     let row = conversation(n, "alice", sandbox, at(3));
     let update = status_update(StartStatus::StartingConversation);
     ports
-        .tasks
+        .start_queue
         .begin_conversation(task_id(n), fence, &row, &update, at(5))
         .await
 }
@@ -61,14 +61,12 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &StorePorts) {
     for n in 0..10 {
         ports.start(&start_in(n, "alice", "s", at(0))).await;
     }
-    let claims = join_all((0..20).map(|_| {
-        let tasks = &ports.tasks;
-        async move {
-            tasks
-                .claim(&host(), at(1), at(60), ClaimLimit::tasks(3))
-                .await
-                .expect("claim")
-        }
+    let claims = join_all((0..20).map(|_| async move {
+        ports
+            .start_queue
+            .claim(&host(), at(1), at(60), ClaimLimit::tasks(3))
+            .await
+            .expect("claim")
     }))
     .await;
     assert!(claims.iter().all(|claimed| claimed.len() <= 3));
@@ -90,7 +88,7 @@ pub async fn claims_go_by_host_and_age(ports: &StorePorts) {
     elsewhere.task.host = HostId::parse("host-2").unwrap();
     ports.start(&elsewhere).await;
     let first = ports
-        .tasks
+        .start_queue
         .claim(&host(), at(5), at(60), ClaimLimit::tasks(2))
         .await
         .unwrap();
@@ -98,7 +96,7 @@ pub async fn claims_go_by_host_and_age(ports: &StorePorts) {
     assert_eq!(ids, [2, 3].map(task_id));
     assert_eq!(
         ports
-            .tasks
+            .start_queue
             .claim(&host(), at(5), at(60), ClaimLimit::tasks(0))
             .await
             .unwrap(),
@@ -129,8 +127,10 @@ pub async fn claims_are_fair_among_users(ports: &StorePorts) {
     }
     let claim = async |now, tasks, per_owner| {
         let limit = ClaimLimit { tasks, per_owner };
-        let tasks = &ports.tasks;
-        let claimed = tasks.claim(&host(), at(now), at(now + 60), limit).await;
+        let claimed = ports
+            .start_queue
+            .claim(&host(), at(now), at(now + 60), limit)
+            .await;
         let claimed = claimed.unwrap();
         let ids = claimed.iter().map(|it| it.task.id.uuid().as_u64_pair().1);
         ids.collect::<Vec<_>>()
@@ -161,7 +161,7 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
     let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
     assert_eq!(claim(ports, 59, 99).await, []);
     ports
-        .tasks
+        .start_queue
         .renew(task_id(1), first.fence, at(80))
         .await
         .unwrap();
@@ -170,7 +170,7 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
     assert!(second.fence > first.fence);
     assert_eq!(second.task.attempts, 2);
     for (id, fence) in [(1, first.fence), (1, second.fence + 1), (9, second.fence)] {
-        let late = ports.tasks.renew(task_id(id), fence, at(200)).await;
+        let late = ports.start_queue.renew(task_id(id), fence, at(200)).await;
         assert_is!(late, Err(StoreError::Stale { .. }));
     }
     assert_eq!(
@@ -191,7 +191,7 @@ pub async fn an_update_is_stored(ports: &StorePorts) {
         timings: BTreeMap::from([("WORKING".to_owned(), 7)]),
     };
     let stored = ports
-        .tasks
+        .start_queue
         .advance(task_id(1), claimed.fence, &update, at(5))
         .await
         .unwrap();
@@ -206,7 +206,7 @@ pub async fn an_update_is_stored(ports: &StorePorts) {
     };
     assert_eq!(stored, expected);
     let again = ports
-        .tasks
+        .start_queue
         .advance(
             task_id(1),
             claimed.fence,
@@ -246,11 +246,11 @@ pub async fn only_forward_and_only_once(ports: &StorePorts) {
         );
     }
     let failed = ports
-        .tasks
+        .start_queue
         .fail(task_id(1), fence, &status_update(Error), at(6))
         .await;
     assert_is!(failed, Err(StoreError::Stale { .. }));
-    let renewed = ports.tasks.renew(task_id(1), fence, at(99)).await;
+    let renewed = ports.start_queue.renew(task_id(1), fence, at(99)).await;
     assert_is!(renewed, Err(StoreError::Stale { .. }));
     assert_eq!(task(ports, 1).await.status, Ready);
     assert_eq!(claim(ports, 999, 1000).await, []);
@@ -270,7 +270,7 @@ pub async fn a_stale_worker_changes_nothing(ports: &StorePorts) {
         Err(StoreError::Stale { .. })
     );
     let failed = ports
-        .tasks
+        .start_queue
         .fail(task_id(1), stale, &status_update(StartStatus::Error), at(5))
         .await;
     assert_is!(failed, Err(StoreError::Stale { .. }));
@@ -310,7 +310,7 @@ pub async fn a_conversation_is_begun_once(ports: &StorePorts) {
 
     let report = crate::fixtures::report(domain::conversation::ExecutionStatus::Running, at(4));
     let stored = ports
-        .conversations
+        .conversation_reports
         .apply_report(&sandbox_id("s"), conversation_id(1), &report, at(4))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
@@ -333,7 +333,7 @@ pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
     for _ in 0..2 {
         let answer = begin(ports, 1, fence, "s").await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
-        ports.sandboxes.remove(&id).await.unwrap();
+        ports.host_sandboxes.remove(&id).await.unwrap();
     }
     assert_eq!(task(ports, 1).await, before);
     assert_eq!(ports.view(conversation_id(1)).await, None);
@@ -362,7 +362,7 @@ pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
             );
         }
         let answer = ports
-            .tasks
+            .start_queue
             .begin_conversation(task_id(1), fence, &taken, &say, at(5))
             .await;
         assert_is!(answer, Err(StoreError::Conflict { .. }));
@@ -382,7 +382,7 @@ pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
         ..status_update(StartStatus::Error)
     };
     let failed = ports
-        .tasks
+        .start_queue
         .fail(task_id(1), fence, &update, at(7))
         .await
         .unwrap();
@@ -402,7 +402,7 @@ pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
     assert_eq!(claim(ports, 999, 1000).await, []);
     assert_eq!(
         ports
-            .conversations
+            .conversation_deletions
             .list_pending_agent_deletions(9)
             .await
             .unwrap(),
@@ -426,7 +426,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
     let answer = begin(ports, 1, fence, "s").await;
     assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     ports
-        .tasks
+        .start_queue
         .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
         .await
         .unwrap();
@@ -440,12 +440,12 @@ pub async fn a_failed_start_is_not_adopted(ports: &StorePorts) {
     let fence = ports.claimed(&start_in(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
     ports
-        .tasks
+        .start_queue
         .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
         .await
         .unwrap();
     let made = conversation(1, "alice", "s", at(8));
-    let answer = ports.conversations.adopt(&made).await.unwrap();
+    let answer = ports.conversation_reports.adopt(&made).await.unwrap();
     assert_eq!(answer, AppendOutcome::Deleted);
     assert_eq!(ports.view(conversation_id(1)).await, None);
 }
@@ -474,7 +474,7 @@ pub async fn a_failure_keeps_what_others_need(ports: &StorePorts) {
             _ => {}
         }
         ports
-            .tasks
+            .start_queue
             .fail(task_id(n), fence, &status_update(StartStatus::Error), at(7))
             .await
             .unwrap();

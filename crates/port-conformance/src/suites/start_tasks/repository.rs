@@ -239,7 +239,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
 pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
     ports
-        .tasks
+        .start_queue
         .fail(
             task_id(1),
             claimed.fence,
@@ -398,12 +398,12 @@ pub async fn filters_narrow(ports: &StorePorts) {
     assert_eq!(found(since).await, [2]);
     assert_eq!(found(of(1)).await, Vec::<u64>::new(), "not READY yet");
     let claimed = ports
-        .tasks
+        .start_queue
         .claim(&host(), at(3), at(60), ClaimLimit::tasks(1))
         .await
         .unwrap();
     ports
-        .tasks
+        .start_queue
         .advance(
             task_id(1),
             claimed[0].fence,

@@ -51,9 +51,10 @@ pub async fn many_sandboxes_change_state(ports: &StorePorts) {
         let id = sandbox_id(&format!("s{n}"));
         for round in 0..ROUNDS {
             let facts = changed(round);
-            let known = ports
-                .sandboxes
-                .record_facts(&id, DesiredState::Running, &facts, at(round));
+            let known =
+                ports
+                    .host_sandboxes
+                    .record_facts(&id, DesiredState::Running, &facts, at(round));
             assert!(known.await.unwrap());
             let more = sandbox(&format!("s{n}-{round}"), &format!("user-{n}"), at(round));
             ports.sandboxes.insert(&more, &AMPLE_CAPS).await.unwrap();
@@ -96,7 +97,7 @@ pub async fn many_starts_are_processed(ports: &StorePorts) {
     let host = host();
     let claims = join_all((0..MANY).map(|_| {
         ports
-            .tasks
+            .start_queue
             .claim(&host, at(1), at(60), ClaimLimit::tasks(1))
     }))
     .await;
@@ -108,11 +109,11 @@ pub async fn many_starts_are_processed(ports: &StorePorts) {
         let mut stored = conversation(0, task.owner.as_str(), task.sandbox_id.as_str(), at(2));
         stored.id = task.conversation_id;
         let begun = ports
-            .tasks
+            .start_queue
             .begin_conversation(task.id, fence, &stored, &begun, at(2));
         begun.await.unwrap();
         let ready = status_update(StartStatus::Ready);
-        let ready = ports.tasks.advance(task.id, fence, &ready, at(3));
+        let ready = ports.start_queue.advance(task.id, fence, &ready, at(3));
         ready.await.unwrap();
     }))
     .await;

@@ -15,7 +15,7 @@ use crate::fixtures::{
 async fn store_ended_start(ports: &StorePorts, start: &NewStartTask, end: StartStatus, when: i64) {
     let fence = ports.claimed(start).await.fence;
     let ended = ports
-        .tasks
+        .start_queue
         .advance(start.task.id, fence, &status_update(end), at(when))
         .await;
     ended.unwrap();
@@ -36,10 +36,10 @@ pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
     }
     ports.start(&start(5, "alice", "s5", at(0))).await;
     let all = [1, 2, 3, 4, 5];
-    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 2);
+    assert_eq!(ports.start_queue.prune(at(40), 2).await.unwrap(), 2);
     assert_eq!(tasks(ports, &all).await, [1, 4, 5]);
-    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 1);
-    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 0);
+    assert_eq!(ports.start_queue.prune(at(40), 2).await.unwrap(), 1);
+    assert_eq!(ports.start_queue.prune(at(40), 2).await.unwrap(), 0);
     assert_eq!(tasks(ports, &all).await, [4, 5]);
 }
 
@@ -48,9 +48,9 @@ pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &StorePorts) {
     ports.sandbox("s", "alice").await;
     let start = start_in(1, "alice", "s", at(0));
     store_ended_start(ports, &start, StartStatus::Error, 2).await;
-    assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 0);
-    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
-    assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 1);
+    assert_eq!(ports.start_queue.prune(at(99), 9).await.unwrap(), 0);
+    ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_eq!(ports.start_queue.prune(at(99), 9).await.unwrap(), 1);
     assert_eq!(tasks(ports, &[1]).await, Vec::<u64>::new());
 }
 
@@ -80,18 +80,38 @@ pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
         let id = ports.conversation(&row).await;
         delete(ports, id, i64::try_from(n).unwrap() * 10).await;
     }
-    let conversations = &ports.conversations;
-    assert_eq!(conversations.prune_deleted(at(99), 9).await.unwrap(), 0);
+    assert_eq!(
+        ports
+            .conversation_deletions
+            .prune_deleted(at(99), 9)
+            .await
+            .unwrap(),
+        0
+    );
     for n in 1..=3 {
         let id = sandbox_id(&format!("s{n}"));
         let row = ports.sandbox_row(&id).await.unwrap();
         assert_eq!(row.desired, DesiredState::Deleted);
-        ports.sandboxes.remove(&id).await.unwrap();
+        ports.host_sandboxes.remove(&id).await.unwrap();
     }
-    assert_eq!(conversations.prune_deleted(at(30), 1).await.unwrap(), 1);
+    assert_eq!(
+        ports
+            .conversation_deletions
+            .prune_deleted(at(30), 1)
+            .await
+            .unwrap(),
+        1
+    );
     assert!(!is_remembered(ports, 1, 101).await);
     assert!(is_remembered(ports, 2, 102).await);
-    assert_eq!(conversations.prune_deleted(at(30), 9).await.unwrap(), 1);
+    assert_eq!(
+        ports
+            .conversation_deletions
+            .prune_deleted(at(30), 9)
+            .await
+            .unwrap(),
+        1
+    );
     assert!(!is_remembered(ports, 2, 103).await);
     assert!(is_remembered(ports, 3, 104).await, "a younger record stays");
 }

@@ -38,7 +38,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
         },
     ] {
         let known = ports
-            .sandboxes
+            .host_sandboxes
             .record_facts(&id, DesiredState::Running, &facts, at(1))
             .await;
         assert!(known.unwrap());
@@ -53,7 +53,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
     }
     let host = crate::fixtures::host();
     ports
-        .sandboxes
+        .host_sandboxes
         .annotate(&host, Some(TEXT_WITH_NUL))
         .await
         .unwrap();
@@ -73,7 +73,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
     let mut failed = status_update(StartStatus::Error);
     (failed.detail, failed.notes) = (Some(text_with_nul()), vec![text_with_nul()]);
     let task = ports
-        .tasks
+        .start_queue
         .fail(claimed.task.id, claimed.fence, &failed, at(2))
         .await
         .unwrap();
@@ -106,7 +106,7 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         ..ConversationReport::default()
     };
     let stored = ports
-        .conversations
+        .conversation_reports
         .apply_report(&sandbox_id("s"), id, &report, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });

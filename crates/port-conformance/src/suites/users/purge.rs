@@ -58,7 +58,7 @@ async fn run(ports: &StorePorts, start: &NewStartTask, end: Option<StartStatus>)
     let fence = ports.claimed(start).await.fence;
     if let Some(end) = end {
         let ended = ports
-            .tasks
+            .start_queue
             .advance(start.task.id, fence, &status_update(end), at(2))
             .await;
         ended.unwrap();
@@ -288,14 +288,14 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
         (StartStatus::Error, None)
     );
     let stale = [
-        ports.tasks.renew(id, fence, at(99)).await.err(),
+        ports.start_queue.renew(id, fence, at(99)).await.err(),
         ports
-            .tasks
+            .start_queue
             .advance(id, fence, &status_update(StartStatus::Ready), at(9))
             .await
             .err(),
         ports
-            .tasks
+            .start_queue
             .fail(id, fence, &status_update(StartStatus::Error), at(9))
             .await
             .err(),
@@ -306,13 +306,13 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
     let begun = status_update(StartStatus::StartingConversation);
     let row = conversation(108, "alice", "alice-up", at(9));
     let begun = ports
-        .tasks
+        .start_queue
         .begin_conversation(id, fence, &row, &begun, at(9))
         .await;
     assert_is!(begun, Err(StoreError::Stale { .. }));
     assert_eq!(
         ports
-            .tasks
+            .start_queue
             .claim(&task.host, at(99), at(999), ClaimLimit::tasks(9))
             .await
             .unwrap(),
@@ -392,11 +392,11 @@ pub async fn late_reports_do_not_recreate_conversations(ports: &StorePorts) {
                 AppendOutcome::Unknown
             );
             let row = conversation(n, "alice", "alice-up", at(10));
-            let adopted = ports.conversations.adopt(&row).await.unwrap();
+            let adopted = ports.conversation_reports.adopt(&row).await.unwrap();
             assert_eq!(adopted, AppendOutcome::Unknown, "round {round}, {n}");
         }
         ports
-            .sandboxes
+            .host_sandboxes
             .remove(&sandbox_id("alice-up"))
             .await
             .unwrap();

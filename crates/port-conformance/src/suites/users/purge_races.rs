@@ -48,7 +48,7 @@ pub async fn concurrent_writes_are_deleted_too(ports: &StorePorts) {
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
     for row in ports
-        .sandboxes
+        .host_sandboxes
         .list_on_host(&host(), None, 100)
         .await
         .unwrap()

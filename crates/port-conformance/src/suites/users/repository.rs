@@ -103,7 +103,7 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
     let (early, late) = (after_reuse_grace(5) - 1, after_reuse_grace(5));
     let insert = async |n, when| ports.keys.insert(&key(n, "alice", when)).await;
     assert_is!(insert(2, late).await, Err(StoreError::UserNameReserved));
-    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_is!(insert(2, early).await, Err(StoreError::UserNameReserved));
     ports.keys.insert(&key(3, "bob", early)).await.unwrap();
     insert(2, late).await.unwrap();
@@ -138,7 +138,7 @@ pub async fn deleted_users_are_pruned(ports: &StorePorts) {
     assert_eq!(ports.users.prune(at(9), 9).await.unwrap(), 0);
     let left: Vec<_> = users(ports).await.into_iter().map(|it| it.id).collect();
     assert_eq!(left, ["carol", "dave", "eve"].map(user));
-    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.users.prune(at(99), 9).await.unwrap(), 2);
     assert_eq!(users(ports).await.len(), 1);
 }

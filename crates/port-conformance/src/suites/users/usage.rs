@@ -188,19 +188,20 @@ pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
     assert!(now.request_bytes > 200, "{now:?}");
     let row = conversation(5, "alice", "own", at(2));
     let begun = status_update(StartStatus::StartingConversation);
-    let begun = ports
-        .tasks
-        .begin_conversation(task_id(5), claimed.fence, &row, &begun, at(3));
+    let begun =
+        ports
+            .start_queue
+            .begin_conversation(task_id(5), claimed.fence, &row, &begun, at(3));
     begun.await.unwrap();
     check(ports, "its conversation").await;
     let ended = status_update(StartStatus::Ready);
     let ended = ports
-        .tasks
+        .start_queue
         .advance(task_id(5), claimed.fence, &ended, at(4));
     ended.await.unwrap();
     check(ports, "a start that is ready").await;
     assert_eq!(usage(ports, "alice").await.conversations, 1);
-    assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 1);
+    assert_eq!(ports.start_queue.prune(at(99), 9).await.unwrap(), 1);
     check(ports, "a start that is forgotten").await;
     assert_eq!(usage(ports, "alice").await.request_bytes, 0);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::Policy;
-use domain::agent::{AgentRuntime, InitRequest};
+use domain::agent::{AgentLifecycle, InitRequest};
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxBackend, SandboxLaunch, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;

@@ -7,7 +7,7 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Ident, Pat, Result, Token, Type, parenthesized};
 
-use crate::field::{IntoValue, ModelField};
+use crate::field::ModelField;
 
 /// The values that a response is made of: parameters of a function.
 pub(crate) struct Sources(Vec<(Pat, Type)>);
@@ -84,18 +84,12 @@ pub(crate) fn into_target(
 ) -> TokenStream {
     let patterns = fields.iter().map(|field| {
         let name = &field.name;
-        match &field.into {
-            IntoValue::Skipped => quote!(#name: _),
-            IntoValue::Same | IntoValue::Expression(_) => quote!(#name),
-        }
+        let ignored = field.into.is_none().then(|| quote!(: _));
+        quote!(#name #ignored)
     });
     let members = fields.iter().filter_map(|field| {
-        let name = &field.name;
-        match &field.into {
-            IntoValue::Skipped => None,
-            IntoValue::Same => Some(quote!(#name)),
-            IntoValue::Expression(value) => Some(quote!(#name: #value)),
-        }
+        let (name, value) = (&field.name, field.into.as_ref()?);
+        Some(quote!(#name: #value))
     });
     let ty = &target.ty;
     let others = target

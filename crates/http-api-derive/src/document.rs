@@ -4,7 +4,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::{Attribute, Expr, ExprLit, Meta, Type, parse_quote};
 
-use crate::field::{AbsentValue, FieldRule, ModelField, RuleBounds, type_argument};
+use crate::field::{FieldRule, ModelField, RuleBounds, type_argument};
 
 /// The part of the document that a model becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl DocumentPart {
         } else if self == Self::Response && field.optional_type().is_some() {
             entries.push(quote!(required));
         }
-        if let Some(AbsentValue::Expression(value)) = &field.absent
+        if let Some(value) = &field.absent
             && is_literal(value)
             && !stated("default")
         {

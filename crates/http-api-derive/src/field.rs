@@ -6,7 +6,7 @@ use syn::ext::IdentExt as _;
 use syn::meta::ParseNestedMeta;
 use syn::{
     Attribute, Error, Expr, ExprLit, Field, GenericArgument, Ident, Lit, LitStr, PathArguments,
-    Result, Token, Type,
+    Result, Token, Type, parse_quote,
 };
 
 /// Inclusive bounds of a `length` or `range`.
@@ -49,20 +49,6 @@ pub(crate) enum FieldRule {
     Custom(Expr),
 }
 
-/// The value of an absent member.
-pub(crate) enum AbsentValue {
-    /// `Default::default()`.
-    OfType,
-    Expression(Box<Expr>),
-}
-
-/// The value of a member of the target of `into`.
-pub(crate) enum IntoValue {
-    Same,
-    Skipped,
-    Expression(Box<Expr>),
-}
-
 /// A field with its attributes.
 pub(crate) struct ModelField {
     pub(crate) name: Ident,
@@ -70,14 +56,16 @@ pub(crate) struct ModelField {
     /// The name on the wire.
     pub(crate) key: String,
     pub(crate) is_renamed: bool,
-    pub(crate) absent: Option<AbsentValue>,
+    /// The value of an absent member.
+    pub(crate) absent: Option<Expr>,
     pub(crate) is_flat: bool,
     pub(crate) is_not_null: bool,
     with: Option<Expr>,
     pub(crate) rules: Vec<FieldRule>,
     /// The value in a response, if it is not the member of the same name.
     pub(crate) from: Option<Expr>,
-    pub(crate) into: IntoValue,
+    /// The value of the member of the target of `into`; `None` leaves it out.
+    pub(crate) into: Option<Expr>,
 }
 
 /// The attributes of fields that only this macro understands.
@@ -91,6 +79,7 @@ impl ModelField {
         };
         let mut read = Self {
             key: name.unraw().to_string(),
+            into: Some(parse_quote!(#name)),
             name,
             ty: field.ty.clone(),
             is_renamed: false,
@@ -100,7 +89,6 @@ impl ModelField {
             with: None,
             rules: Vec::new(),
             from: None,
-            into: IntoValue::Same,
         };
         for attribute in &field.attrs {
             let path = attribute.path();
@@ -112,8 +100,8 @@ impl ModelField {
                 read.from = Some(attribute.parse_args()?);
             } else if path.is_ident("into") {
                 read.into = match attribute.parse_args()? {
-                    Expr::Path(skip) if skip.path.is_ident("skip") => IntoValue::Skipped,
-                    value => IntoValue::Expression(Box::new(value)),
+                    Expr::Path(skip) if skip.path.is_ident("skip") => None,
+                    value => Some(value),
                 };
             }
         }
@@ -160,9 +148,11 @@ impl ModelField {
                 self.is_renamed = true;
             }
             Some("default") if meta.input.peek(Token![=]) => {
-                self.absent = Some(AbsentValue::Expression(meta.value()?.parse()?));
+                self.absent = Some(meta.value()?.parse()?);
             }
-            Some("default") => self.absent = Some(AbsentValue::OfType),
+            Some("default") => {
+                self.absent = Some(parse_quote!(::core::default::Default::default()));
+            }
             Some("flatten") => self.is_flat = true,
             Some("not_null") => self.is_not_null = true,
             Some("with") => self.with = Some(meta.value()?.parse()?),
@@ -255,26 +245,20 @@ impl ModelField {
         if self.is_flat {
             return quote!(<#ty as ::http_api::decode::DecodeFields>::decode_fields(object));
         }
-        match &self.absent {
-            Some(AbsentValue::OfType) => {
-                return quote!(object.default::<#ty>(#key, ::core::default::Default::default));
-            }
-            Some(AbsentValue::Expression(value)) => {
-                let is_text = matches!(
-                    &**value,
-                    Expr::Lit(ExprLit {
-                        lit: Lit::Str(_),
-                        ..
-                    })
-                );
-                let value = if is_text {
-                    quote!(::std::borrow::ToOwned::to_owned(#value))
-                } else {
-                    quote!(#value)
-                };
-                return quote!(object.default::<#ty>(#key, || #value));
-            }
-            None => {}
+        if let Some(value) = &self.absent {
+            let is_text = matches!(
+                value,
+                Expr::Lit(ExprLit {
+                    lit: Lit::Str(_),
+                    ..
+                })
+            );
+            let value = if is_text {
+                quote!(::std::borrow::ToOwned::to_owned(#value))
+            } else {
+                quote!(#value)
+            };
+            return quote!(object.default::<#ty>(#key, || #value));
         }
         match (self.optional_type(), self.patch_type()) {
             (Some(inner), _) if self.is_not_null => quote!(object.not_null::<#inner>(#key)),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::conversation::ConversationReport;
+use crate::conversation::{ConversationReport, wire_enum};
 use crate::error::StoreError;
 use crate::id::{ConversationId, EventId, SandboxId};
 use crate::page::{Page, PageRequest};
@@ -34,13 +34,15 @@ pub struct SequencedEvent {
     pub event: Event,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EventOrder {
-    /// Oldest first.
-    #[default]
-    Timestamp,
-    /// Newest first.
-    TimestampDesc,
+wire_enum! {
+    #[derive(Default)]
+    EventOrder {
+        /// Oldest first.
+        #[default]
+        Timestamp = "TIMESTAMP",
+        /// Newest first.
+        TimestampDesc = "TIMESTAMP_DESC",
+    }
 }
 
 /// Filter of search and count. Events with the same timestamp are ordered by sequence number.

@@ -115,25 +115,14 @@ pub fn mask_line(line: &str, keys: &[SecretString]) -> String {
 }
 
 fn mask_key_like(text: &str) -> String {
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
     let mut masked = String::with_capacity(text.len());
-    let mut run = String::new();
-    let end = |run: &mut String, masked: &mut String| {
-        masked.push_str(if run.len() >= MIN_KEY_LIKE_CHARS {
-            MASK
-        } else {
-            run
-        });
-        run.clear();
-    };
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() {
-            run.push(c);
-        } else {
-            end(&mut run, &mut masked);
-            masked.push(c);
-        }
+    for piece in text.split_inclusive(is_separator) {
+        let run = piece.trim_end_matches(is_separator);
+        let is_key_like = run.len() >= MIN_KEY_LIKE_CHARS;
+        masked.push_str(if is_key_like { MASK } else { run });
+        masked.push_str(&piece[run.len()..]);
     }
-    end(&mut run, &mut masked);
     masked
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{StartStatus, StartTask};
 use crate::clock::Timestamp;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, wire_enum};
 use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
@@ -109,18 +109,20 @@ impl ClaimLimit {
     }
 }
 
-/// Sort order; ties are broken by id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StartTaskOrder {
-    /// Oldest first.
-    CreatedAt,
-    /// Newest first.
-    #[default]
-    CreatedAtDesc,
-    /// Longest unchanged first.
-    UpdatedAt,
-    /// Last changed first.
-    UpdatedAtDesc,
+wire_enum! {
+    /// Sort order; ties are broken by id.
+    #[derive(Default)]
+    StartTaskOrder {
+        /// Oldest first.
+        CreatedAt = "CREATED_AT",
+        /// Newest first.
+        #[default]
+        CreatedAtDesc = "CREATED_AT_DESC",
+        /// Longest unchanged first.
+        UpdatedAt = "UPDATED_AT",
+        /// Last changed first.
+        UpdatedAtDesc = "UPDATED_AT_DESC",
+    }
 }
 
 /// The number of unfinished tasks of a host.

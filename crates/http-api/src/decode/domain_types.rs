@@ -54,53 +54,19 @@ macro_rules! words {
 
 words!(
     AgentType,
+    AuditOutcome,
+    EventOrder,
+    EventStorage,
     ExecutionStatus,
     GitProvider,
     OwnerType,
+    Role,
     SandboxStatus,
     StartStatus,
+    StartTaskOrder,
     SuggestedTaskType,
     Trigger
 );
-
-impl Choice for Role {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        (Self::User.as_str(), Self::User),
-        (Self::Admin.as_str(), Self::Admin),
-    ];
-}
-
-impl Choice for AuditOutcome {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        (Self::Ok.as_str(), Self::Ok),
-        (Self::Refused.as_str(), Self::Refused),
-        (Self::Failed.as_str(), Self::Failed),
-    ];
-}
-
-impl Choice for EventStorage {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        (Self::Complete.name(), Self::Complete),
-        (Self::Shortened.name(), Self::Shortened),
-        (Self::Stopped.name(), Self::Stopped),
-    ];
-}
-
-impl Choice for EventOrder {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("TIMESTAMP", Self::Timestamp),
-        ("TIMESTAMP_DESC", Self::TimestampDesc),
-    ];
-}
-
-impl Choice for StartTaskOrder {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("CREATED_AT", Self::CreatedAt),
-        ("CREATED_AT_DESC", Self::CreatedAtDesc),
-        ("UPDATED_AT", Self::UpdatedAt),
-        ("UPDATED_AT_DESC", Self::UpdatedAtDesc),
-    ];
-}
 
 impl DecodeScalar for Timestamp {
     fn parse(value: &Value) -> Result<Self, FieldError> {

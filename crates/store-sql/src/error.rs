@@ -21,16 +21,6 @@ pub(crate) enum TransactionError {
 }
 
 impl TransactionError {
-    /// Maps a violated unique constraint to a conflict of this entity. Leaves other errors as they are.
-    pub(crate) fn conflict_if_duplicate(entity: &'static str) -> impl Fn(DriverError) -> Self {
-        move |error| match error {
-            DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => {
-                Self::Store(StoreError::Conflict { entity })
-            }
-            other => Self::Driver(other),
-        }
-    }
-
     /// Whether a retry of the transaction may succeed (Postgres: serialization failure or deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {
@@ -100,6 +90,16 @@ impl TransactionError {
             Self::Driver(error) => translate(error),
             Self::Untranslated(error) => unavailable("database", error),
         }
+    }
+}
+
+/// Replaces the error of a violated unique constraint. Leaves other errors as they are.
+pub(crate) fn if_duplicate(
+    instead: TransactionError,
+) -> impl FnOnce(DriverError) -> TransactionError {
+    move |error| match error {
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => instead,
+        other => other.into(),
     }
 }
 

@@ -6,13 +6,12 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::id::ConversationId;
 
-use crate::conversations::pending_messages;
 use crate::database::connection::{AnyBackend, AnyConnection, on_backend};
 use crate::error::TransactionError;
 use crate::sandboxes::mark_deleted;
 use crate::schema::column_types::{TimestampCol, UuidCol};
-use crate::schema::{conversations, deleted_conversations, start_tasks};
-use crate::start_tasks::rows::FailureColumns;
+use crate::schema::{conversations, deleted_conversations, pending_messages, start_tasks};
+use crate::start_tasks::rows::StepColumns;
 
 /// Maximum rows of one statement, below the parameter limits of both databases.
 pub(crate) const DELETION_BATCH_ROWS: usize = 1_000;
@@ -29,8 +28,11 @@ pub(crate) fn delete_tree(
 ) -> Result<(), TransactionError> {
     let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<UuidCol> = tree.keys().copied().collect();
-    pending_messages::delete_of_conversations(conn, &owner, &ids)?;
     for batch in ids.chunks(DELETION_BATCH_ROWS) {
+        let messages = pending_messages::table
+            .filter(pending_messages::conversation_id.eq_any(batch))
+            .filter(pending_messages::owner.eq(&owner));
+        diesel::delete(messages).execute(conn)?;
         end_start_tasks(conn, &owner, batch, at)?;
         // ON DELETE CASCADE deletes the events.
         diesel::delete(conversations::table.filter(conversations::id.eq_any(batch)))
@@ -117,7 +119,7 @@ fn end_start_tasks(
         .filter(start_tasks::owner.eq(owner));
     diesel::update(unfinished)
         .set((
-            FailureColumns::new(DELETED_DURING_START, at),
+            StepColumns::failure(DELETED_DURING_START, at),
             // The worker that holds the lease can no longer write.
             start_tasks::fence.eq(start_tasks::fence + 1),
         ))

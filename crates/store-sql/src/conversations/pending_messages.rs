@@ -13,6 +13,7 @@ use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
+use domain::json::text_bytes;
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::StartStatus;
 use uuid::Uuid;
@@ -21,29 +22,15 @@ use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
-use crate::schema::codec::{replace_nul, row_limit, to_json};
+use crate::schema::codec::{replace_nul, row_limit};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
-
-/// The conversation of a start, its status, and its detail.
-type StartStatusRow = (UuidCol, String, Option<String>);
-
-/// The conversation of a start, or why it cannot take pending messages.
-fn conversation_of(start: Option<StartStatusRow>) -> Result<ConversationId, EnqueueOutcome> {
-    match start {
-        None => Err(EnqueueOutcome::Unknown),
-        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
-            Err(EnqueueOutcome::Failed(cause))
-        }
-        Some((id, ..)) => Ok(id.into()),
-    }
-}
 
 /// The target conversation, or why it cannot take pending messages.
 fn resolve_target(
@@ -74,7 +61,14 @@ fn resolve_target(
                 .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
         }
     };
-    Ok(conversation_of(start.first(conn).optional()?))
+    let start: Option<(UuidCol, String, Option<String>)> = start.first(conn).optional()?;
+    Ok(match start {
+        None => Err(EnqueueOutcome::Unknown),
+        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
+            Err(EnqueueOutcome::Failed(cause))
+        }
+        Some((id, ..)) => Ok(id.into()),
+    })
 }
 
 fn enqueue(
@@ -102,20 +96,18 @@ fn enqueue(
         return Ok(EnqueueOutcome::Full);
     }
     let last: Option<i64> = queue.select(max(pending::place)).first(conn)?;
-    let text = to_json(&message.message)?;
-    let bytes = row_limit(text.0.len());
     diesel::insert_into(pending::table)
         .values((
             pending::id.eq(UuidCol(message.id)),
             pending::owner.eq(owner),
             pending::conversation_id.eq(UuidCol::from(conversation)),
             pending::place.eq(last.unwrap_or_default() + 1),
-            pending::message.eq(text),
-            pending::message_bytes.eq(bytes),
+            pending::message.eq(JsonCol(message.message.clone())),
+            pending::message_bytes.eq(row_limit(text_bytes(&message.message))),
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("pending message"))?;
+        .map_err(if_duplicate(conflict("pending message")))?;
     if let Some(answer) = message.answers.get(count) {
         idempotency::store_response(conn, answer)?;
     }
@@ -138,21 +130,6 @@ fn notify_host(
         .reading("sandbox")?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
-    }
-    Ok(())
-}
-
-/// Deletes this owner's messages for these conversations, in the caller's transaction.
-pub(crate) fn delete_of_conversations(
-    conn: &mut AnyConnection,
-    owner: &str,
-    conversations: &[UuidCol],
-) -> Result<(), TransactionError> {
-    for batch in conversations.chunks(DELETION_BATCH_ROWS) {
-        let messages = pending::table
-            .filter(pending::conversation_id.eq_any(batch))
-            .filter(pending::owner.eq(owner));
-        diesel::delete(messages).execute(conn)?;
     }
     Ok(())
 }

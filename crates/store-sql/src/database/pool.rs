@@ -99,7 +99,7 @@ impl Db {
         let scans = (connections / READS_PER_SCAN).max(1);
         let read = build(connections, scans);
         Self {
-            scan: read.with_shared_pool(scans, runtime),
+            scan: PoolPartition::with_context(read.context.clone(), scans, runtime),
             read,
             write,
             dedicated,

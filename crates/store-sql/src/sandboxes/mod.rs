@@ -1,6 +1,5 @@
 //! `SandboxRepository`.
 
-mod caps;
 mod hosts;
 pub(crate) mod occupancy;
 mod retirement;
@@ -22,13 +21,13 @@ use domain::sandbox::{
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 
-use self::caps::check_caps;
+use self::occupancy::check_caps;
 use self::retirement::retirable;
 use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
 use crate::queries::filter_by;
 use crate::queries::page_token::{self, Cursor, keyset};
@@ -85,7 +84,7 @@ pub(crate) fn insert_within_caps(
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("sandbox"))?;
+        .map_err(if_duplicate(conflict("sandbox")))?;
     Ok(())
 }
 

@@ -1,11 +1,11 @@
-//! Occupancy of running sandboxes, and whether a sandbox has room.
+//! Occupancy of running sandboxes, and whether there is room for another sandbox or conversation.
 
 use diesel::prelude::*;
-use domain::error::StoreError;
+use domain::error::{ReachedCap, StoreError};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxOccupancy, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxOccupancy, SandboxStatus};
 
-use crate::database::connection::AnyConnection;
+use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::error::TransactionError;
 use crate::sandboxes::rows::SandboxRow;
 use crate::schema::column_types::TimestampCol;
@@ -63,22 +63,17 @@ pub(crate) fn list_running(
                 .single_value(),
         ))
         .load(conn)?;
-    rows.into_iter()
-        .map(|(row, inside, starting, changed_at, started_at)| {
-            let sandbox = Sandbox::from(row);
-            let used_at = changed_at
-                .into_iter()
-                .chain(started_at)
-                .map(|at| at.0)
-                .max();
-            let count = inside.unwrap_or_default() + starting.unwrap_or_default();
-            Ok(SandboxOccupancy {
-                conversations: u32::try_from(count).unwrap_or(u32::MAX),
-                used_at: used_at.unwrap_or(sandbox.created_at),
-                sandbox,
-            })
-        })
-        .collect()
+    let occupancy = |(row, inside, starting, changed_at, started_at): OccupancyRow| {
+        let sandbox = Sandbox::from(row);
+        let used_at = changed_at.into_iter().chain(started_at);
+        let count = inside.unwrap_or_default() + starting.unwrap_or_default();
+        SandboxOccupancy {
+            conversations: u32::try_from(count).unwrap_or(u32::MAX),
+            used_at: used_at.map(|at| at.0).max().unwrap_or(sandbox.created_at),
+            sandbox,
+        }
+    };
+    Ok(rows.into_iter().map(occupancy).collect())
 }
 
 /// Returns an error if a sandbox has `max_conversations` already. Runs in the caller's transaction.
@@ -105,4 +100,33 @@ pub(crate) fn check_room(
         limit: max_conversations as usize,
     }
     .into())
+}
+
+/// Returns an error if one more running sandbox of this user would exceed a cap.
+pub(super) fn check_caps(
+    conn: &mut AnyConnection,
+    user: &UserId,
+    caps: SandboxCaps,
+) -> Result<(), TransactionError> {
+    let counted = || {
+        sandboxes::table
+            .into_boxed::<AnyBackend>()
+            .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+            .filter(sandboxes::status.eq_any([
+                SandboxStatus::Starting.as_str(),
+                SandboxStatus::Running.as_str(),
+            ]))
+    };
+    let of_user: i64 = counted()
+        .filter(sandboxes::owner.eq(user.as_str()))
+        .count()
+        .get_result(conn)?;
+    if of_user >= i64::from(caps.per_user) {
+        return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)).into());
+    }
+    let overall: i64 = counted().count().get_result(conn)?;
+    if overall >= i64::from(caps.overall) {
+        return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)).into());
+    }
+    Ok(())
 }

@@ -39,7 +39,7 @@ fn page(
     let (text, uuid) = after.map(row_key).unwrap_or_default();
     /// Reads sealed values of one column, in the order of `$key`, after `$after`. The other columns locate them.
     macro_rules! read {
-        ($table:ident.$sealed:ident, $key:ident > $after:ident, [$($column:ident: $ty:ty),*] => $location:expr) => {{
+        ($table:ident.$sealed:ident, $key:ident > $after:ident, [$($column:ident: $ty:ty),*] => $location:ident($($part:expr),*)) => {{
             let mut query = $table::table
                 .into_boxed::<AnyBackend>()
                 .filter($table::$sealed.is_not_null());
@@ -54,13 +54,11 @@ fn page(
                 .reading(stringify!($table))?;
             let records = rows.into_iter().filter_map(|(($($column,)*), sealed)| {
                 let sealed = Sealed::from_text(sealed?);
-                Some(SealedRecord { location: $location, sealed })
+                Some(SealedRecord { location: SealedLocation::$location($($part),*), sealed })
             });
             records.collect()
         }};
     }
-    use SealedLocation::{Secret, SecretKey, SessionKey, Settings};
-    use SealedLocation::{StartSecrets, WarmSecretKey, WarmSessionKey};
     Ok(match kind {
         SealedKind::Settings => {
             read!(settings.document, owner > text, [owner: TextCol<UserId>] => Settings(owner.0))

@@ -14,7 +14,7 @@ use super::rows::{ENTITY, StartTaskRow};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::AnyConnection;
-use crate::error::{QueryResultExt, TransactionError, conflict, not_found};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate, not_found};
 use crate::idempotency;
 use crate::sandboxes::occupancy::check_room;
 use crate::sandboxes::{insert_within_caps, load_undeleted, resume};
@@ -112,7 +112,7 @@ pub(super) fn insert(
     diesel::insert_into(start_tasks::table)
         .values(StartTaskRow::from(task))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate(ENTITY))?;
+        .map_err(if_duplicate(conflict(ENTITY)))?;
     if let Some(answer) = &start.answer {
         idempotency::store_response(conn, answer)?;
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, UserId};
+use domain::json::text_bytes;
 use domain::start_task::{StartRequest, StartStatus, StartTask, StartTaskUpdate};
 
 use crate::database::connection::AnyConnection;
 use crate::queries::static_sql::StaticSql;
-use crate::schema::codec::{replace_nul, row_limit, to_json};
-use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
+use crate::schema::codec::{replace_nul, row_limit};
+use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::start_tasks;
 
@@ -55,7 +55,7 @@ same_fields! {
         begun: false,
         fence: 0,
         lease_until: None,
-        request_bytes: to_json(&task.request).map_or(0, |text| row_limit(text.0.len())),
+        request_bytes: row_limit(text_bytes(&task.request)),
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) const fn stored_bytes(conn: &AnyConnection) -> StaticSql<BigInt> {
     })
 }
 
-/// The columns that a step sets. `None` keeps the stored value, `Some(None)` clears it.
+/// The columns that a step or a failure sets. `None` keeps the stored value, `Some(None)` clears it.
 #[derive(AsChangeset)]
 #[diesel(table_name = start_tasks)]
 #[expect(
@@ -85,11 +85,11 @@ pub(crate) const fn stored_bytes(conn: &AnyConnection) -> StaticSql<BigInt> {
     reason = "diesel's changesets: keep, clear or set"
 )]
 pub(crate) struct StepColumns {
-    status: String,
+    status: &'static str,
     detail: Option<Option<String>>,
-    notes: RawJsonCol,
+    notes: Option<JsonCol<Vec<String>>>,
     agent_server_url: Option<String>,
-    timings: RawJsonCol,
+    timings: Option<JsonCol<BTreeMap<String, u64>>>,
     updated_at: Option<TimestampCol>,
     is_open: bool,
     sealed_secrets: Option<Option<String>>,
@@ -97,53 +97,43 @@ pub(crate) struct StepColumns {
 }
 
 impl StepColumns {
-    /// Builds a step to `status`. A final status also erases the secrets and ends the lease.
+    /// A final status also erases the secrets and ends the lease.
+    fn status(status: StartStatus, detail: Option<String>) -> Self {
+        let is_final = status.is_terminal();
+        Self {
+            status: status.as_str(),
+            detail: Some(detail),
+            notes: None,
+            agent_server_url: None,
+            timings: None,
+            updated_at: None,
+            is_open: !is_final,
+            sealed_secrets: is_final.then_some(None),
+            lease_until: is_final.then_some(None),
+        }
+    }
+
+    /// Builds a step to `status`.
     pub(crate) fn new(
         before: StartStatus,
         status: StartStatus,
         step: &StartTaskUpdate,
         at: Timestamp,
-    ) -> Result<Self, StoreError> {
-        let is_final = status.is_terminal();
-        Ok(Self {
-            status: status.to_string(),
-            detail: Some(step.detail.clone().map(replace_nul)),
-            notes: to_json(&step.notes)?,
-            agent_server_url: step.agent_server_url.clone(),
-            timings: to_json(&step.timings)?,
-            updated_at: (status != before).then_some(TimestampCol(at)),
-            is_open: !is_final,
-            sealed_secrets: is_final.then_some(None),
-            lease_until: is_final.then_some(None),
-        })
-    }
-}
-
-/// The columns that end a task in ERROR from outside of its lease: `detail` says why, and the secrets and the lease are erased.
-#[derive(AsChangeset)]
-#[diesel(table_name = start_tasks)]
-#[expect(
-    clippy::option_option,
-    reason = "diesel's changesets: keep, clear or set"
-)]
-pub(crate) struct FailureColumns {
-    status: &'static str,
-    detail: &'static str,
-    sealed_secrets: Option<Option<String>>,
-    is_open: bool,
-    lease_until: Option<Option<TimestampCol>>,
-    updated_at: TimestampCol,
-}
-
-impl FailureColumns {
-    pub(crate) fn new(detail: &'static str, at: Timestamp) -> Self {
+    ) -> Self {
         Self {
-            status: StartStatus::Error.as_str(),
-            detail,
-            sealed_secrets: Some(None),
-            is_open: false,
-            lease_until: Some(None),
-            updated_at: TimestampCol(at),
+            notes: Some(JsonCol(step.notes.clone())),
+            agent_server_url: step.agent_server_url.clone(),
+            timings: Some(JsonCol(step.timings.clone())),
+            updated_at: (status != before).then_some(TimestampCol(at)),
+            ..Self::status(status, step.detail.clone().map(replace_nul))
+        }
+    }
+
+    /// Ends a task in ERROR from outside of its lease.
+    pub(crate) fn failure(detail: &str, at: Timestamp) -> Self {
+        Self {
+            updated_at: Some(TimestampCol(at)),
+            ..Self::status(StartStatus::Error, Some(detail.to_owned()))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `AdministrationRepository`: stores a change and its audit entry in one transaction.
 
 use async_trait::async_trait;
+use diesel::prelude::*;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
@@ -9,6 +10,8 @@ use domain::user::identity::{AdminChange, AdministrationRepository, PurgeCounts}
 use crate::database::connection::AnyConnection;
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{TransactionError, conflict, not_found};
+use crate::schema::column_types::UuidCol;
+use crate::schema::{api_keys as key_rows, users as user_rows};
 use crate::store::SqlStore;
 use crate::users::{self, api_keys, audit_log, purge};
 
@@ -28,7 +31,13 @@ fn change(
                 .ok_or_else(|| conflict(USER))?;
         }
         AdminChange::SetRole { user, role } => {
-            require(users::set_role(conn, user.as_str(), *role)?, USER)?;
+            let undeleted = user_rows::table
+                .find(user.as_str())
+                .filter(user_rows::deleted_at.is_null());
+            let changed = diesel::update(undeleted)
+                .set(user_rows::role.eq(role.as_str()))
+                .execute(conn)?;
+            require(changed > 0, USER)?;
         }
         AdminChange::DeleteUser { user } => {
             require(users::mark_deleted(conn, user.as_str(), at)?, USER)?;
@@ -50,7 +59,12 @@ fn change(
             require(users::exists(conn, new.user.as_str())?, KEY)?;
             api_keys::insert(conn, new)?;
         }
-        AdminChange::RevokeKey { id, user } => require(api_keys::revoke(conn, *id, user)?, KEY)?,
+        AdminChange::RevokeKey { id, user } => {
+            let key = key_rows::table
+                .find(UuidCol::from(*id))
+                .filter(key_rows::user_id.eq(user.as_str()));
+            require(diesel::delete(key).execute(conn)? > 0, KEY)?;
+        }
     }
     Ok(PurgeCounts::default())
 }

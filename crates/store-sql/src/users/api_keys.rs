@@ -9,7 +9,7 @@ use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, 
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::queries::filter_by;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
@@ -43,7 +43,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(TransactionError::conflict_if_duplicate("API key"))?;
+        .map_err(if_duplicate(conflict("API key")))?;
     Ok(())
 }
 
@@ -71,18 +71,6 @@ pub(crate) fn find_with_role(
     id: ApiKeyId,
 ) -> Result<Option<ApiKeyWithRole>, TransactionError> {
     Ok(find_with_role!(conn, api_keys::id.eq(UuidCol::from(id))))
-}
-
-/// Revokes a user's key. Returns whether it existed.
-pub(crate) fn revoke(
-    conn: &mut AnyConnection,
-    id: ApiKeyId,
-    user: &UserId,
-) -> Result<bool, TransactionError> {
-    let key = api_keys::table
-        .find(UuidCol::from(id))
-        .filter(api_keys::user_id.eq(user.as_str()));
-    Ok(diesel::delete(key).execute(conn)? > 0)
 }
 
 /// Makes a user's key expire at `until` at the latest. `false` if the user has no such key, or it has expired at `now`.

@@ -88,19 +88,6 @@ pub(crate) fn exists(conn: &mut AnyConnection, user: &str) -> Result<bool, Trans
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
 }
 
-/// Sets the role of a user. `false` if the user does not exist or their deletion has begun.
-pub(crate) fn set_role(
-    conn: &mut AnyConnection,
-    user: &str,
-    role: Role,
-) -> Result<bool, TransactionError> {
-    let undeleted = users::table.find(user).filter(users::deleted_at.is_null());
-    let changed = diesel::update(undeleted)
-        .set(users::role.eq(role.as_str()))
-        .execute(conn)?;
-    Ok(changed > 0)
-}
-
 fn insert(
     conn: &mut AnyConnection,
     user: &str,

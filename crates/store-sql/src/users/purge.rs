@@ -20,7 +20,7 @@ use crate::schema::{
     api_keys, conversations, events, idempotency_keys, pending_messages, sandboxes, secrets,
     settings, start_tasks,
 };
-use crate::start_tasks::rows::FailureColumns;
+use crate::start_tasks::rows::StepColumns;
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -145,7 +145,7 @@ fn fail_starts(
     for batch in unfinished.chunks(DELETION_BATCH_ROWS) {
         diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(batch)))
             .set((
-                FailureColumns::new(DELETED_DURING_START, at),
+                StepColumns::failure(DELETED_DURING_START, at),
                 // The worker that holds the lease can no longer write.
                 start_tasks::fence.eq(start_tasks::fence + 1),
             ))

@@ -27,7 +27,7 @@ pub(super) struct PoolPartition {
 }
 
 impl PoolPartition {
-    /// Builds a partition whose pool has a connection per slot, and `spare` ones for [`PoolPartition::with_shared_pool`].
+    /// Builds a partition whose pool has a connection per slot, and `spare` ones for another partition.
     pub(super) fn build(
         target: &Target,
         (slots, spare): (u32, u32),
@@ -58,12 +58,8 @@ impl PoolPartition {
         Self::with_context(context, slots, runtime)
     }
 
-    /// Builds a partition with its own slots for the spare connections of this partition's pool.
-    pub(super) fn with_shared_pool(&self, slots: u32, runtime: &Handle) -> Self {
-        Self::with_context(self.context.clone(), slots, runtime)
-    }
-
-    fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
+    /// Builds a partition with its own slots, for example for the spare connections of another partition's pool.
+    pub(super) fn with_context(context: JobContext, slots: u32, runtime: &Handle) -> Self {
         let slots = usize::try_from(slots).unwrap_or(1);
         Self {
             context,

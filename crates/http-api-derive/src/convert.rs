@@ -84,10 +84,8 @@ pub(crate) fn into_target(
 ) -> TokenStream {
     let patterns = fields.iter().map(|field| {
         let name = &field.name;
-        match &field.into {
-            None => quote!(#name: _),
-            Some(_) => quote!(#name),
-        }
+        let ignored = field.into.is_none().then(|| quote!(: _));
+        quote!(#name #ignored)
     });
     let members = fields.iter().filter_map(|field| {
         let (name, value) = (&field.name, field.into.as_ref()?);

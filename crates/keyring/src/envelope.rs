@@ -206,29 +206,17 @@ impl fmt::Debug for Keyring {
 impl Cipher for Keyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
         let current = Arc::clone(&self.keys().current);
-        let key = random::<KEY_BYTES>()?;
-        let (key_nonce, secret_nonce) = (random::<NONCE_BYTES>()?, random::<NONCE_BYTES>()?);
+        let (key, nonces) = (random::<KEY_BYTES>()?, random::<{ 2 * NONCE_BYTES }>()?);
+        let (key_nonce, secret_nonce) = nonces.split_at(NONCE_BYTES);
         let secret = secret.expose_secret().as_bytes();
 
         let mut bytes = Vec::with_capacity(HEADER_BYTES + secret.len() + TAG_BYTES);
-        bytes.extend_from_slice(key_nonce.as_slice());
+        bytes.extend_from_slice(key_nonce);
         let aad = associated_data("key", &current.id, context);
-        encrypt(
-            &current.cipher,
-            key_nonce.as_slice(),
-            &aad,
-            key.as_slice(),
-            &mut bytes,
-        )?;
-        bytes.extend_from_slice(secret_nonce.as_slice());
+        encrypt(&current.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
+        bytes.extend_from_slice(secret_nonce);
         let aad = associated_data("secret", &current.id, context);
-        encrypt(
-            &aes(&key),
-            secret_nonce.as_slice(),
-            &aad,
-            secret,
-            &mut bytes,
-        )?;
+        encrypt(&aes(&key), secret_nonce, &aad, secret, &mut bytes)?;
         let text = URL_SAFE_NO_PAD.encode(&bytes);
         Ok(Sealed::from_text(format!(
             "{VERSION}.{}.{text}",

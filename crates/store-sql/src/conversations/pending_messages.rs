@@ -13,6 +13,7 @@ use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
+use domain::json::text_bytes;
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::StartStatus;
 use uuid::Uuid;
@@ -23,7 +24,7 @@ use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::idempotency;
-use crate::schema::codec::{replace_nul, row_limit, to_json};
+use crate::schema::codec::{replace_nul, row_limit};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
@@ -95,16 +96,14 @@ fn enqueue(
         return Ok(EnqueueOutcome::Full);
     }
     let last: Option<i64> = queue.select(max(pending::place)).first(conn)?;
-    let text = to_json(&message.message)?;
-    let bytes = row_limit(text.0.len());
     diesel::insert_into(pending::table)
         .values((
             pending::id.eq(UuidCol(message.id)),
             pending::owner.eq(owner),
             pending::conversation_id.eq(UuidCol::from(conversation)),
             pending::place.eq(last.unwrap_or_default() + 1),
-            pending::message.eq(text),
-            pending::message_bytes.eq(bytes),
+            pending::message.eq(JsonCol(message.message.clone())),
+            pending::message_bytes.eq(row_limit(text_bytes(&message.message))),
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)

@@ -20,8 +20,8 @@ use crate::database::connection::AnyConnection;
 use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
 use crate::queries::static_sql::StaticSql;
 use crate::sandboxes::rows::SandboxRow;
-use crate::schema::codec::{replace_nul, row_limit, to_json};
-use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
+use crate::schema::codec::{replace_nul, row_limit};
+use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{conversations, deleted_conversations};
 
@@ -62,8 +62,8 @@ pub(crate) struct ReportedColumns {
     pub(crate) title: Option<String>,
     pub(crate) title_folded: Option<String>,
     pub(crate) llm_model: Option<String>,
-    pub(crate) metrics: RawJsonCol,
-    pub(crate) tags: RawJsonCol,
+    pub(crate) metrics: JsonCol<Metrics>,
+    pub(crate) tags: JsonCol<BTreeMap<String, String>>,
     pub(crate) execution_status: Option<String>,
     pub(crate) status_at: Option<TimestampCol>,
     pub(crate) updated_at: TimestampCol,
@@ -253,7 +253,7 @@ pub(crate) fn apply_report(
         return Ok(());
     }
     let id = row.id;
-    let (columns, has_changed) = reported_columns(row, report, at)?;
+    let (columns, has_changed) = reported_columns(row, report, at);
     if has_changed || has_grown {
         let [count, bytes] = [added.count, added.bytes].map(row_limit);
         diesel::update(conversations::table.find(id))
@@ -272,7 +272,7 @@ pub(crate) fn reported_columns(
     row: ConversationRow,
     report: &ConversationReport,
     at: Timestamp,
-) -> Result<(ReportedColumns, bool), TransactionError> {
+) -> (ReportedColumns, bool) {
     let mut status_at = row.status_at.map(|at| at.0);
     let mut conversation = Conversation::from(row);
     let has_changed = conversation.apply_report(report, &mut status_at);
@@ -280,15 +280,15 @@ pub(crate) fn reported_columns(
         title_folded: folded_title(&conversation),
         title: conversation.title.map(replace_nul),
         llm_model: conversation.llm_model.map(replace_nul),
-        metrics: to_json(&conversation.metrics)?,
-        tags: to_json(&conversation.tags)?,
+        metrics: JsonCol(conversation.metrics),
+        tags: JsonCol(conversation.tags),
         execution_status: conversation
             .execution_status
             .map(|status| status.to_string()),
         status_at: status_at.map(TimestampCol),
         updated_at: TimestampCol(at),
     };
-    Ok((columns, has_changed))
+    (columns, has_changed)
 }
 
 /// The columns that a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.

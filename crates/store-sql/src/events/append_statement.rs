@@ -37,7 +37,7 @@ impl AppendStatement {
         columns: ReportedColumns,
         has_changed: bool,
     ) -> Result<Self, TransactionError> {
-        let bodies = batch.iter().map(|event| Ok(to_json(&event.body)?.0));
+        let bodies = batch.iter().map(|event| to_json(&event.body));
         let kinds = batch.iter().map(|event| replace_nul(event.kind.as_str()));
         Ok(Self {
             conversation,
@@ -47,7 +47,7 @@ impl AppendStatement {
                 .iter()
                 .map(|event| TimestampCol(event.timestamp))
                 .collect(),
-            bodies: bodies.collect::<Result<_, TransactionError>>()?,
+            bodies: bodies.collect::<Result<_, _>>()?,
             columns,
             has_changed,
         })

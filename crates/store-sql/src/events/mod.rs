@@ -89,7 +89,7 @@ fn store_new(
         .filter(|event| seen.insert(event.id.as_str().to_owned()));
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for (seq, event) in (last.unwrap_or_default() + 1..).zip(new) {
-        let body = to_json(&event.body)?.0;
+        let body = to_json(&event.body)?;
         bytes += body.len();
         rows.push((
             events::conversation_id.eq(conversation),
@@ -218,7 +218,7 @@ impl EventStore for SqlStore {
                     }
                     #[cfg(feature = "postgres")]
                     AnyConnection::Postgres(conn) => {
-                        let (columns, has_changed) = rows::reported_columns(row, &report, at)?;
+                        let (columns, has_changed) = rows::reported_columns(row, &report, at);
                         AppendStatement::new(conversation.into(), &batch, columns, has_changed)?
                             .store(conn)?
                     }

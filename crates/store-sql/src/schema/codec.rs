@@ -8,13 +8,10 @@ use domain::user::scope::Scope;
 use serde::Serialize;
 
 use crate::error::TransactionError;
-use crate::schema::column_types::RawJsonCol;
 
 /// Serializes a JSON document. Fails only if a map key is not text.
-pub(crate) fn to_json(value: &impl Serialize) -> Result<RawJsonCol, StoreError> {
-    let text = serde_json::to_string(value);
-    text.map(RawJsonCol)
-        .map_err(|cause| StoreError::Other(cause.into()))
+pub(crate) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|cause| StoreError::Other(cause.into()))
 }
 
 /// Replaces NUL by U+FFFD in text from outside, on both databases, because Postgres rejects NUL. Ids exclude NUL already.

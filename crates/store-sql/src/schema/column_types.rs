@@ -8,8 +8,6 @@
 //! | [`VerbatimJson`]   | [`JsonCol`], from outside       | `TEXT`                        | `json`        |
 //! | `Text`             | [`TextCol`], ids and enums      | `TEXT`                        | `text`        |
 //!
-//! [`RawJsonCol`] holds the text of a document instead of its value.
-//!
 //! `jsonb` rejects `\u0000` and loses the order of keys, so documents of users and agents are `json`. The body of an event
 //! is text, so that a query learns its length without reading it. Ids of sandboxes, users, hosts and events are text, because
 //! they are not always UUIDs.
@@ -75,11 +73,6 @@ pub(crate) struct TimestampCol(pub(crate) Timestamp);
 #[diesel(sql_type = Id)]
 pub(crate) struct UuidCol(pub(crate) Uuid);
 
-#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
-#[diesel(sql_type = NormalizedJson)]
-#[diesel(sql_type = VerbatimJson)]
-pub(crate) struct RawJsonCol(pub(crate) String);
-
 /// An id or an enum value as text. Decoding fails on an invalid value: see `QueryResultExt::reading`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Text)]
@@ -114,16 +107,6 @@ impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> JsonValue 
 trait StoredText: Sized {
     fn encode(&self) -> Result<String, BoxError>;
     fn decode(text: &[u8]) -> Result<Self, BoxError>;
-}
-
-impl StoredText for RawJsonCol {
-    fn encode(&self) -> Result<String, BoxError> {
-        Ok(self.0.clone())
-    }
-
-    fn decode(text: &[u8]) -> Result<Self, BoxError> {
-        Ok(Self(str::from_utf8(text)?.to_owned()))
-    }
 }
 
 impl<T: TextValue> StoredText for TextCol<T> {
@@ -222,8 +205,6 @@ macro_rules! values_on_any {
 }
 
 stored_texts!(
-    NormalizedJson(JSONB_PREFIX): RawJsonCol,
-    VerbatimJson(NO_PREFIX): RawJsonCol,
     NormalizedJson(JSONB_PREFIX): ExposedUrlsCol,
     <T: TextValue> Text(NO_PREFIX): TextCol<T>,
     <T: JsonValue> NormalizedJson(JSONB_PREFIX): JsonCol<T>,

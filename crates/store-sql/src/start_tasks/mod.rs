@@ -95,7 +95,7 @@ fn fail(
     at: Timestamp,
 ) -> Result<StartTask, TransactionError> {
     let (row, before) = load_leased(conn, id, fence, StartStatus::Error)?;
-    let columns = StepColumns::new(before, StartStatus::Error, step, at)?;
+    let columns = StepColumns::new(before, StartStatus::Error, step, at);
     let task = write_step(conn, id, &columns)?;
     if row.begun {
         use crate::schema::conversations::table;
@@ -303,7 +303,7 @@ impl StartTaskQueue for SqlStore {
                 return fail(conn, id, fence, &step, at);
             }
             let (_, before) = load_leased(conn, id, fence, step.status)?;
-            write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
+            write_step(conn, id, &StepColumns::new(before, step.status, &step, at))
         })
         .await
     }
@@ -335,7 +335,7 @@ impl StartTaskQueue for SqlStore {
                     .set(start_tasks::begun.eq(true))
                     .execute(conn)?;
             }
-            write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
+            write_step(conn, id, &StepColumns::new(before, step.status, &step, at))
         })
         .await
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, UserId};
+use domain::json::text_bytes;
 use domain::start_task::{StartRequest, StartStatus, StartTask, StartTaskUpdate};
 
 use crate::database::connection::AnyConnection;
 use crate::queries::static_sql::StaticSql;
-use crate::schema::codec::{replace_nul, row_limit, to_json};
-use crate::schema::column_types::{JsonCol, RawJsonCol, TextCol, TimestampCol, UuidCol};
+use crate::schema::codec::{replace_nul, row_limit};
+use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::start_tasks;
 
@@ -55,7 +55,7 @@ same_fields! {
         begun: false,
         fence: 0,
         lease_until: None,
-        request_bytes: to_json(&task.request).map_or(0, |text| row_limit(text.0.len())),
+        request_bytes: row_limit(text_bytes(&task.request)),
     }
 }
 
@@ -87,9 +87,9 @@ pub(crate) const fn stored_bytes(conn: &AnyConnection) -> StaticSql<BigInt> {
 pub(crate) struct StepColumns {
     status: &'static str,
     detail: Option<Option<String>>,
-    notes: Option<RawJsonCol>,
+    notes: Option<JsonCol<Vec<String>>>,
     agent_server_url: Option<String>,
-    timings: Option<RawJsonCol>,
+    timings: Option<JsonCol<BTreeMap<String, u64>>>,
     updated_at: Option<TimestampCol>,
     is_open: bool,
     sealed_secrets: Option<Option<String>>,
@@ -119,14 +119,14 @@ impl StepColumns {
         status: StartStatus,
         step: &StartTaskUpdate,
         at: Timestamp,
-    ) -> Result<Self, StoreError> {
-        Ok(Self {
-            notes: Some(to_json(&step.notes)?),
+    ) -> Self {
+        Self {
+            notes: Some(JsonCol(step.notes.clone())),
             agent_server_url: step.agent_server_url.clone(),
-            timings: Some(to_json(&step.timings)?),
+            timings: Some(JsonCol(step.timings.clone())),
             updated_at: (status != before).then_some(TimestampCol(at)),
             ..Self::status(status, step.detail.clone().map(replace_nul))
-        })
+        }
     }
 
     /// Ends a task in ERROR from outside of its lease.

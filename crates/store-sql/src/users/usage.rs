@@ -118,7 +118,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
             entity: "event",
             what: format!("body: {cause}"),
         })?;
-        let body = to_json(&shorten_document(body))?.0;
+        let body = to_json(&shorten_document(body))?;
         shortened.events += 1;
         shortened.bytes += before.saturating_sub(body.len()) as u64;
         diesel::update(event)

@@ -127,11 +127,11 @@ fn parse_model(line: &'static str) -> CatalogueModel {
     }
 }
 
-/// One page of matches; its token is the last name on it.
-fn page_of<T: Copy>(
+/// One page of the matches in a list; its token is the last name on it.
+pub fn page_of<T: Clone>(
     all: &[T],
     page: &PageRequest,
-    name: impl Fn(&T) -> &'static str,
+    name: impl Fn(&T) -> &str,
     matches: impl Fn(&T) -> bool,
 ) -> Result<Page<T>, StoreError> {
     let start = match &page.after {
@@ -141,7 +141,7 @@ fn page_of<T: Copy>(
             last.ok_or(StoreError::InvalidPageToken)? + 1
         }
     };
-    let mut rest = all[start..].iter().filter(|item| matches(item)).copied();
+    let mut rest = all[start..].iter().filter(|item| matches(item)).cloned();
     let items: Vec<T> = rest.by_ref().take(page.limit.get()).collect();
     let next = items.last().filter(|_| rest.next().is_some());
     let next = next.map(|item| PageToken(name(item).to_owned()));

@@ -4,7 +4,6 @@
 //! the public URL, so that one port and one host name are enough, or unchanged (`direct`).
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use domain::encryption::vault::Fingerprints;
@@ -46,15 +45,6 @@ pub(crate) struct Addresses {
     own_host: Option<String>,
     prefixes: Vec<String>,
     fingerprints: Arc<dyn Fingerprints>,
-}
-
-impl fmt::Debug for Addresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Addresses")
-            .field("base", &self.base)
-            .field("sandbox_base", &self.sandbox_base)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Addresses {

@@ -161,6 +161,14 @@ impl FieldErrors {
         self.items.len() >= MAX_ERROR_ITEMS
     }
 
+    /// The location of each error, without its root, and the message.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (String, &str)> {
+        self.items.iter().map(|item| {
+            let steps: Vec<String> = item.loc.iter().skip(1).map(step_text).collect();
+            (steps.join("."), item.fault.msg.as_ref())
+        })
+    }
+
     /// The `detail` list.
     pub fn detail(&self, flavour: Flavour) -> Value {
         self.items.iter().map(|item| item.render(flavour)).collect()
@@ -173,11 +181,7 @@ impl ErrorItem {
         let FieldError { kind, msg, ctx } = &self.fault;
         match flavour {
             Flavour::Legacy => {
-                let loc = self.loc.iter().map(|step| match step {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                });
-                out.insert("loc".into(), loc.collect());
+                out.insert("loc".into(), self.loc.iter().map(step_text).collect());
                 out.insert("msg".into(), msg.as_ref().into());
                 out.insert("type".into(), (*kind).into());
             }
@@ -195,6 +199,11 @@ impl ErrorItem {
         }
         Value::Object(out)
     }
+}
+
+fn step_text(step: &Value) -> String {
+    step.as_str()
+        .map_or_else(|| step.to_string(), str::to_owned)
 }
 
 /// The quoted part of a refused value: short values whole, long texts cut, long lists and objects not at all.

@@ -33,6 +33,3 @@ impl Serialize for SecretText {
         serializer.serialize_str(self.expose())
     }
 }
-
-/// Replaces a secret that is not revealed.
-pub(crate) const MASK: &str = "**********";

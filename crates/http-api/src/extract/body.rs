@@ -16,6 +16,7 @@ use super::parse_budget::{self, ParsePermit};
 use super::{RequestInput, RequestPart, state_of};
 use crate::decode::{Decode, FieldError, FieldErrors, Flavour, JsonError, Path};
 use crate::problem::Problem;
+use crate::state::RequestLimits;
 
 /// A JSON body.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub struct Body<T>(pub T);
 
 impl<T: Decode> RequestPart for Body<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::User).await?;
+        let bytes = input.read_body(|limits| limits.body).await?;
         Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
@@ -34,7 +35,7 @@ pub struct OptionalBody<T>(pub Option<T>);
 
 impl<T: Decode> RequestPart for OptionalBody<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::User).await?;
+        let bytes = input.read_body(|limits| limits.body).await?;
         if matches!(bytes.trim_ascii(), b"" | b"null") {
             return Ok(Some(Self(None)));
         }
@@ -54,7 +55,7 @@ pub struct BodyWithBytes<T> {
 
 impl<T: Decode> RequestPart for BodyWithBytes<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::User).await?;
+        let bytes = input.read_body(|limits| limits.body).await?;
         let value = decode_body(input, bytes.clone()).await?;
         Ok(value.map(|value| Self { value, bytes }))
     }
@@ -66,7 +67,7 @@ pub struct WebhookBody<T>(pub T);
 
 impl<T: Decode> RequestPart for WebhookBody<T> {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::Webhook).await?;
+        let bytes = input.read_body(|limits| limits.webhook_body).await?;
         Ok(decode_body(input, bytes).await?.map(Self))
     }
 }
@@ -77,28 +78,20 @@ pub struct RawJson(pub Result<Value, JsonError>);
 
 impl RequestPart for RawJson {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::User).await?;
+        let bytes = input.read_body(|limits| limits.body).await?;
         let (read, _share) = input.parse(&bytes).await?;
         Ok(Some(Self(read)))
     }
 }
 
-/// The sender of a body, which decides how large it may be.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum BodySender {
-    User,
-    Webhook,
-}
-
 impl RequestInput<'_> {
     /// Reads the whole body, up to the limit and until the deadline.
-    pub(super) async fn read_body(&mut self, kind: BodySender) -> Result<Bytes, Problem> {
+    pub(super) async fn read_body(
+        &mut self,
+        limit: impl FnOnce(&RequestLimits) -> usize,
+    ) -> Result<Bytes, Problem> {
         let limits = &state_of(self.req)?.limits;
-        let limit = match kind {
-            BodySender::User => limits.body,
-            BodySender::Webhook => limits.webhook_body,
-        };
-        read(self.req, self.payload, limit, limits.body_deadline).await
+        read(self.req, self.payload, limit(limits), limits.body_deadline).await
     }
 
     /// Parses a body within the memory budget.

@@ -8,7 +8,7 @@ use actix_web::web::Bytes;
 use domain::json::estimate_memory_bytes;
 use serde_json::Value;
 
-use super::body::{BodySender, decode_body, is_json};
+use super::body::{decode_body, is_json};
 use super::parse_budget::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestInput, RequestPart, state_of};
 use crate::decode::{FieldError, Path, Sensitive};
@@ -36,7 +36,7 @@ pub struct EventBatch {
 
 impl RequestPart for EventBatch {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        let bytes = input.read_body(BodySender::Webhook).await?;
+        let bytes = input.read_body(|limits| limits.webhook_body).await?;
         let Some((events, left_out)) = split(&bytes).filter(|_| is_json(input.req, input.flavour))
         else {
             if bytes.len() <= MAX_EXPLAINED_BATCH_BYTES {

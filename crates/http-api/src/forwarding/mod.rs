@@ -46,57 +46,38 @@ const RESTRICTED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 /// The headers that the response depends on.
 const VARY_BY_KEY: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 
-/// Whether a request may be for an agent server. If not, [`forward`] returns `None`.
+/// Whether a request may be for an agent server.
 pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
     PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
-/// The response of an agent server, or an error; `None` if the request is for the service's own routes.
+/// The response of an agent server to a request that [`may_forward`]; `None` if it is for the service's own routes.
 pub(crate) async fn forward(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
-) -> Option<Result<HttpResponse, Problem>> {
-    if !may_forward(req) {
-        return None;
-    }
+) -> Result<Option<HttpResponse>, Problem> {
     let place = PathOwner::of(req.uri().path());
     let (Some(app), Some(gateway), Ok(state)) = (
         req.app_data::<Application>().cloned(),
         req.app_data::<web::Data<Gateway>>().cloned(),
         state_of(req.request()).cloned(),
     ) else {
-        return None;
+        return Ok(None);
     };
-    let found = match resolve(&app, place, req.request()).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return None,
-        Err(problem) => return Some(Err(problem)),
+    let Some(found) = resolve(&app, place, req.request()).await? else {
+        return Ok(None);
     };
     let payload = req.take_payload();
     let (agent_route, has_key, recheck) = (found.agent_route, found.has_key, found.recheck);
-    let uri = req.uri();
-    let asked = file_paths::target(
-        &app,
-        &agent_route,
-        uri.path(),
-        uri.query().unwrap_or_default(),
-    );
-    let asked = match asked.await {
-        Ok(asked) => asked,
-        Err(error) => return Some(Err(error.into())),
-    };
+    let (path, query) = (req.uri().path(), req.uri().query().unwrap_or_default());
+    let asked = file_paths::target(&app, &agent_route, path, query).await?;
     let end = recheck.until_refused(app, &state);
-    let target = match target_of(req.request(), agent_route, has_key, (asked, request_id)) {
-        Ok(target) => target,
-        Err(problem) => return Some(Err(problem)),
-    };
+    let target = target_of(req.request(), agent_route, has_key, (asked, request_id))?;
     let answer = gateway.forward(req.request(), payload, &target, end);
     let answer = answer.await.map_err(|failure| forward_problem(&failure));
-    let answer = answer.map(|mut answer| {
-        restrict_page(answer.headers_mut(), place);
-        answer
-    });
-    Some(answer)
+    let mut answer = answer?;
+    restrict_page(answer.headers_mut(), place);
+    Ok(Some(answer))
 }
 
 /// Agent servers use no other methods; bytes after a CONNECT would belong to it.

@@ -4,7 +4,7 @@ use domain::git::NewPullRequest;
 use serde_json::Value;
 
 use super::tools::McpTool;
-use crate::decode::{FieldError, FieldErrors, Flavour, Object, Path, characters, items};
+use crate::decode::{FieldError, FieldErrors, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;
 const MAX_BRANCH_CHARS: u64 = 255;
@@ -82,22 +82,13 @@ fn repository_of(tool: &McpTool, value: &Value) -> Option<String> {
 
 /// One line per error: location and message.
 fn describe_errors(errors: &FieldErrors) -> String {
-    let detail = errors.detail(Flavour::V1);
-    let faults = detail.as_array().into_iter().flatten().map(|item| {
-        let place = item["loc"].as_array().into_iter().flatten().skip(1);
-        let place: Vec<String> = place
-            .map(|step| {
-                step.as_str()
-                    .map_or_else(|| step.to_string(), str::to_owned)
-            })
-            .collect();
-        let what = item["msg"].as_str().unwrap_or_default();
+    let lines = errors.texts().map(|(place, what)| {
         if place.is_empty() {
             what.to_owned()
         } else {
-            format!("{}: {what}", place.join("."))
+            format!("{place}: {what}")
         }
     });
-    let lines: Vec<String> = faults.collect();
+    let lines: Vec<String> = lines.collect();
     format!("Invalid arguments:\n{}", lines.join("\n"))
 }

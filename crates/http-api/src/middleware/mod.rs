@@ -208,18 +208,18 @@ async fn forward_or_serve(
     let forwarded = if forwarding::may_forward(&req) {
         Box::pin(forwarding::forward(&mut req, id)).await
     } else {
-        None
+        Ok(None)
     };
     match forwarded {
-        Some(Ok(answer)) => Ok((req.into_response(answer), true)),
-        Some(Err(problem)) => {
+        Ok(Some(answer)) => Ok((req.into_response(answer), true)),
+        Err(problem) => {
             let mut answer = problem.error_response();
             if let Some(limit_status) = RateLimitStatus::of(&req) {
                 limit_status.write_headers(answer.headers_mut());
             }
             Err(InternalError::from_response("not forwarded", answer).into())
         }
-        None => {
+        Ok(None) => {
             if let Some(problem) = storage_refusal(&req) {
                 let answer = problem.error_response();
                 return Err(InternalError::from_response("no room", answer).into());

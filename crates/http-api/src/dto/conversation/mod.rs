@@ -7,7 +7,3 @@ pub(crate) mod record;
 pub(crate) mod start_request;
 pub(crate) mod start_task;
 pub(crate) mod workspace;
-
-/// Longest title that a client may set.
-const MAX_TITLE_CHARS: u64 = 20_000;
-const _: () = assert!(MAX_TITLE_CHARS == 20_000, "`max_length` in the document");

@@ -9,9 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::decode::{
-    Decode, DecodeScalar, FieldError, FieldErrors, Flavour, JsonError, Path, model,
-};
+use crate::decode::{Decode, DecodeScalar, FieldError, FieldErrors, JsonError, Path, model};
 use crate::dto::conversation::message::{MessageContent, content_values};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -82,17 +80,8 @@ fn items(content: &Value) -> Result<Vec<Value>, Problem> {
     }
     let count = errors.len();
     let mut text = format!("Invalid content format: {count} validation errors");
-    if let Value::Array(items) = errors.detail(Flavour::V1) {
-        for item in &items {
-            let steps = item["loc"].as_array().into_iter().flatten().skip(1);
-            let steps = steps.map(|step| {
-                let text = step.as_str().map(str::to_owned);
-                text.unwrap_or_else(|| step.to_string())
-            });
-            let place = steps.collect::<Vec<_>>().join(".");
-            let what = item["msg"].as_str().unwrap_or_default();
-            text = format!("{text}\n{place}\n  {what}");
-        }
+    for (place, what) in errors.texts() {
+        text = format!("{text}\n{place}\n  {what}");
     }
     Err(Problem::bad_request(text))
 }

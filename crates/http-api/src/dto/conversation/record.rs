@@ -19,7 +19,6 @@ use uuid::Uuid;
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Patch, Path, model};
 use crate::dto::PageDto;
-use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::page::PageQuery;
 use crate::dto::secret_text::SecretText;
 
@@ -181,7 +180,7 @@ pub(crate) enum ListedConversations {
 }
 
 /// The filter of a search.
-#[model(query)]
+#[model(query, into_default = ConversationFilter)]
 pub(crate) struct ConversationFilterQuery {
     /// A part of the title, case-insensitive.
     #[decode(rename = "title__contains")]
@@ -199,6 +198,7 @@ pub(crate) struct ConversationFilterQuery {
     updated_before: Option<Timestamp>,
     /// Only conversations in this sandbox.
     #[decode(rename = "sandbox_id__eq")]
+    #[into(skip)]
     sandbox: Option<String>,
 }
 
@@ -234,17 +234,12 @@ pub(crate) struct ConversationSearchQuery {
 impl ConversationCountQuery {
     /// The filter; `None` if nothing can match, because the sandbox id is invalid.
     pub(crate) fn into_filter(self) -> Option<ConversationFilter> {
-        let Self { filter, parts } = self;
-        let sandbox_id = filter.sandbox.map(SandboxId::parse).transpose().ok()?;
+        let Self { mut filter, parts } = self;
+        let sandbox = filter.sandbox.take();
         Some(ConversationFilter {
-            title_contains: filter.title_contains,
-            created_from: filter.created_from,
-            created_before: filter.created_before,
-            updated_from: filter.updated_from,
-            updated_before: filter.updated_before,
-            sandbox_id,
+            sandbox_id: sandbox.map(SandboxId::parse).transpose().ok()?,
             include_sub_conversations: parts.include_sub_conversations,
-            ..ConversationFilter::default()
+            ..filter.into()
         })
     }
 }
@@ -300,8 +295,7 @@ pub(crate) struct ConversationIdText {
 /// A change by the owner. Absent members keep their value; `null` clears.
 #[model(body = AppConversationUpdateRequest, into = ConversationChange)]
 pub(crate) struct ConversationUpdateDto {
-    #[validate(length(max = MAX_TITLE_CHARS))]
-    #[schema(max_length = 20_000)]
+    #[validate(length(max = 20_000))]
     title: Patch<String>,
     public: Patch<bool>,
     /// `owner/repo`, with groups in between where the provider has them.

@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::decode::{Decode, FieldError, FieldErrors, Object, Path, model};
-use crate::dto::conversation::MAX_TITLE_CHARS;
 use crate::dto::conversation::message::FirstMessageDto;
 
 /// Starts a conversation. All members are optional.
@@ -44,8 +43,7 @@ pub(crate) struct StartConversationDto {
     git_provider: Option<GitProvider>,
     #[into(suggested_task.map(|task| json!(task)))]
     suggested_task: Option<SuggestedTaskInput>,
-    #[validate(length(max = MAX_TITLE_CHARS))]
-    #[schema(max_length = 20_000)]
+    #[validate(length(max = 20_000))]
     title: Option<String>,
     trigger: Option<Trigger>,
     #[decode(default)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use application::settings::MASK;
 use domain::clock::Timestamp;
 use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::id::{ConversationId, SandboxId, StartTaskId, UserId};
@@ -16,7 +17,6 @@ use crate::decode::model;
 use crate::dto::conversation::message::FirstMessageDto;
 use crate::dto::conversation::start_request::{PluginInput, ProcessorDto, SuggestedTaskInput};
 use crate::dto::page::PageQuery;
-use crate::dto::secret_text::MASK;
 
 /// A start task.
 #[model(response = AppConversationStartTask, from(task: StartTask))]

@@ -31,7 +31,7 @@ impl Caller for LegacyFrontEnd {
     }
 }
 
-type ConversationCall = ApiCall<LegacyFrontEnd, PathParams<ConversationIdText>>;
+type LegacyConversationCall = ApiCall<LegacyFrontEnd, PathParams<ConversationIdText>>;
 
 /// The conversation with this id, if it exists.
 async fn find(
@@ -79,7 +79,7 @@ pub(crate) async fn list(
 pub(crate) async fn load(
     app: Application,
     state: State,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): LegacyConversationCall,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
     let shown = found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, &state.addresses));
@@ -94,7 +94,7 @@ pub(crate) async fn load(
 #[get("/api/conversations/{conversation_id}/config")]
 pub(crate) async fn config(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): LegacyConversationCall,
 ) -> Result<web::Json<RuntimeConfigDto>, Problem> {
     let id = read(id)?;
     let found = find(&app, &actor, &id).await?;
@@ -145,7 +145,7 @@ pub(crate) async fn update(
 #[delete("/api/conversations/{conversation_id}")]
 pub(crate) async fn remove(
     app: Application,
-    ApiCall(LegacyFrontEnd(actor), PathParams(id)): ConversationCall,
+    ApiCall(LegacyFrontEnd(actor), PathParams(id)): LegacyConversationCall,
 ) -> Result<web::Json<bool>, Problem> {
     let Some(view) = find(&app, &actor, &read(id)?).await? else {
         return Ok(web::Json(false));

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get, web};
-use domain::error::StoreError;
-use domain::page::{Page, PageRequest, PageToken};
+use application::catalogue::page_of;
+use domain::page::PageRequest;
 use domain::sandbox::SandboxSpec;
 
 use crate::dto::page::PageQuery;
@@ -57,7 +57,8 @@ impl SpecsCache {
 }
 
 fn to_json(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
-    let answer = PageDto::of(page_of(specs, page)?, SpecDto::from);
+    let found = page_of(specs, page, |spec| spec.id.as_str(), |_| true)?;
+    let answer = PageDto::of(found, SpecDto::from);
     let bytes = serde_json::to_vec(&answer);
     let failed = |error| Problem::internal(format!("response cannot be serialized: {error}"));
     Ok(bytes.map_err(failed)?.into())
@@ -83,29 +84,6 @@ pub(crate) async fn batch(
             .map(SpecDto::from)
     };
     Ok(web::Json(query.ids.iter().map(find).collect()))
-}
-
-/// One page of the list; the last spec on it is its token.
-fn page_of(specs: &[SandboxSpec], request: &PageRequest) -> Result<Page<SandboxSpec>, StoreError> {
-    let start = match &request.after {
-        None => 0,
-        Some(token) => {
-            let last = specs.iter().position(|spec| spec.id.as_str() == token.0);
-            last.ok_or(StoreError::InvalidPageToken)? + 1
-        }
-    };
-    let more = specs.len() > start + request.limit.get();
-    let items: Vec<_> = specs
-        .iter()
-        .skip(start)
-        .take(request.limit.get())
-        .cloned()
-        .collect();
-    let next = items
-        .last()
-        .filter(|_| more)
-        .map(|spec| PageToken(spec.id.to_string()));
-    Ok(Page { items, next })
 }
 
 #[cfg(test)]

@@ -40,7 +40,6 @@ pub struct DockerSandboxes {
     inner: Arc<DockerInner>,
 }
 
-/// The state that operations and watchers share.
 #[derive(Debug)]
 pub(crate) struct DockerInner {
     pub(crate) config: Arc<DockerConfig>,
@@ -93,6 +92,18 @@ impl DockerSandboxes {
     pub(crate) fn inner(&self) -> &DockerInner {
         &self.inner
     }
+
+    /// Runs an operation to its end, even if the caller gives up.
+    async fn detached<T: Send + 'static, Work>(
+        &self,
+        operation: impl FnOnce(Arc<DockerInner>) -> Work,
+    ) -> Result<T, SandboxError>
+    where
+        Work: Future<Output = Result<T, SandboxError>> + Send + 'static,
+    {
+        let work = operation(Arc::clone(&self.inner));
+        self.inner.tasks.detached(work).await
+    }
 }
 
 /// Stops the watchers. The sandboxes keep running, and the next service finds them.
@@ -112,12 +123,12 @@ impl DockerInner {
         if let Some(BackendReachability::Unreachable { detail }) =
             self.reachability.borrow().clone()
         {
-            return Err(unusable(detail));
+            return Err(SandboxError::unavailable(detail));
         }
         self.engine
             .call_within("pinging the engine", PING_TIMEOUT, bollard::Docker::ping)
             .await
-            .map_err(|error| unusable(error.detail()))?;
+            .map_err(|error| SandboxError::unavailable(error.detail()))?;
         self.network.check().await
     }
 
@@ -146,13 +157,6 @@ impl DockerInner {
     }
 }
 
-fn unusable(detail: String) -> SandboxError {
-    SandboxError::Unavailable {
-        detail,
-        source: None,
-    }
-}
-
 #[async_trait]
 impl SandboxBackend for DockerSandboxes {
     fn name(&self) -> &'static str {
@@ -170,27 +174,23 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
-        let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
-        self.inner
-            .tasks
-            .detached(async move {
-                // A template that is no longer configured may still have containers, which need no image.
-                if let Ok(spec) = inner.spec(&spec) {
-                    inner.images.ensure(spec, &progress).await?;
-                }
-                inner.network.ensure().await.map(drop)
-            })
-            .await
+        let (spec, progress) = (spec.clone(), progress.clone());
+        self.detached(|inner| async move {
+            // A template that is no longer configured may still have containers, which need no image.
+            if let Ok(spec) = inner.spec(&spec) {
+                inner.images.ensure(spec, &progress).await?;
+            }
+            inner.network.ensure().await.map(drop)
+        })
+        .await
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         // Only the wait ends with the caller, not the operation.
         let guard = self.inner.lock(&launch.id).await?;
         let permit = self.inner.acquire_start_permit().await?;
-        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.start(launch, guard, permit).await })
+        let launch = launch.clone();
+        self.detached(|inner| async move { inner.start(launch, guard, permit).await })
             .await
     }
 
@@ -203,18 +203,14 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.stop(&id).await })
+        let id = id.clone();
+        self.detached(|inner| async move { inner.stop(&id).await })
             .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.remove(&id).await })
+        let id = id.clone();
+        self.detached(|inner| async move { inner.remove(&id).await })
             .await
     }
 

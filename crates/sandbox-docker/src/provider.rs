@@ -17,12 +17,11 @@ use sandbox_provider::{
 use settings::{SettingReader, SettingSection};
 use url::Url;
 
+use crate::DockerSandboxes;
 use crate::config::DockerConfig;
 use crate::settings::SECTION;
 use crate::specs::specs;
-use crate::{DockerSandboxes, doctor};
 
-/// The value of `sandbox.backend`.
 pub(crate) const NAME: &str = "docker";
 /// Time for an engine to answer before `auto` chooses another backend.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,12 +65,9 @@ impl ConfiguredDocker {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredDocker {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "containers",
             is_isolated: true,
             single_user: None,
@@ -117,24 +113,16 @@ impl ConfiguredBackend for ConfiguredDocker {
         installation: &Installation<'_>,
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
-        let sandboxes = match self.connect(installation) {
-            Ok(sandboxes) => sandboxes,
-            Err(error) => {
-                report.problem("engine", format!("{error:#}"));
-                return None;
+        let examined = match self.connect(installation) {
+            Ok(sandboxes) => {
+                let examined = sandboxes.examine(report).await;
+                examined.map_err(|error| error.public().into_owned())
             }
+            Err(error) => Err(format!("{error:#}")),
         };
-        match sandboxes.survey().await {
-            Ok(survey) => {
-                doctor::examine(&survey, self.0.metadata, report);
-                let gateway = survey.gateway;
-                Some(CallbackCheck { gateway })
-            }
-            Err(error) => {
-                report.problem("engine", error.public());
-                None
-            }
-        }
+        examined
+            .map_err(|problem| report.problem("engine", problem))
+            .ok()
     }
 }
 

@@ -50,12 +50,9 @@ struct ConfiguredExample {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredExample {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "example sandboxes",
             is_isolated: false,
             single_user: Some(SingleUserRule {

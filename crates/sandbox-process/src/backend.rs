@@ -35,7 +35,6 @@ pub struct ProcessSandboxes {
     inner: Arc<ProcessInner>,
 }
 
-/// The state that operations and monitors share.
 #[derive(Debug)]
 pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
@@ -45,7 +44,6 @@ pub(crate) struct ProcessInner {
     pub(crate) tasks: BackendTasks,
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
-    /// Limits concurrent proofs of listeners.
     pub(crate) proofs: Semaphore,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
 }
@@ -54,20 +52,13 @@ impl ProcessSandboxes {
     /// Creates the backend's directories. Call it in the runtime that shall watch the processes; the runtime must outlive
     /// the backend. Processes of an earlier service are adopted when they are listed, inspected or started.
     pub async fn new(config: ProcessConfig) -> Result<Self, SandboxError> {
-        let unusable = |detail| SandboxError::Unavailable {
-            detail,
-            source: None,
-        };
-        let layout = DataLayout::new(
-            &config.data_dir,
-            &config.runtime_dir,
-            config.instance.clone(),
-        )
-        .map_err(unusable)?;
+        let instance = config.instance.clone();
+        let layout = DataLayout::new(&config.data_dir, &config.runtime_dir, instance)
+            .map_err(SandboxError::unavailable)?;
         let directories = layout.clone();
         errors::blocking(move || directories.create())
             .await?
-            .map_err(errors::other)?;
+            .map_err(SandboxError::other)?;
         let inner = ProcessInner {
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
@@ -85,6 +76,18 @@ impl ProcessSandboxes {
 
     pub(crate) fn inner(&self) -> &Arc<ProcessInner> {
         &self.inner
+    }
+
+    /// Runs an operation to its end, even if the caller gives up.
+    async fn detached<T: Send + 'static, Work>(
+        &self,
+        operation: impl FnOnce(Arc<ProcessInner>) -> Work,
+    ) -> Result<T, SandboxError>
+    where
+        Work: Future<Output = Result<T, SandboxError>> + Send + 'static,
+    {
+        let work = operation(Arc::clone(&self.inner));
+        self.inner.tasks.detached(work).await
     }
 }
 
@@ -131,11 +134,8 @@ impl SandboxBackend for ProcessSandboxes {
     ) -> Result<(), SandboxError> {
         progress.report("installing the agent server; this takes some minutes the first time");
         // There is one template. A sandbox of an older one starts with the current agent server.
-        self.inner
-            .server
-            .command(&self.inner.tasks.runtime)
-            .await
-            .map(|_| ())
+        let command = self.inner.server.command(&self.inner.tasks.runtime);
+        command.await.map(drop)
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
@@ -145,42 +145,29 @@ impl SandboxBackend for ProcessSandboxes {
         // The wait for the lock also ends with the caller: an abandoned operation must not start after the caller's next
         // one.
         let guard = self.inner.lock(&launch.id).await?;
-        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.start(launch, command, permit, guard).await })
+        let launch = launch.clone();
+        self.detached(|inner| async move { inner.start(launch, command, permit, guard).await })
             .await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.observe(id).await })
-            .await
+        let id = id.clone();
+        self.detached(|inner| inner.observe(id)).await
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
-        let inner = Arc::clone(&self.inner);
-        self.inner
-            .tasks
-            .detached(async move { inner.observe_all().await })
-            .await
+        self.detached(ProcessInner::observe_all).await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.stop(&id).await })
+        let id = id.clone();
+        self.detached(|inner| async move { inner.stop(&id).await })
             .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        self.inner
-            .tasks
-            .detached(async move { inner.remove(&id).await })
+        let id = id.clone();
+        self.detached(|inner| async move { inner.remove(&id).await })
             .await
     }
 
@@ -194,11 +181,8 @@ impl SandboxBackend for ProcessSandboxes {
         keys: &[SecretString],
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
-        let (inner, id, keys) = (Arc::clone(&self.inner), id.clone(), keys.to_vec());
-        self.inner
-            .tasks
-            .detached(async move { inner.logs(id, keys, tail).await })
-            .await
+        let (id, keys) = (id.clone(), keys.to_vec());
+        self.detached(|inner| inner.logs(id, keys, tail)).await
     }
 
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {

@@ -7,11 +7,6 @@ use domain::sandbox::SandboxError;
 
 use crate::provision::ProvisionError;
 
-/// An unexpected failure of a file or process operation.
-pub(crate) fn other(error: io::Error) -> SandboxError {
-    SandboxError::Other(Box::new(error))
-}
-
 /// The agent server's process could not be spawned.
 pub(crate) fn spawn(error: io::Error) -> SandboxError {
     let detail = match error.kind() {
@@ -66,7 +61,6 @@ pub(crate) fn provision(error: Arc<ProvisionError>) -> SandboxError {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SandboxError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| SandboxError::Other(Box::new(error)))
+    let task = tokio::task::spawn_blocking(work);
+    task.await.map_err(SandboxError::other)
 }

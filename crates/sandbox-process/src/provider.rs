@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
     SandboxNetworking, SandboxPorts, SandboxProvider,
 };
-use secrecy::SecretString;
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
@@ -25,7 +24,6 @@ use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
 
-/// The value of `sandbox.backend`.
 pub(crate) const NAME: &str = "process";
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
@@ -69,26 +67,16 @@ impl SandboxProvider for ProcessProvider {
     }
 }
 
-/// The settings of processes.
 #[derive(Debug)]
 struct ConfiguredProcess {
     /// Whether several users may have sandboxes, although these are not isolated.
     allow_multiple_users: bool,
     /// Program and arguments of the agent server; `None`: the provisioned one.
     command: Option<Vec<String>>,
-    /// Version to provision; `None`: the tested one.
-    version: Option<String>,
-    /// Python interpreter for provisioning.
-    python: Option<PathBuf>,
-    /// Package index; may contain credentials.
-    index_url: Option<SecretString>,
-    /// Proxy; may contain credentials.
-    proxy: Option<SecretString>,
-    /// Folder of wheels.
-    wheels: Option<PathBuf>,
+    /// What to install, without what only the installation knows.
+    provision: provision::Config,
     /// `PATH` in sandboxes; `None`: the service's own.
     path: Option<String>,
-    /// Additional variables.
     env: BTreeMap<String, String>,
     parallel_starts: usize,
     grace: Duration,
@@ -99,21 +87,27 @@ struct ConfiguredProcess {
 
 impl ConfiguredProcess {
     fn read(reader: &SettingReader<'_>) -> Self {
+        let defaults = provision::Config::new("", InstallEnvironment::default());
+        let version = reader.optional_parsed(
+            "sandbox.agent_server_version",
+            "a version, e.g. 1.58.0",
+            version,
+        );
+        let provision = provision::Config {
+            version: version.unwrap_or(defaults.version),
+            python: reader.optional_path("sandbox.python"),
+            index_url: reader.secret("sandbox.index_url"),
+            proxy: reader.secret("sandbox.proxy"),
+            wheels: reader.optional_path("sandbox.wheel_dir"),
+            ..defaults
+        };
         Self {
             allow_multiple_users: reader.switch("process.allow_multiple_users"),
             command: reader.words(
                 "sandbox.agent_server_command",
                 "a command, quoted as for a shell",
             ),
-            version: reader.optional_parsed(
-                "sandbox.agent_server_version",
-                "a version, e.g. 1.58.0",
-                version,
-            ),
-            python: reader.optional_path("sandbox.python"),
-            index_url: reader.secret("sandbox.index_url"),
-            proxy: reader.secret("sandbox.proxy"),
-            wheels: reader.optional_path("sandbox.wheel_dir"),
+            provision,
             path: reader.optional("sandbox.path"),
             env: reader.assignments("sandbox.env"),
             parallel_starts: sandbox_provider::parallel_starts(reader),
@@ -126,36 +120,29 @@ impl ConfiguredProcess {
 
     fn config(&self, installation: &Installation<'_>) -> anyhow::Result<ProcessConfig> {
         let source = self.agent_server(installation)?;
-        let mut config =
-            ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
-        config.launcher = Launcher::ThisBinary;
-        config.grace = self.grace;
-        config.boot_limit = self.boot_limit;
-        config.parallel_starts = self.parallel_starts;
-        config.idle_stop = self.idle_stop;
-        config.lifetime = self.lifetime;
-        if let Some(path) = self.path(installation) {
-            config.path = path;
-        }
         ensure!(
             environment::settings_are_readable(&self.env),
             "sandbox.env: the variable OH must hold a JSON object, the agent server's settings by their names"
         );
-        let env = self.env.iter();
-        config.extra_env = env
-            .map(|(name, value)| (name.clone(), value.clone().into()))
-            .collect();
-        Ok(config)
+        let env = self.env.clone().into_iter();
+        let defaults = ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
+        Ok(ProcessConfig {
+            launcher: Launcher::ThisBinary,
+            path: self.path(installation).unwrap_or(defaults.path),
+            extra_env: env.map(|(name, value)| (name, value.into())).collect(),
+            grace: self.grace,
+            boot_limit: self.boot_limit,
+            parallel_starts: self.parallel_starts,
+            idle_stop: self.idle_stop,
+            lifetime: self.lifetime,
+            ..defaults
+        })
     }
 
-    /// The configured `PATH`, or the service's own.
     fn path(&self, installation: &Installation<'_>) -> Option<String> {
-        let own = || {
-            settings::variable(installation.variables, "PATH")?
-                .to_str()
-                .map(str::to_owned)
-        };
-        self.path.clone().or_else(own)
+        let own = || settings::variable(installation.variables, "PATH")?.to_str();
+        let path = self.path.as_deref().or_else(own);
+        path.map(str::to_owned)
     }
 
     fn agent_server(&self, installation: &Installation<'_>) -> anyhow::Result<AgentServerSource> {
@@ -163,15 +150,11 @@ impl ConfiguredProcess {
             let words = words.iter().map(OsString::from);
             return Ok(AgentServerSource::Command(words.collect()));
         }
-        let environment = InstallEnvironment::pick(installation.variables.iter().cloned());
-        let mut config = provision::Config::new(installation.data_dir, environment);
-        if let Some(version) = &self.version {
-            config.version.clone_from(version);
-        }
-        config.python.clone_from(&self.python);
-        config.index_url.clone_from(&self.index_url);
-        config.proxy.clone_from(&self.proxy);
-        config.wheels.clone_from(&self.wheels);
+        let config = provision::Config {
+            data_dir: installation.data_dir.to_owned(),
+            environment: InstallEnvironment::pick(installation.variables.iter().cloned()),
+            ..self.provision.clone()
+        };
         let provisioner = Provisioner::new(config).context("cannot provision the agent server")?;
         Ok(AgentServerSource::Provision(provisioner))
     }
@@ -207,12 +190,9 @@ impl ConfiguredProcess {
 
 #[async_trait]
 impl ConfiguredBackend for ConfiguredProcess {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
+            name: NAME,
             noun: "processes",
             is_isolated: false,
             single_user: (!self.allow_multiple_users).then_some(SINGLE_USER),

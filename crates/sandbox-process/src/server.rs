@@ -1,7 +1,7 @@
 //! The agent server's command: configured, or the result of one shared installation.
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::error::chain;
 use domain::sandbox::SandboxError;
@@ -16,7 +16,6 @@ use crate::provision::{InstalledAgentServer, ProvisionError, Provisioner};
 type SharedInstallation =
     Shared<BoxFuture<'static, Result<InstalledAgentServer, Arc<ProvisionError>>>>;
 
-/// Provides the command of the agent server.
 #[derive(Debug)]
 pub(crate) struct AgentServerProvider {
     source: AgentServerSource,
@@ -46,10 +45,7 @@ impl AgentServerProvider {
 
     /// Joins the installation, or starts one: the first time, and after a failure.
     fn installation(&self, provisioner: &Provisioner, runtime: &Handle) -> SharedInstallation {
-        let mut current = self
-            .installation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current();
         if let Some(installation) = &*current
             && !matches!(installation.peek(), Some(Err(_)))
         {
@@ -64,13 +60,9 @@ impl AgentServerProvider {
             })
         });
         let installation = async move {
-            task.await.unwrap_or_else(|error| {
-                let source = std::io::Error::other(error);
-                Err(ProvisionError::Io {
-                    step: "running the installation",
-                    source,
-                })
-            })
+            let failed = ProvisionError::io("running the installation");
+            let result = task.await;
+            result.unwrap_or_else(|error| Err(failed(std::io::Error::other(error))))
         };
         let installation = installation
             .map(|result| result.map_err(Arc::new))
@@ -82,45 +74,30 @@ impl AgentServerProvider {
 
     /// Forgets a finished installation, because its program is missing.
     pub(crate) fn forget(&self) {
-        let mut current = self
-            .installation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if current
-            .as_ref()
-            .is_some_and(|installation| installation.peek().is_some())
-        {
-            *current = None;
-        }
+        let mut current = self.current();
+        current.take_if(|installation| installation.peek().is_some());
     }
 
-    /// Whether a start could begin now.
+    fn current(&self) -> MutexGuard<'_, Option<SharedInstallation>> {
+        let current = self.installation.lock();
+        current.unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) async fn check(&self) -> Result<(), SandboxError> {
         let AgentServerSource::Provision(provisioner) = &self.source else {
             return Ok(());
         };
-        let current = self
-            .installation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let current = self.current().clone();
         match current.as_ref().map(Shared::peek) {
             Some(Some(Ok(_))) => Ok(()),
             Some(Some(Err(error))) => Err(errors::provision(Arc::clone(error))),
-            Some(None) => Err(unavailable(
+            Some(None) => Err(SandboxError::unavailable(
                 "the agent server is being installed; this takes some minutes",
             )),
             None if provisioner.find().await.is_some() => Ok(()),
-            None => Err(unavailable(
+            None => Err(SandboxError::unavailable(
                 "the agent server is not installed yet: the first start installs it",
             )),
         }
-    }
-}
-
-fn unavailable(detail: &str) -> SandboxError {
-    SandboxError::Unavailable {
-        detail: detail.to_owned(),
-        source: None,
     }
 }

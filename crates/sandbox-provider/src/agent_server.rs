@@ -80,6 +80,15 @@ pub fn quote_log(text: &str, keys: &[SecretString]) -> String {
     lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
 
+/// Why an agent server ended: `exit` completes "the agent server …", and `quoted` is the end of its log.
+pub fn describe_exit(exit: &str, quoted: &str) -> String {
+    if quoted.is_empty() {
+        format!("the agent server {exit}; it logged nothing")
+    } else {
+        format!("the agent server {exit}. The end of its log:\n{quoted}")
+    }
+}
+
 /// The agent server logs JSON objects; people need only the message.
 fn message(line: &str) -> String {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {

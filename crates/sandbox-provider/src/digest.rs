@@ -1,7 +1,5 @@
 //! Short hashes as names.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
 
 /// Twelve hex digits of a hash over these parts in order.
@@ -12,10 +10,5 @@ pub fn short_digest(parts: &[&[u8]]) -> String {
         // Separates "a","bc" from "ab","c".
         hash.update([0]);
     }
-    let mut text = String::new();
-    for byte in hash.finalize().iter().take(6) {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("{:.12x}", hash.finalize())
 }

@@ -29,7 +29,7 @@ use url::{Host, Url};
 
 pub use agent_server::{
     FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
-    add_launch_variables, quote_log,
+    add_launch_variables, describe_exit, quote_log,
 };
 pub use digest::short_digest;
 pub use report::DoctorReport;
@@ -65,9 +65,6 @@ pub trait SandboxProvider: Send + Sync {
 /// A backend with its settings. Methods create nothing before [`open`](Self::open).
 #[async_trait]
 pub trait ConfiguredBackend: Debug + Send + Sync {
-    /// The name of its provider.
-    fn name(&self) -> &'static str;
-
     /// Its properties.
     fn features(&self) -> BackendFeatures;
 
@@ -110,6 +107,8 @@ pub struct Installation<'a> {
 /// Properties of a backend that the service asks before it opens it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendFeatures {
+    /// The name of its provider.
+    pub name: &'static str,
     /// What its sandboxes are, in the plural: `containers`.
     pub noun: &'static str,
     /// Whether sandboxes are isolated from this machine.

@@ -20,7 +20,6 @@ const RECOMMENDED_FREE_INODES: u64 = 50_000;
 const WARNING_SKEW: Duration = Duration::from_secs(2);
 const PROBLEM_SKEW: Duration = Duration::from_secs(30);
 
-/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum FindingLevel {

@@ -28,7 +28,7 @@ impl BackendTasks {
     pub fn new() -> Result<Self, SandboxError> {
         let runtime = Handle::try_current();
         Ok(Self {
-            runtime: runtime.map_err(|error| SandboxError::Other(Box::new(error)))?,
+            runtime: runtime.map_err(SandboxError::other)?,
             closed: CancellationToken::new(),
             facts: broadcast::channel(MAX_BUFFERED_FACTS).0,
         })
@@ -48,8 +48,7 @@ impl BackendTasks {
         work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let task = self.runtime.spawn(work.in_current_span());
-        task.await
-            .map_err(|error| SandboxError::Other(Box::new(error)))?
+        task.await.map_err(SandboxError::other)?
     }
 
     /// Sends a fact to all watchers, if any.

@@ -2,7 +2,6 @@
 
 mod backends;
 mod git;
-mod skills;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -21,10 +20,7 @@ use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
-use http_api::{
-    AddressConfig, GatewayLimits, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
-    RequestLimits,
-};
+use http_api::{AddressConfig, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
 use keyring::RandomIds;
 use sandbox_docker::DockerProvider;
 #[cfg(test)]
@@ -32,6 +28,7 @@ use sandbox_example::ExampleProvider;
 use sandbox_process::ProcessProvider;
 use sandbox_provider::{SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
+use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
@@ -44,8 +41,7 @@ pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
 pub(crate) use backends::{
-    BackendChoice, OpenedBackend, choose_backend, open_backend, prepare, previous_backend,
-    unnamed_host,
+    OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
@@ -90,7 +86,6 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
         })
 }
 
-/// Inspects the store without changing it.
 pub(crate) async fn inspect_store(config: &Config) -> anyhow::Result<StoreInspection> {
     Store::inspect(store_config(config), Handle::current())
         .await
@@ -113,7 +108,6 @@ fn store_config(config: &Config) -> StoreConfig {
     store
 }
 
-/// The application and its HTTP interface.
 pub(crate) struct Service {
     pub(crate) app: App,
     pub(crate) http: HttpState,
@@ -149,7 +143,7 @@ pub(crate) fn service(
         secrets: Arc::clone(store) as _,
         workspace: agents,
         pending: Arc::clone(store) as _,
-        skills: Arc::new(skills::open(config)),
+        skills: Arc::new(skills(config)),
         git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
@@ -189,12 +183,21 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-/// Limits of running sandboxes.
 pub(crate) fn caps(config: &Config) -> SandboxCaps {
     SandboxCaps {
         per_user: config.sandbox.max_running_per_user,
         overall: config.sandbox.max_running,
     }
+}
+
+fn skills(config: &Config) -> DirectoryLibrary {
+    let authorities = config.git.authorities.as_ref();
+    DirectoryLibrary::new(skill_library::Config {
+        global: config.skill_directories.clone(),
+        user: config.data_dir.join("skills"),
+        scratch: config.data_dir.join("marketplaces"),
+        authorities: authorities.map(|(path, _)| path.clone()),
+    })
 }
 
 fn agents_config(config: &Config) -> agent_client::Config {
@@ -232,13 +235,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
 
 fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -> HttpConfig {
     HttpConfig {
-        limits: RequestLimits {
-            body: config.http.max_body,
-            webhook_body: config.http.max_webhook_body,
-            requests_per_second: config.http.requests_per_second,
-            wrong_keys_per_second: config.http.wrong_keys_per_second,
-            ..RequestLimits::default()
-        },
+        limits: config.http.limits,
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,
         addresses: AddressConfig {
@@ -248,11 +245,7 @@ fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -
             callback_host: network.host().map(str::to_owned),
         },
         trusted_proxies: config.http.trusted_proxies.clone(),
-        gateway: GatewayLimits {
-            max_upload_bytes: config.http.max_upload,
-            upload_timeout: config.http.send_timeout,
-            ..GatewayLimits::default()
-        },
+        gateway: config.http.gateway.clone(),
         metrics_key: config.metrics.key.clone(),
         has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
@@ -260,7 +253,6 @@ fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -
     }
 }
 
-/// The readiness checks of the service.
 struct ServiceParts {
     app: App,
     store: Arc<Store>,

@@ -10,7 +10,6 @@ use domain::error::chain;
 use domain::id::{HostId, IdGenerator};
 use secrecy::ExposeSecret as _;
 
-/// An existing data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct DataDir(PathBuf);
 
@@ -58,12 +57,10 @@ impl DataDir {
         &self.0
     }
 
-    /// Whether other users can read the directory.
     pub(crate) fn is_open_to_others(&self) -> anyhow::Result<bool> {
         Ok(std::fs::metadata(&self.0)?.permissions().mode() & 0o077 != 0)
     }
 
-    /// The generated master key.
     pub(crate) fn master_key(&self) -> PathBuf {
         self.0.join("master.key")
     }
@@ -73,12 +70,10 @@ impl DataDir {
         self.0.join("master.check")
     }
 
-    /// The lock of a master key rotation.
     pub(crate) fn rotation_lock(&self) -> PathBuf {
         self.0.join("rotation.lock")
     }
 
-    /// The generated first API key.
     pub(crate) fn bootstrap_key(&self) -> PathBuf {
         self.0.join("bootstrap.key")
     }
@@ -130,7 +125,6 @@ impl DataDir {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The host id, if an earlier start chose one.
     pub(crate) fn recorded_host(&self) -> Option<HostId> {
         let text = keyring::private_file::read(&self.0.join("host.id")).ok()?;
         HostId::parse(text.expose_secret()).ok()
@@ -146,7 +140,6 @@ impl DataDir {
         }
     }
 
-    /// Records the backend for the next service.
     pub(crate) fn record_backend(&self, name: &str) -> anyhow::Result<()> {
         let path = self.backend_file();
         if self.recorded_backend()?.as_deref() == Some(name) {

@@ -29,7 +29,6 @@ use tokio::time::MissedTickBehavior;
 use crate::compose::Store;
 use crate::config::Config;
 
-/// Interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Reserved for deletions on a full disk: some thousand rows, or a start.
 const RESERVE_BYTES: u64 = 16 << 20;
@@ -86,7 +85,6 @@ impl DiskSpace {
         });
     }
 
-    /// Why new data is refused at the moment.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.is_low.load(Ordering::Relaxed).then(|| {
             "The disk of this service is nearly full, so nothing new is stored: delete something, or let its operator make room"
@@ -94,7 +92,6 @@ impl DiskSpace {
         })
     }
 
-    /// The problem to report in `/ready`.
     pub(crate) async fn problem(&self) -> Option<String> {
         let disks = Arc::clone(&self.0);
         let check = Handle::current().spawn_blocking(move || disks.problem());
@@ -147,7 +144,6 @@ impl Disks {
     }
 }
 
-/// Free bytes for this user.
 fn free_bytes(directory: &Path) -> rustix::io::Result<u64> {
     let stat = statvfs(directory)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

@@ -33,7 +33,6 @@ const HANDOVER_VARIABLE: &str = "AGENT_WORKSPACE_VARIABLES_ON_STDIN";
 /// (URLs with passwords). Libraries read `HTTPS_PROXY` or `PGPASSWORD` themselves, so those stay.
 const CONCEALED_PREFIXES: [&str; 3] = ["WORKSPACE_", "PIP_", "UV_"];
 
-/// Makes files of this process private to its user.
 pub(crate) fn make_files_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }

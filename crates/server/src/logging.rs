@@ -26,10 +26,8 @@ const NOISY_CRATES: [(&str, LevelFilter); 2] = [
 /// Time to write buffered lines before other output follows.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The log of this process, once started.
 static LINES: OnceLock<LogWriter> = OnceLock::new();
 
-/// Changes the log level while the service runs.
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Registry>);
 
 impl LogLevelHandle {
@@ -110,7 +108,6 @@ pub(crate) fn start(log: &LogSettings, telemetry: Option<&Telemetry>) -> LogLeve
     LogLevelHandle(level)
 }
 
-/// The layer that formats and writes lines.
 fn layer<S>(format: LogFormat, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -38,7 +38,6 @@ use crate::logging::LogLevelHandle;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Exit codes.
 const SUCCESS: u8 = 0;
 const FAILURE: u8 = 1;
 /// `EX_USAGE` of sysexits.h: the configuration is invalid, and a restart will not help.
@@ -51,7 +50,6 @@ const MAX_BLOCKING_THREADS: usize = 64;
 
 /// Time for blocking work after everything else has ended.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time to export the last traces.
 const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -72,7 +70,6 @@ fn main() -> ExitCode {
     finish(result).into()
 }
 
-/// Runs a command with the configuration of this machine.
 fn run_local(
     command: Command,
     file: Option<&Path>,
@@ -110,7 +107,6 @@ fn end(code: u8) -> ! {
     signal_hook::low_level::exit(code.into())
 }
 
-/// The exit code. Prints an error.
 fn finish(result: anyhow::Result<u8>) -> u8 {
     result.unwrap_or_else(|error| {
         to_stderr(&format!("agent-workspace: {error:#}"));
@@ -121,7 +117,6 @@ fn finish(result: anyhow::Result<u8>) -> u8 {
     })
 }
 
-/// Prints the document without reading the configuration.
 fn print_openapi() -> anyhow::Result<()> {
     let document = http_api::openapi_document();
     to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))
@@ -184,7 +179,6 @@ fn run(
     result
 }
 
-/// Prints the output of a command.
 fn to_stdout(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())

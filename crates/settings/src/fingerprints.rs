@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use crate::layers::SettingLayers;
+use crate::layers::{Setting, SettingLayers};
 
 /// Random per process, so that a fingerprint reveals nothing about a secret.
 static FINGERPRINT_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -16,29 +16,20 @@ pub struct ConfigFingerprints(BTreeMap<String, u64>);
 impl ConfigFingerprints {
     /// Of the current values.
     pub fn of(layers: &SettingLayers) -> Self {
+        let hash = |leaf: &Setting| FINGERPRINT_HASHER.hash_one(leaf.value.to_string());
         let leaves = layers.leaves.iter();
         let mut fingerprints: BTreeMap<_, _> = leaves
-            .map(|(key, leaf)| {
-                (
-                    key.clone(),
-                    FINGERPRINT_HASHER.hash_one(leaf.value.to_string()),
-                )
-            })
+            .map(|(key, leaf)| (key.clone(), hash(leaf)))
             .collect();
         // The templates of a section count as one key.
-        for section in layers
-            .sections
-            .iter()
-            .filter_map(|section| section.templates)
-        {
-            let templates = layers.templates_of(section.section).map(|template| {
+        for keys in layers.sections.iter().filter_map(|it| it.templates) {
+            let templates = layers.templates_of(keys.section);
+            let templates = templates.map(|template| {
                 let leaves = template.leaves.iter();
-                leaves
-                    .map(|(key, leaf)| (key, leaf.value.to_string()))
-                    .collect::<Vec<_>>()
+                leaves.map(|(key, leaf)| (key, hash(leaf))).collect()
             });
-            let templates: Vec<_> = templates.collect();
-            let key = format!("{}.templates", section.section);
+            let templates: Vec<Vec<_>> = templates.collect();
+            let key = format!("{}.templates", keys.section);
             fingerprints.insert(key, FINGERPRINT_HASHER.hash_one(templates));
         }
         Self(fingerprints)

@@ -74,6 +74,7 @@ impl Setting {
 }
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
+#[derive(Clone)]
 pub struct SettingLayers {
     pub(crate) sections: Vec<SettingSection>,
     pub(crate) leaves: BTreeMap<String, Setting>,
@@ -227,13 +228,8 @@ impl SettingLayers {
 
     /// These layers with a template on top, without the problems found so far.
     pub(crate) fn with_template(&self, template: &TemplateLayer) -> Self {
-        let mut layers = Self {
-            sections: self.sections.clone(),
-            leaves: self.leaves.clone(),
-            defaults: self.defaults.clone(),
-            templates: Vec::new(),
-            problems: Vec::new(),
-        };
+        let mut layers = self.clone();
+        (layers.templates, layers.problems) = (Vec::new(), Vec::new());
         layers.add(template.leaves.clone());
         layers
     }

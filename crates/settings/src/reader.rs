@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::layers::{EnvVariables, Setting, SettingLayers, SettingOrigin, display_key, variable};
-use crate::values::{assignment, parse_duration};
+use crate::values::{assignment, parse_duration, parse_size};
 
 /// Reads typed values. An invalid value is recorded as a problem, and the default is returned.
 pub struct SettingReader<'a> {
@@ -211,6 +211,21 @@ impl<'a> SettingReader<'a> {
         (!time.is_zero()).then_some(time)
     }
 
+    /// A number of bytes; 0 means no limit (`None`).
+    pub fn size_limit(&self, key: &str) -> Option<u64> {
+        let expected = "a number and a unit (KiB, MiB, GiB, TiB), or 0";
+        Some(self.parsed(key, expected, parse_size)).filter(|bytes| *bytes > 0)
+    }
+
+    /// A count; 0 means no limit (`None`).
+    pub fn count_limit<T: TryFrom<i64> + Default + PartialOrd>(
+        &self,
+        key: &str,
+        max: i64,
+    ) -> Option<T> {
+        Some(self.number(key, 0..=max)).filter(|count| *count > T::default())
+    }
+
     /// An absolute `http(s)` URL without query, fragment or credentials.
     pub fn optional_url(&self, key: &str) -> Option<Url> {
         self.optional_parsed(
@@ -287,6 +302,20 @@ impl<'a> SettingReader<'a> {
             .chain(lines)
             .map(SecretString::from)
             .collect()
+    }
+
+    /// The parsed items of a secret list. If one is invalid, records a problem and returns nothing.
+    pub fn parsed_secrets<T, All: FromIterator<T> + Default>(
+        &self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&SecretString) -> Option<T>,
+    ) -> All {
+        let parsed: Option<All> = self.secret_list(key).iter().map(parse).collect();
+        parsed.unwrap_or_else(|| {
+            self.problem(key, &format!("(or its file) must hold {expected}"));
+            All::default()
+        })
     }
 
     /// Words, quoted as for a shell; `None` when there are none.

@@ -9,6 +9,11 @@ use domain::user::scope::Scope;
 
 use crate::fixture::Fixture;
 
+const RULE: SingleUserRule = SingleUserRule {
+    reason: "Sandboxes share one account",
+    advice: "Isolate them.",
+};
+
 fn user(name: &str) -> UserId {
     UserId::parse(name).expect("an id")
 }
@@ -25,11 +30,7 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let several = Fixture::new().await;
     make(&several, "first").await.expect("no user exists");
     make(&several, "second").await.expect("several may be");
-    let rule = SingleUserRule {
-        reason: "Sandboxes share one account",
-        advice: "Isolate them.",
-    };
-    let fixture = several.replica(|policy| policy.single_user = Some(rule));
+    let fixture = several.replica(|policy| policy.single_user = Some(RULE));
     assert_eq!(make(&fixture, "third").await, Err(ErrorClass::Conflict));
 
     let sandboxes = &fixture.app.sandboxes;
@@ -38,7 +39,7 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     let refused = refused.expect_err("not the first");
     assert_eq!(refused.class(), ErrorClass::Forbidden);
     let refusal_text = refused.public();
-    for part in [rule.reason, rule.advice] {
+    for part in [RULE.reason, RULE.advice] {
         assert!(refusal_text.contains(part), "{refusal_text}");
     }
     let scope = Scope::User(user("second"));

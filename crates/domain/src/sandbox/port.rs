@@ -367,6 +367,25 @@ pub enum SandboxError {
     Other(#[source] BoxError),
 }
 
+impl SandboxError {
+    /// The backend lacks something; no other error says so.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        let (detail, source) = (detail.into(), None);
+        Self::Unavailable { detail, source }
+    }
+
+    /// A start failed; no other error says so.
+    pub fn start_failed(detail: impl Into<String>) -> Self {
+        let (detail, source) = (detail.into(), None);
+        Self::StartFailed { detail, source }
+    }
+
+    /// An unexpected failure.
+    pub fn other(error: impl Into<BoxError>) -> Self {
+        Self::Other(error.into())
+    }
+}
+
 impl Classify for SandboxError {
     fn class(&self) -> ErrorClass {
         match self {

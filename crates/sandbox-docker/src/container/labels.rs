@@ -10,25 +10,18 @@ use crate::config::{DockerSpec, PauseMode};
 
 /// Id of the installation. A resource without it is never touched, whatever its name.
 pub(crate) const INSTANCE: &str = "agent-workspace.instance";
-/// Id of the sandbox.
 pub(crate) const SANDBOX: &str = "agent-workspace.sandbox";
-/// Owner of the sandbox.
 pub(crate) const OWNER: &str = "agent-workspace.owner";
-/// Sandbox spec.
 pub(crate) const SPEC: &str = "agent-workspace.spec";
-/// Callback URL of the agent server.
 pub(crate) const CALLBACK: &str = "agent-workspace.callback";
 /// Ports of the sandbox as `NAME=PORT`, separated by commas: a list of sandboxes then needs neither template nor
 /// inspection.
 pub(crate) const PORTS: &str = "agent-workspace.ports";
-/// Working directory of the agents.
 pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
-/// How the service pauses the sandbox.
 pub(crate) const PAUSE: &str = "agent-workspace.pause";
 /// Names of secret variables, separated by commas. The service masks their values where it quotes the log.
 pub(crate) const SECRETS: &str = "agent-workspace.secrets";
 
-/// Labels as the engine has them.
 pub(crate) type Labels = HashMap<String, String>;
 
 /// Name of a sandbox's container and volume.
@@ -41,7 +34,6 @@ pub(crate) fn of_instance(instance: &HostId) -> String {
     format!("{INSTANCE}={instance}")
 }
 
-/// The labels of a sandbox's volume.
 pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
     let pairs = [
         (INSTANCE, instance.to_string()),
@@ -55,7 +47,6 @@ pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
         .collect()
 }
 
-/// The labels of a sandbox's container.
 pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &DockerSpec) -> Labels {
     let ports = spec.ports.iter();
     let ports: Vec<_> = ports
@@ -108,7 +99,6 @@ pub(crate) fn ports(labels: &Labels) -> Vec<(String, u16)> {
         .collect()
 }
 
-/// How a container is paused.
 pub(crate) fn pause(labels: &Labels) -> PauseMode {
     match labels.get(PAUSE).map(String::as_str) {
         Some("freeze") => PauseMode::Freeze,

@@ -13,7 +13,6 @@ use crate::container::labels::{self, Labels};
 /// Pairs of a port in the container and the host's port.
 pub(crate) type PublishedPorts = Vec<(u16, u16)>;
 
-/// Reads the ports of an inspection.
 pub(crate) fn from_inspection(ports: &PortMap, labels: &Labels) -> PublishedPorts {
     let inside = labels::ports(labels).into_iter().map(|(_, port)| port);
     inside
@@ -25,7 +24,6 @@ pub(crate) fn from_inspection(ports: &PortMap, labels: &Labels) -> PublishedPort
         .collect()
 }
 
-/// Reads the ports of a list.
 pub(crate) fn from_list(ports: &[PortSummary]) -> PublishedPorts {
     let tcp = ports
         .iter()

@@ -14,23 +14,13 @@ impl DockerInner {
     /// The fingerprint for a configured template whose image exists.
     pub(crate) async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
         let spec = self.spec(id)?;
-        let response = self.engine.call("inspecting the image", |docker| {
-            docker.inspect_image(&spec.image)
-        });
-        let image = match response.await {
-            Ok(image) => image.id.unwrap_or_default(),
-            Err(error) if error.is_missing() => {
-                return Err(SandboxError::Unavailable {
-                    detail: format!(
-                        "the container engine does not have the image {} yet: the first start pulls it",
-                        spec.image
-                    ),
-                    source: None,
-                });
-            }
-            Err(error) => return Err(error.into()),
-        };
-        fingerprint(&self.config, spec, &image)
+        let image = self.engine.image(&spec.image).await?.ok_or_else(|| {
+            SandboxError::unavailable(format!(
+                "the container engine does not have the image {} yet: the first start pulls it",
+                spec.image
+            ))
+        })?;
+        fingerprint(&self.config, spec, &image.id.unwrap_or_default())
     }
 }
 
@@ -40,20 +30,18 @@ fn fingerprint(
     spec: &DockerSpec,
     image: &str,
 ) -> Result<String, SandboxError> {
-    let other = |error: Box<dyn std::error::Error + Send + Sync>| SandboxError::Other(error);
-    let webhook_url = Url::parse("http://recipe/").map_err(|error| other(error.into()))?;
     let placeholder = SandboxLaunch {
-        id: SandboxId::parse("recipe").map_err(|error| other(error.into()))?,
-        owner: UserId::parse("recipe").map_err(|error| other(error.into()))?,
+        id: SandboxId::parse("recipe").map_err(SandboxError::other)?,
+        owner: UserId::parse("recipe").map_err(SandboxError::other)?,
         spec: spec.id.clone(),
         session_key: SecretString::default(),
         secret_key: SecretString::default(),
-        webhook_url,
+        webhook_url: Url::parse("http://recipe/").map_err(SandboxError::other)?,
         cors_origins: Vec::new(),
         dormant: false,
     };
     let body = container::body(config, spec, &placeholder, String::new(), None);
-    let mut body = serde_json::to_value(body).map_err(|error| other(error.into()))?;
+    let mut body = serde_json::to_value(body).map_err(SandboxError::other)?;
     body.sort_all_objects();
     // The engine applies the limit of the disk where it can, so the container's own description lacks it.
     let disk = format!("{:?}", spec.resources.disk);

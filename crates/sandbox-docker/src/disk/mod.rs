@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bollard::Docker;
 use bollard::models::SystemInfo;
-use bollard::query_parameters::ListContainersOptionsBuilder;
 use domain::error::chain;
 use domain::id::SandboxId;
 use tokio::sync::{Mutex, OnceCell};
@@ -24,18 +23,15 @@ use crate::engine::errors::{EngineError, EngineErrorKind};
 /// logged.
 const WARN_AFTER_FAILURES: u32 = 5;
 
-/// The disk limits of all sandboxes.
 #[derive(Debug)]
 pub(crate) struct DiskMonitor {
     engine: Engine,
     config: Arc<DockerConfig>,
     /// Whether the engine's storage may support limits of containers.
     may_limit: OnceCell<bool>,
-    /// The engine has refused such a limit.
     has_refused: AtomicBool,
     /// Also serializes measurements.
     grace: Mutex<OverLimitGrace>,
-    /// Consecutive failed measurements.
     failures: AtomicU32,
 }
 
@@ -146,17 +142,11 @@ impl DiskMonitor {
         if by_spec.is_empty() {
             return Ok(HashMap::new());
         }
-        let label = labels::of_instance(&self.config.instance);
-        let filters = HashMap::from([("label", vec![label.as_str()]), ("status", vec!["running"])]);
-        let options = ListContainersOptionsBuilder::new()
-            .filters(&filters)
-            .build();
-        let listed = self.engine.call("listing containers", |docker| {
-            docker.list_containers(Some(options))
-        });
-        let running = listed.await?.into_iter().filter_map(|container| {
+        let instance = &self.config.instance;
+        let running = self.engine.containers(instance, true).await?.into_iter();
+        let running = running.filter_map(|container| {
             let (labels, names) = (container.labels?, container.names?);
-            let id = labels::sandbox(&self.config.instance, names.first()?, &labels)?;
+            let id = labels::sandbox(instance, names.first()?, &labels)?;
             let limit = by_spec.get(labels.get(labels::SPEC)?.as_str())?;
             Some((id, *limit))
         });

@@ -83,7 +83,6 @@ impl UsageItem {
     }
 }
 
-/// Makes the engine measure.
 pub(super) async fn measure(engine: &Engine) -> Result<DiskUsage, EngineError> {
     const OPERATION: &str = "measuring disk usage";
     let usage = engine.call_within(OPERATION, MEASURE_TIMEOUT, |docker| {

@@ -1,16 +1,13 @@
 //! Classifies failures of the engine and maps them to errors of the port.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 
 use bollard::errors::Error as ClientError;
 use domain::sandbox::SandboxError;
 
-/// The kind of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineErrorKind {
-    /// The resource does not exist (404).
     NotFound,
     /// The image of the container to create does not exist.
     ImageMissing,
@@ -18,20 +15,18 @@ pub(crate) enum EngineErrorKind {
     NetworkMissing,
     /// A conflict: a name is in use, a removal is in progress, or a volume is in use (409).
     Conflict,
-    /// The engine's disk is full.
     NoSpace,
     /// The engine does not accept a connection, or closed it.
     Unreachable,
     /// The socket exists, and the service has no permission to use it.
     Forbidden,
-    /// The engine did not answer in time.
     TimedOut,
     /// Another refusal, or an unexpected response.
     Other,
 }
 
-/// A failed call to the engine.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed ({kind:?})")]
 pub(crate) struct EngineError {
     pub(crate) kind: EngineErrorKind,
     /// The operation: "creating the container".
@@ -66,7 +61,11 @@ impl EngineError {
         )
     }
 
-    /// Whether the resource does not exist.
+    /// Whether the operator has to do something about the engine, whatever the request.
+    pub(crate) fn is_engine_failure(&self) -> bool {
+        self.is_connection_failure() || self.kind == EngineErrorKind::NoSpace
+    }
+
     pub(crate) fn is_missing(&self) -> bool {
         matches!(
             self.kind,
@@ -106,44 +105,45 @@ impl EngineError {
 
     /// The cause for a person: what is wrong and what to do.
     pub(crate) fn detail(&self) -> String {
-        match self.kind {
-            EngineErrorKind::Unreachable => UNREACHABLE.to_owned(),
-            EngineErrorKind::Forbidden => FORBIDDEN.to_owned(),
-            EngineErrorKind::NoSpace => NO_SPACE.to_owned(),
-            EngineErrorKind::TimedOut => TIMED_OUT.to_owned(),
+        let text = match self.kind {
+            EngineErrorKind::Unreachable => {
+                "the container engine does not answer: the operator has to check that it is running and that \
+                 WORKSPACE_DOCKER__SOCKET names it"
+            }
+            EngineErrorKind::Forbidden => {
+                "the service has no permission to use the container engine's socket: the operator has to add its user to \
+                 the socket's group (usually \"docker\"), or set WORKSPACE_DOCKER__SOCKET"
+            }
+            EngineErrorKind::NoSpace => {
+                "the container engine's disk is full: the operator has to free space on it"
+            }
+            EngineErrorKind::TimedOut => {
+                "the container engine did not answer in time: it is overloaded or hangs, and the operator has to check it"
+            }
             EngineErrorKind::ImageMissing => {
                 "the container engine no longer has the sandbox's image: start the sandbox again to pull it"
-                    .to_owned()
             }
             EngineErrorKind::NotFound
             | EngineErrorKind::NetworkMissing
             | EngineErrorKind::Conflict
             | EngineErrorKind::Other => {
-                format!(
-                    "the container engine refused ({}): {}",
-                    self.what,
-                    self.message()
-                )
+                let (what, message) = (self.what, self.message());
+                return format!("the container engine refused ({what}): {message}");
             }
-        }
+        };
+        text.to_owned()
     }
 
-    /// Converts it to the failure of a start.
     pub(crate) fn start_failed(self) -> SandboxError {
-        match self.kind {
-            EngineErrorKind::NotFound
-            | EngineErrorKind::NetworkMissing
-            | EngineErrorKind::Conflict
-            | EngineErrorKind::Other
-            | EngineErrorKind::ImageMissing => SandboxError::StartFailed {
-                detail: self.detail(),
-                source: Some(Box::new(self)),
-            },
-            _ => self.into(),
+        if self.is_engine_failure() {
+            return self.into();
+        }
+        SandboxError::StartFailed {
+            detail: self.detail(),
+            source: Some(Box::new(self)),
         }
     }
 
-    /// Converts it to the failure of a removal.
     pub(crate) fn removal_failed(self) -> SandboxError {
         let detail = format!(
             "cannot remove all resources of the sandbox: {}",
@@ -156,14 +156,6 @@ impl EngineError {
     }
 }
 
-const UNREACHABLE: &str = "the container engine does not answer: the operator has to check that \
-    it is running and that WORKSPACE_DOCKER__SOCKET names it";
-const TIMED_OUT: &str = "the container engine did not answer in time: it is overloaded or hangs, and the operator has to \
-    check it";
-const FORBIDDEN: &str = "the service has no permission to use the container engine's socket: the \
-    operator has to add its user to the socket's group (usually \"docker\"), or set WORKSPACE_DOCKER__SOCKET";
-const NO_SPACE: &str = "the container engine's disk is full: the operator has to free space on it";
-
 impl From<EngineError> for SandboxError {
     fn from(error: EngineError) -> Self {
         match error.kind {
@@ -174,18 +166,6 @@ impl From<EngineError> for SandboxError {
                 source: Some(Box::new(error)),
             },
         }
-    }
-}
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed ({:?})", self.what, self.kind)
-    }
-}
-
-impl Error for EngineError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
     }
 }
 

@@ -4,16 +4,19 @@
 
 mod endpoint;
 pub(crate) mod errors;
-pub(crate) mod survey;
 pub(crate) mod watch;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bollard::models::{ContainerSummary, ImageInspect};
+use bollard::query_parameters::ListContainersOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use domain::crash_point;
+use domain::id::HostId;
 use domain::sandbox::SandboxError;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -22,9 +25,9 @@ use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
 use crate::config::DockerConfig;
+use crate::container::labels;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 
-/// Docker's default socket.
 const DEFAULT_SOCKET: &str = "unix:///var/run/docker.sock";
 
 /// [`Engine::call`] enforces the deadlines; the client's own time-out for the response head only has to be longer.
@@ -43,7 +46,6 @@ struct EngineInner {
     user: OnceLock<u32>,
 }
 
-/// The engine's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EngineAddress {
     Unix(String),
@@ -54,11 +56,11 @@ impl Engine {
     /// An engine at the configured address. Sends no request yet.
     pub(crate) fn new(config: &DockerConfig) -> Result<Self, SandboxError> {
         let socket = config.socket.as_deref().unwrap_or(DEFAULT_SOCKET);
-        let address = EngineAddress::parse(socket).ok_or_else(|| SandboxError::Unavailable {
-            detail: "the engine's address is neither unix:///PATH nor tcp://HOST:PORT: the \
-                     operator has to correct WORKSPACE_DOCKER__SOCKET"
-                .to_owned(),
-            source: None,
+        let address = EngineAddress::parse(socket).ok_or_else(|| {
+            SandboxError::unavailable(
+                "the engine's address is neither unix:///PATH nor tcp://HOST:PORT: the operator has to correct \
+                 WORKSPACE_DOCKER__SOCKET",
+            )
         })?;
         Ok(Self(Arc::new(EngineInner {
             address,
@@ -122,6 +124,35 @@ impl Engine {
         }
     }
 
+    /// Inspects an image; `None` if the engine does not have it.
+    pub(crate) async fn image(&self, name: &str) -> Result<Option<ImageInspect>, EngineError> {
+        let response = self.call("inspecting the image", |docker| docker.inspect_image(name));
+        match response.await {
+            Err(error) if error.is_missing() => Ok(None),
+            response => response.map(Some),
+        }
+    }
+
+    pub(crate) async fn containers(
+        &self,
+        instance: &HostId,
+        only_running: bool,
+    ) -> Result<Vec<ContainerSummary>, EngineError> {
+        let label = labels::of_instance(instance);
+        let mut filters = HashMap::from([("label", vec![label.as_str()])]);
+        if only_running {
+            filters.insert("status", vec!["running"]);
+        }
+        let options = ListContainersOptionsBuilder::new()
+            .all(!only_running)
+            .filters(&filters)
+            .build();
+        let listed = self.call("listing containers", |docker| {
+            docker.list_containers(Some(options))
+        });
+        listed.await
+    }
+
     /// Whether the engine's socket is on this machine. An engine on the network may be anywhere.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0.address, EngineAddress::Unix(_))
@@ -141,7 +172,6 @@ impl Engine {
         Ok(Some(*self.0.user.get_or_init(|| user)))
     }
 
-    /// The time-out of a call.
     pub(crate) fn limit(&self) -> Duration {
         self.0.limit
     }

@@ -30,9 +30,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without sandboxes after which the network is removed; creating one takes the engine a while.
 const NETWORK_IDLE_GRACE: Duration = Duration::from_secs(15);
-/// Interval of checks of the packet filter's rules.
 const RULES_INTERVAL: Duration = Duration::from_secs(60);
-/// Concurrent rechecks.
 const MAX_PARALLEL_RECHECKS: usize = 8;
 
 /// Actions that may change a sandbox's state. The engine does not send others (health checks, executions).

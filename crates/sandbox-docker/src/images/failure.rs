@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::sandbox::SandboxError;
 
 use super::reference;
-use crate::engine::errors::{EngineError, EngineErrorKind};
+use crate::engine::errors::EngineError;
 
 /// A failed pull, shared by all waiters.
 #[derive(Debug, thiserror::Error)]
@@ -18,14 +18,10 @@ pub(super) struct PullError {
 
 impl PullError {
     pub(super) fn new(image: &str, error: EngineError) -> Self {
-        let detail = match error.kind {
-            EngineErrorKind::Unreachable
-            | EngineErrorKind::Forbidden
-            | EngineErrorKind::NoSpace
-            | EngineErrorKind::TimedOut => {
-                format!("the image {image} could not be pulled: {}", error.detail())
-            }
-            _ => describe_refusal(image, &error.message()),
+        let detail = if error.is_engine_failure() {
+            format!("the image {image} could not be pulled: {}", error.detail())
+        } else {
+            describe_refusal(image, &error.message())
         };
         Self {
             detail,
@@ -126,17 +122,14 @@ const CAUSES: [(&[&str], &str); 7] = [
 
 fn describe_refusal(image: &str, message: &str) -> String {
     let lower = message.to_ascii_lowercase();
-    let cause = CAUSES
-        .iter()
-        .find(|(words, _)| words.iter().any(|word| lower.contains(word)));
-    let message: String = message.chars().take(300).collect();
-    match cause {
-        Some((_, cause)) => {
-            let cause = cause.replace("{registry}", reference::registry(image));
-            format!("the image {image} could not be pulled: {cause} ({message})")
-        }
-        None => format!("the image {image} could not be pulled: {message}"),
+    let mut causes = CAUSES.iter();
+    let cause = causes.find(|(words, _)| words.iter().any(|word| lower.contains(word)));
+    let mut message: String = message.chars().take(300).collect();
+    if let Some((_, cause)) = cause {
+        let cause = cause.replace("{registry}", reference::registry(image));
+        message = format!("{cause} ({message})");
     }
+    format!("the image {image} could not be pulled: {message}")
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ const PRESENCE_CACHE_TTL: Duration = Duration::from_secs(60);
 /// Shortest interval of progress reports to a waiter.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The images of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Images(Arc<ImageCache>);
 
@@ -70,7 +69,6 @@ impl Images {
         }))
     }
 
-    /// Ensures that the engine has the template's image, and pulls it if needed.
     pub(crate) async fn ensure(
         &self,
         spec: &DockerSpec,
@@ -80,20 +78,13 @@ impl Images {
         if self.0.lock().is_known(image) {
             return Ok(());
         }
-        let response = self
-            .0
-            .engine
-            .call("inspecting the image", |docker| docker.inspect_image(image));
-        match response.await {
-            Ok(_) => {
-                self.0.lock().remember(image);
-                Ok(())
-            }
-            Err(error) if error.is_missing() => match self.join(image) {
-                Some(pull) => pull.wait(progress).await,
-                None => Ok(()),
-            },
-            Err(error) => Err(error.into()),
+        if self.0.engine.image(image).await?.is_some() {
+            self.0.lock().remember(image);
+            return Ok(());
+        }
+        match self.join(image) {
+            Some(pull) => pull.wait(progress).await,
+            None => Ok(()),
         }
     }
 

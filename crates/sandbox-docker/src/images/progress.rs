@@ -6,18 +6,15 @@ use bollard::models::CreateImageInfo;
 
 const MIB: u64 = 1 << 20;
 
-/// The progress of all layers of an image.
 #[derive(Debug, Default)]
 pub(super) struct PullProgress(BTreeMap<String, LayerProgress>);
 
 #[derive(Debug, Default, PartialEq)]
 struct LayerProgress {
     stage: LayerStage,
-    /// Fetched bytes.
     fetched: u64,
     /// Total bytes, once the engine knows them.
     size: Option<u64>,
-    /// Unpacked bytes.
     unpacked: u64,
 }
 
@@ -69,7 +66,6 @@ impl PullProgress {
         is_new || former != (layer.stage, layer.fetched, layer.unpacked)
     }
 
-    /// Formats the progress on one line.
     pub(super) fn line(&self, image: &str) -> String {
         let layers = self.0.values();
         let count = layers.len();

@@ -21,7 +21,6 @@ use crate::config::DockerConfig;
 use crate::engine::Engine;
 use crate::engine::errors::EngineError;
 
-/// Interval of progress in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Pulls the image and verifies that it exists.
@@ -34,12 +33,10 @@ pub(super) async fn run(
     let started_at = Instant::now();
     tracing::info!(image, "pulling an image");
     let outcome = match fetch(engine, config, image, line_sender).await {
-        Ok(()) => engine
-            .call("inspecting the image", |docker| docker.inspect_image(image))
-            .await
-            .map(drop)
-            .map_err(|_| PullError::ended_early(image)),
-        Err(error) => Err(error),
+        Ok(()) if !matches!(engine.image(image).await, Ok(Some(_))) => {
+            Err(PullError::ended_early(image))
+        }
+        outcome => outcome,
     };
     match &outcome {
         Ok(()) => {

@@ -6,21 +6,18 @@ use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{CreateContainerOptionsBuilder, InspectContainerOptions};
 use domain::sandbox::{SandboxError, SandboxLaunch};
 
-use super::start::start_failed;
 use crate::backend::DockerInner;
 use crate::config::DockerSpec;
 use crate::container::{self, labels};
 use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::state_cache::OperationGuard;
 
-/// The result of a creation.
 pub(super) enum CreateOutcome {
     Created(String),
     NameInUse,
 }
 
 impl DockerInner {
-    /// Creates a container, and its volume if needed.
     pub(super) async fn create(
         &self,
         launch: &SandboxLaunch,
@@ -126,7 +123,7 @@ impl DockerInner {
         }
         self.discard_container(container).await?;
         let actual = actual.unwrap_or_default();
-        Err(start_failed(format!(
+        Err(SandboxError::start_failed(format!(
             "the container engine ignores the requested runtime {requested} (it reports {actual:?}): the operator has to \
                  make it the engine's default and remove WORKSPACE_DOCKER__RUNTIME, or use another engine"
         )))
@@ -135,7 +132,7 @@ impl DockerInner {
 
 pub(super) fn foreign(what: &str, launch: &SandboxLaunch) -> SandboxError {
     let name = labels::name(&launch.id);
-    start_failed(format!(
+    SandboxError::start_failed(format!(
         "the engine has a {what} named {name} that does not belong to this installation: the operator has to rename or \
          remove it"
     ))

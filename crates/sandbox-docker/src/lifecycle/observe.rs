@@ -7,15 +7,13 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum as Status, ContainerSummary,
     ContainerSummaryStateEnum as Listed, PortMap,
 };
-use bollard::query_parameters::{
-    InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
-};
+use bollard::query_parameters::{InspectContainerOptions, ListVolumesOptionsBuilder};
 use chrono::DateTime;
 use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints, SandboxError, mask_line};
 use futures::{StreamExt, TryStreamExt, stream};
-use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE};
+use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, describe_exit};
 use secrecy::SecretString;
 use tokio::time::sleep;
 
@@ -27,7 +25,6 @@ use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::state_cache::{KnownState, ListedState};
 use crate::logs;
 
-/// Concurrent inspections of exited containers.
 const MAX_PARALLEL_INSPECTIONS: usize = 8;
 
 /// Time after an exit in which an engine may still report lack of memory as the cause.
@@ -36,7 +33,6 @@ const RECENT_EXIT_AGE: Duration = Duration::from_secs(5);
 /// A container that ran longer may hold a user's work.
 const MAX_SHORT_RUN: Duration = Duration::from_secs(10);
 
-/// The result of a lookup by a sandbox's name.
 pub(crate) enum Ownership<T> {
     Missing,
     /// Belongs to another installation or program, and is never touched.
@@ -136,20 +132,17 @@ impl ContainerSnapshot {
 }
 
 impl DockerInner {
-    /// Looks up the container of a sandbox.
     pub(crate) async fn container(
         &self,
         id: &SandboxId,
     ) -> Result<Ownership<ContainerSnapshot>, EngineError> {
         let name = labels::name(id);
-        let Some(container) = self.inspect_container(&name).await? else {
-            return Ok(Ownership::Missing);
-        };
-        let is_ours = self.is_ours(id, &name, &container.labels);
-        Ok(if is_ours {
-            Ownership::Ours(container)
-        } else {
-            Ownership::Foreign
+        Ok(match self.inspect_container(&name).await? {
+            Some(container) if self.is_ours(id, &name, &container.labels) => {
+                Ownership::Ours(container)
+            }
+            Some(_) => Ownership::Foreign,
+            None => Ownership::Missing,
         })
     }
 
@@ -171,7 +164,6 @@ impl DockerInner {
         }
     }
 
-    /// Looks up the volume of a sandbox.
     pub(crate) async fn volume(&self, id: &SandboxId) -> Result<Ownership<()>, EngineError> {
         let name = labels::name(id);
         let response = self.engine.call("inspecting the volume", |docker| {
@@ -244,7 +236,6 @@ impl DockerInner {
         }
     }
 
-    /// Describes why a container ended.
     pub(crate) async fn describe_exit(&self, container: &ContainerSnapshot) -> String {
         let keys = container.keys();
         let mut exit = container.exit.clone();
@@ -257,11 +248,7 @@ impl DockerInner {
         }
         let description = mask_line(&exit.describe(), &keys);
         let quoted = logs::quote(&self.engine, &container.id, &keys).await;
-        if quoted.is_empty() {
-            format!("the agent server {description}; it logged nothing")
-        } else {
-            format!("the agent server {description}. The end of its log:\n{quoted}")
-        }
+        describe_exit(&description, &quoted)
     }
 
     /// The states of all sandboxes of this installation. Makes two calls to the engine, and one more for each exit without
@@ -358,14 +345,8 @@ impl DockerInner {
             docker.list_volumes(Some(options))
         });
         let volumes = volumes.await?.volumes.unwrap_or_default().into_iter();
-        let options = ListContainersOptionsBuilder::new()
-            .all(true)
-            .filters(&filters)
-            .build();
-        let containers = self.engine.call("listing containers", |docker| {
-            docker.list_containers(Some(options))
-        });
-        let containers = containers.await?.into_iter().filter_map(|listed| {
+        let containers = self.engine.containers(instance, false).await?.into_iter();
+        let containers = containers.filter_map(|listed| {
             let name = listed.names.as_ref()?.first()?;
             let id = labels::sandbox(instance, name, listed.labels.as_ref()?)?;
             Some((id, listed))

@@ -28,24 +28,19 @@ use crate::lifecycle::state_cache::{KnownState, OperationGuard};
 /// Interval of checks while another task or process changes the container.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The permit of one of the concurrent starts.
-pub(crate) type ContainerStartPermit = OwnedSemaphorePermit;
-
 impl DockerInner {
-    /// Waits for a permit to start a container.
-    pub(crate) async fn acquire_start_permit(&self) -> Result<ContainerStartPermit, SandboxError> {
+    pub(crate) async fn acquire_start_permit(&self) -> Result<OwnedSemaphorePermit, SandboxError> {
         timeout(START_QUEUE_TIMEOUT, self.starts.clone().acquire_owned())
             .await
             .map_err(|_| SandboxError::TimedOut {
                 what: "waiting for a free start slot of the container engine",
             })?
-            .map_err(|error| SandboxError::Other(Box::new(error)))
+            .map_err(SandboxError::other)
     }
 
-    /// The configured template of this id.
     pub(crate) fn spec(&self, id: &SpecId) -> Result<&DockerSpec, SandboxError> {
         let spec = self.config.specs.iter().find(|spec| spec.id == *id);
-        spec.ok_or_else(|| start_failed(format!(
+        spec.ok_or_else(|| SandboxError::start_failed(format!(
                 "the sandbox has no container, and its template {id} is not configured: the operator has to configure it again"
             )))
     }
@@ -55,7 +50,7 @@ impl DockerInner {
         &self,
         launch: SandboxLaunch,
         _lock: SandboxLock,
-        _permit: ContainerStartPermit,
+        _permit: OwnedSemaphorePermit,
     ) -> Result<SandboxEndpoints, SandboxError> {
         let operation = self.states.begin(&launch.id);
         let outcome = self.start_unlocked(&launch, &operation).await;
@@ -105,8 +100,8 @@ impl DockerInner {
                 }
             };
         }
-        Err(start_failed(
-            "its container keeps changing: the operator has to check that no other service uses the same installation id on this engine".to_owned(),
+        Err(SandboxError::start_failed(
+            "its container keeps changing: the operator has to check that no other service uses the same installation id on this engine",
         ))
     }
 
@@ -233,7 +228,7 @@ impl DockerInner {
         match self.snapshot(&launch.id).await? {
             Ownership::Ours(container) if container.is_alive() => {
                 let endpoints = self.endpoints_of(&launch.id, &container).ok_or_else(|| {
-                    start_failed("the engine did not publish the agent server's port: the operator has to check docker.ports of its template".to_owned())
+                    SandboxError::start_failed("the engine did not publish the agent server's port: the operator has to check docker.ports of its template")
                 })?;
                 tracing::info!(sandbox.id = %launch.id, url = %endpoints.agent_url, "sandbox {} started", launch.id);
                 Ok(Some(endpoints))
@@ -241,7 +236,7 @@ impl DockerInner {
             Ownership::Ours(container) => {
                 let detail = self.describe_exit(&container).await;
                 operation.set_exited(detail.clone());
-                Err(start_failed(detail))
+                Err(SandboxError::start_failed(detail))
             }
             Ownership::Missing | Ownership::Foreign => Ok(None),
         }
@@ -254,12 +249,5 @@ impl DockerInner {
             Err(error) if !error.is_changed_elsewhere() => Err(error.removal_failed()),
             _ => Ok(()),
         }
-    }
-}
-
-pub(super) fn start_failed(detail: String) -> SandboxError {
-    SandboxError::StartFailed {
-        detail,
-        source: None,
     }
 }

@@ -147,24 +147,14 @@ impl DockerInner {
 
     /// Returns when the container is gone.
     async fn remove_container(&self, id: &SandboxId, deadline: Instant) -> Result<(), EngineError> {
-        let mut backoff = MIN_REMOVAL_BACKOFF;
-        loop {
+        let removed = retry_while_in_use(deadline, || async {
             let Ownership::Ours(container) = self.container(id).await? else {
-                return Ok(());
+                return Ok(false);
             };
-            match self.remove_container_once(&container.id).await {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(()),
-                // Another process is removing it.
-                Err(error)
-                    if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline =>
-                {
-                    return Err(error);
-                }
-                Err(_) => sleep(backoff).await,
-            }
-            backoff = (backoff * 2).min(MAX_REMOVAL_BACKOFF);
-        }
+            let removed = self.remove_container_once(&container.id).await;
+            removed.map(|()| true)
+        });
+        removed.await.map(drop)
     }
 
     /// Also ends its processes and removes the anonymous volumes of its image.
@@ -181,27 +171,38 @@ impl DockerInner {
 
     /// Returns when the volume is gone, and whether there was one.
     async fn remove_volume(&self, id: &SandboxId, deadline: Instant) -> Result<bool, EngineError> {
-        let name = labels::name(id);
-        let mut backoff = MIN_REMOVAL_BACKOFF;
-        loop {
+        let name = &labels::name(id);
+        let removed = retry_while_in_use(deadline, || async {
             let Ownership::Ours(()) = self.volume(id).await? else {
                 return Ok(false);
             };
             let removed = self.engine.call("removing the volume", |docker| {
-                docker.remove_volume(&name, None::<RemoveVolumeOptions>)
+                docker.remove_volume(name, None::<RemoveVolumeOptions>)
             });
-            match removed.await {
-                Ok(()) => return Ok(true),
-                Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(true),
-                // The engine has not released it yet, or another container uses it.
-                Err(error)
-                    if error.kind != EngineErrorKind::Conflict || Instant::now() > deadline =>
-                {
-                    return Err(error);
-                }
-                Err(_) => sleep(backoff).await,
+            removed.await.map(|()| true)
+        });
+        removed.await
+    }
+}
+
+/// Repeats a removal while another process removes the resource, or the engine has not released it yet. Returns whether there
+/// was one.
+async fn retry_while_in_use<Removal>(
+    deadline: Instant,
+    remove: impl Fn() -> Removal,
+) -> Result<bool, EngineError>
+where
+    Removal: Future<Output = Result<bool, EngineError>>,
+{
+    let mut backoff = MIN_REMOVAL_BACKOFF;
+    loop {
+        match remove().await {
+            Err(error) if error.kind == EngineErrorKind::NotFound => return Ok(true),
+            Err(error) if error.kind == EngineErrorKind::Conflict && Instant::now() <= deadline => {
+                sleep(backoff).await;
             }
-            backoff = (backoff * 2).min(MAX_REMOVAL_BACKOFF);
+            result => return result,
         }
+        backoff = (backoff * 2).min(MAX_REMOVAL_BACKOFF);
     }
 }

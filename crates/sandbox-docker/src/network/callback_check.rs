@@ -13,12 +13,10 @@ use url::Url;
 use crate::engine::Engine;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 
-/// Time for the whole check.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for one program in seconds: passed to the program, so that it reports the cause.
 const CONNECT_TIMEOUT_SECONDS: &str = "3";
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(3500);
-/// Maximum number of bytes of a program's output that are kept.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// Fails with the cause unless an HTTP response arrives, with any status.
@@ -32,7 +30,6 @@ except OSError as error: sys.exit(str(error))";
 #[derive(Debug, Default)]
 pub(crate) struct ReachableUrls(Mutex<HashSet<Url>>);
 
-/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum ProbeOutcome {
     Answered,
@@ -86,37 +83,13 @@ fn unreachable(service: &Url, reason: &str) -> String {
 /// Tries the first of these programs that the image contains.
 async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<ProbeOutcome, EngineError> {
     let url = url.as_str();
+    let (null, limit) = ("/dev/null", CONNECT_TIMEOUT_SECONDS);
     let programs: [&[&str]; 4] = [
-        &[
-            "curl",
-            "-sS",
-            "-o",
-            "/dev/null",
-            "-m",
-            CONNECT_TIMEOUT_SECONDS,
-            url,
-        ],
-        &[
-            "wget",
-            "-q",
-            "-O",
-            "/dev/null",
-            "-T",
-            CONNECT_TIMEOUT_SECONDS,
-            "-t",
-            "1",
-            url,
-        ],
+        &["curl", "-sS", "-o", null, "-m", limit, url],
+        &["wget", "-q", "-O", null, "-T", limit, "-t", "1", url],
         &["python3", "-c", PYTHON, url],
-        &[
-            // No time-out option: a statically linked program crashes on it.
-            "busybox",
-            "wget",
-            "-q",
-            "-O",
-            "/dev/null",
-            url,
-        ],
+        // No time-out option: a statically linked program crashes on it.
+        &["busybox", "wget", "-q", "-O", null, url],
     ];
     for program in programs {
         let attempt = run(engine, container, program).await?;

@@ -28,11 +28,6 @@ const XTABLES_BUSY_EXIT_CODE: i32 = 4;
 /// The search path of a service often lacks the administrator's programs.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
-/// Whether rules can be set here, as far as that is known without a bridge.
-pub(crate) async fn check_chain() -> Result<(), String> {
-    PacketFilter::of_host().check_chain().await
-}
-
 /// Blocks the addresses for this bridge. The error is for a person.
 pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     // A bridge that does not exist here is in another network namespace (a rootless or remote engine, a service in a
@@ -40,28 +35,19 @@ pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     if !Path::new("/sys/class/net").join(bridge).exists() {
         return Err("the bridge of the sandboxes' network is not on this host".to_owned());
     }
-    PacketFilter::of_host().block(bridge, instance).await
+    HOST.block(bridge, instance).await
 }
 
-/// Removes the rules. Idempotent.
-pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> {
-    PacketFilter::of_host().unblock(bridge, instance).await
-}
-
-/// The packet filter's command line.
-struct PacketFilter<'a> {
-    /// The search path of the program.
+pub(crate) struct PacketFilter<'a> {
     path: &'a str,
 }
 
-impl PacketFilter<'static> {
-    const fn of_host() -> Self {
-        Self { path: PATH }
-    }
-}
+/// The host's.
+pub(crate) const HOST: PacketFilter<'static> = PacketFilter { path: PATH };
 
 impl PacketFilter<'_> {
-    async fn check_chain(&self) -> Result<(), String> {
+    /// Whether rules can be set here, as far as that is known without a bridge.
+    pub(crate) async fn check_chain(&self) -> Result<(), String> {
         for _ in 0..MAX_ATTEMPTS {
             if self.succeeds(&["-C", "FORWARD", "-j", CHAIN]).await? {
                 return Ok(());
@@ -86,7 +72,8 @@ impl PacketFilter<'_> {
         Ok(())
     }
 
-    async fn unblock(&self, bridge: &str, instance: &str) -> Result<(), String> {
+    /// Removes the rules. Idempotent.
+    pub(crate) async fn unblock(&self, bridge: &str, instance: &str) -> Result<(), String> {
         for address in ADDRESSES {
             let rule = rule(bridge, instance, address);
             while self.succeeds(&with_rule("-C", &rule)).await? {
@@ -154,26 +141,12 @@ impl PacketFilter<'_> {
 /// cloud the address is also the machine's resolver.
 fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
     let comment = format!("agent-workspace {instance}: no metadata");
-    [
-        CHAIN,
-        "-i",
-        bridge,
-        "-d",
-        address,
-        "-p",
-        "tcp",
-        "!",
-        "--dport",
-        "53",
-        "-m",
-        "comment",
-        "--comment",
-        &comment,
-        "-j",
-        "REJECT",
-    ]
-    .map(str::to_owned)
-    .into()
+    let matches = [
+        CHAIN, "-i", bridge, "-d", address, "-p", "tcp", "!", "--dport", "53",
+    ];
+    let rule = ["-m", "comment", "--comment", &comment, "-j", "REJECT"];
+    let words = matches.iter().chain(&rule);
+    words.map(|word| (*word).to_owned()).collect()
 }
 
 fn with_rule<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {

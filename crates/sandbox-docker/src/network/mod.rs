@@ -7,16 +7,13 @@ pub(crate) mod callback_check;
 pub(crate) mod metadata;
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bollard::models::{IpamConfig, Network as Listed, NetworkCreateRequest};
-use bollard::query_parameters::{
-    InspectNetworkOptions, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
-};
+use bollard::query_parameters::{InspectNetworkOptions, ListNetworksOptionsBuilder};
 use domain::error::chain;
 use domain::sandbox::SandboxError;
 use sha2::{Digest, Sha256};
@@ -35,7 +32,6 @@ const BRIDGE_NAME_OPTION: &str = "com.docker.network.bridge.name";
 const MAX_ATTEMPTS: u32 = 20;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The network of this installation.
 #[derive(Debug)]
 pub(crate) struct SandboxNetwork {
     engine: Engine,
@@ -117,7 +113,8 @@ impl SandboxNetwork {
     /// Removes the network unless it has containers, running or not.
     pub(crate) async fn remove_if_unused(&self) -> Result<(), SandboxError> {
         let mut ready = self.ready.lock().await;
-        if self.has_containers().await.map_err(failed)? {
+        let containers = self.engine.containers(&self.config.instance, false);
+        if !containers.await.map_err(failed)?.is_empty() {
             return Ok(());
         }
         *ready = None;
@@ -138,7 +135,9 @@ impl SandboxNetwork {
             }
         }
         if self.config.metadata != MetadataBlocking::Off
-            && let Err(error) = metadata::unblock(&self.device, self.config.instance.as_str()).await
+            && let Err(error) = metadata::HOST
+                .unblock(&self.device, self.config.instance.as_str())
+                .await
         {
             tracing::debug!(
                 error,
@@ -187,9 +186,8 @@ impl SandboxNetwork {
     /// before its list contains the first one. `None` if there is still none, i.e. the refusal had another cause.
     async fn wait_for_other_creation(&self) -> Result<Option<String>, EngineError> {
         for _ in 0..MAX_ATTEMPTS {
-            let network = self.find_existing().await?;
-            if network.is_some() {
-                return Ok(network);
+            if let Some(network) = self.find_existing().await? {
+                return Ok(Some(network));
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
@@ -219,31 +217,11 @@ impl SandboxNetwork {
             docker.list_networks(Some(options))
         });
         let mut networks = listed.await?;
-        networks.sort_by(|a, b| {
-            let key = |network: &Listed| {
-                (
-                    !is_isolated(network),
-                    network.created.clone(),
-                    network.id.clone(),
-                )
-            };
-            key(a).cmp(&key(b))
+        networks.sort_by_cached_key(|network| {
+            let (created, id) = (network.created.clone(), network.id.clone());
+            (!is_isolated(network), created, id)
         });
         Ok(networks)
-    }
-
-    async fn has_containers(&self) -> Result<bool, EngineError> {
-        let label = labels::of_instance(&self.config.instance);
-        let filters = HashMap::from([("label", vec![label.as_str()])]);
-        let options = ListContainersOptionsBuilder::new()
-            .all(true)
-            .limit(1)
-            .filters(&filters)
-            .build();
-        let listed = self.engine.call("listing containers", |docker| {
-            docker.list_containers(Some(options))
-        });
-        Ok(!listed.await?.is_empty())
     }
 
     async fn remove(&self, network: &Listed) -> Result<(), EngineError> {
@@ -275,13 +253,10 @@ impl SandboxNetwork {
             return Ok(());
         };
         if self.config.metadata == MetadataBlocking::Required {
-            return Err(SandboxError::Unavailable {
-                detail: format!(
-                    "cannot block the cloud metadata address, which docker.block_metadata = \"required\" demands: {cause}; \
-                     {METADATA_ADVICE}"
-                ),
-                source: None,
-            });
+            return Err(SandboxError::unavailable(format!(
+                "cannot block the cloud metadata address, which docker.block_metadata = \"required\" demands: {cause}; \
+                 {METADATA_ADVICE}"
+            )));
         }
         if !self.has_warned_metadata.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -315,12 +290,7 @@ fn string_map<const N: usize>(pairs: [(&str, &str); N]) -> HashMap<String, Strin
 
 /// A device name that fits the kernel's 15 bytes: stable across starts, unique per installation.
 fn device(instance: &str) -> String {
-    let mut device = "aw-".to_owned();
-    for byte in Sha256::digest(instance.as_bytes()).iter().take(6) {
-        // Writing to a string cannot fail.
-        let _ = write!(device, "{byte:02x}");
-    }
-    device
+    format!("aw-{:.12x}", Sha256::digest(instance.as_bytes()))
 }
 
 /// Engines omit a gateway that they chose themselves: it is the first address.

@@ -47,7 +47,6 @@ pub(crate) const SECTION: SettingSection = SettingSection {
 };
 
 impl DockerConfig {
-    /// Reads the settings of this installation's sandboxes.
     pub(crate) fn read(reader: &SettingReader<'_>, instance: HostId) -> Self {
         let socket =
             reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {

@@ -1,11 +1,11 @@
 //! One template for sandboxes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use domain::id::SpecId;
 use domain::sandbox::AGENT_SERVER;
-use secrecy::{ExposeSecret as _, SecretString};
-use settings::{SettingReader, assignment, parse_size};
+use secrecy::ExposeSecret as _;
+use settings::{SettingReader, assignment};
 
 use super::values::{container_path, is_image, is_inside, is_plain_name, mount};
 use crate::config::{BindMount, DockerSpec, ExposedPort, PauseMode, ResourceLimits};
@@ -38,8 +38,8 @@ impl DockerSpec {
             resources: ResourceLimits {
                 memory: memory(reader),
                 cpus: cpus(reader),
-                pids: Some(reader.number("docker.pids", 0..=4_194_304)).filter(|pids| *pids != 0),
-                disk: size(reader, "docker.disk"),
+                pids: reader.count_limit("docker.pids", 4_194_304),
+                disk: reader.size_limit("docker.disk"),
             },
             capabilities: capabilities(reader),
             read_only: reader.switch("docker.read_only"),
@@ -48,7 +48,10 @@ impl DockerSpec {
                 &[("stop", PauseMode::Stop), ("freeze", PauseMode::Freeze)],
             ),
             env: reader.assignments("docker.env"),
-            secret_env: secret_variables(reader),
+            secret_env: reader.parsed_secrets("docker.secret_env", "entries NAME=VALUE", |text| {
+                let (name, value) = assignment(text.expose_secret())?;
+                Some((name.to_owned(), value.into()))
+            }),
             ports: ports(reader),
             mounts: mounts(reader),
             idle_stop: reader.limit("sandbox.idle_stop"),
@@ -83,17 +86,8 @@ fn directory(reader: &SettingReader<'_>, key: &str) -> String {
     })
 }
 
-fn size(reader: &SettingReader<'_>, key: &str) -> Option<u64> {
-    let bytes = reader.parsed(
-        key,
-        "a number and a unit (KiB, MiB, GiB, TiB), or 0",
-        parse_size,
-    );
-    (bytes != 0).then_some(bytes)
-}
-
 fn memory(reader: &SettingReader<'_>) -> Option<u64> {
-    let bytes = size(reader, "docker.memory");
+    let bytes = reader.size_limit("docker.memory");
     if bytes.is_some_and(|bytes| bytes < MIN_MEMORY_BYTES) {
         reader.problem("docker.memory", "must be 6MiB or more (or 0: no limit)");
     }
@@ -117,24 +111,6 @@ fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
         let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
         // `ALL` is refused: a list must name what an agent needs.
         (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
-    })
-}
-
-fn secret_variables(reader: &SettingReader<'_>) -> BTreeMap<String, SecretString> {
-    let listed = reader.secret_list("docker.secret_env");
-    let parsed: Option<BTreeMap<String, SecretString>> = listed
-        .iter()
-        .map(|text| {
-            let (name, value) = assignment(text.expose_secret())?;
-            Some((name.to_owned(), value.into()))
-        })
-        .collect();
-    parsed.unwrap_or_else(|| {
-        reader.problem(
-            "docker.secret_env",
-            "(or its file) must hold entries NAME=VALUE",
-        );
-        BTreeMap::new()
     })
 }
 

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use domain::crash_point;
 use domain::id::{HostId, SandboxId};
 
+use crate::files::if_exists;
+
 /// The longest path of a Unix socket on Linux, without its NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
@@ -33,7 +35,6 @@ pub(crate) fn fits(runtime: &Path) -> bool {
     runtime.as_os_str().len() + max_suffix_bytes() <= MAX_SOCKET_PATH_BYTES
 }
 
-/// The two root directories.
 #[derive(Debug, Clone)]
 pub(crate) struct DataLayout {
     sandboxes: PathBuf,
@@ -41,7 +42,6 @@ pub(crate) struct DataLayout {
     instance: HostId,
 }
 
-/// The paths of one sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxPaths {
     pub(crate) root: PathBuf,
@@ -99,15 +99,12 @@ impl DataLayout {
 
     /// The ids of all sandbox directories. Blocks.
     pub(crate) fn ids(&self) -> io::Result<Vec<SandboxId>> {
-        match fs::read_dir(&self.sandboxes) {
-            Ok(entries) => Ok(entries
-                .filter_map(Result::ok)
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .filter_map(|entry| SandboxId::parse(entry.file_name().into_string().ok()?).ok())
-                .collect()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let entries = if_exists(fs::read_dir(&self.sandboxes))?;
+        let entries = entries.into_iter().flatten().filter_map(Result::ok);
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        Ok(directories
+            .filter_map(|entry| SandboxId::parse(entry.file_name().into_string().ok()?).ok())
+            .collect())
     }
 }
 
@@ -116,21 +113,12 @@ impl SandboxPaths {
         self.root.join("workspace")
     }
 
-    fn conversations(&self) -> PathBuf {
-        self.root.join("conversations")
-    }
-
     pub(crate) fn bash_events(&self) -> PathBuf {
         self.root.join("bash_events")
     }
 
     pub(crate) fn home(&self) -> PathBuf {
         self.root.join("home")
-    }
-
-    /// The agent server's own settings.
-    fn persist(&self) -> PathBuf {
-        self.root.join("persist")
     }
 
     pub(crate) fn log_file(&self) -> PathBuf {
@@ -147,19 +135,18 @@ impl SandboxPaths {
 
     /// Creates all missing directories. Blocks.
     pub(crate) fn create(&self) -> io::Result<()> {
-        let inner = [
+        let all = [
+            self.root.clone(),
             self.workspace(),
-            self.conversations(),
+            self.root.join("conversations"),
             self.bash_events(),
             self.home(),
-            self.persist(),
+            // The agent server's own settings.
+            self.root.join("persist"),
+            self.short.clone(),
+            self.tmp(),
         ];
-        let short = [self.short.clone(), self.tmp()];
-        [self.root.clone()]
-            .iter()
-            .chain(&inner)
-            .chain(&short)
-            .try_for_each(|dir| private_dir(dir))
+        all.iter().try_for_each(|dir| private_dir(dir))
     }
 
     /// Deletes all but the lock. The state file is deleted last, so that a sandbox with undeletable files is still listed.
@@ -168,24 +155,18 @@ impl SandboxPaths {
         let delete =
             |path: &Path| crash_point::around("process: deleting files", || delete_tree(path));
         delete(&self.short)?;
-        for entry in entries(&self.root)? {
-            if entry == self.state() {
-                continue;
-            }
-            delete(&entry)?;
-        }
+        let mut entries = entries(&self.root)?;
+        entries.retain(|entry| *entry != self.state());
+        entries.iter().try_for_each(|entry| delete(entry))?;
         delete(&self.root)
     }
 }
 
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let entries = if_exists(fs::read_dir(dir))?.into_iter().flatten();
+    entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect()
 }
 
 fn private_dir(dir: &Path) -> io::Result<()> {
@@ -202,8 +183,7 @@ fn delete_tree(path: &Path) -> io::Result<()> {
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
-    let result = remove().or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
+    let removed = remove().or_else(|error| match error.kind() {
         // Caches of some tools (Go modules) have read-only directories.
         io::ErrorKind::PermissionDenied => {
             make_deletable(path);
@@ -211,10 +191,7 @@ fn delete_tree(path: &Path) -> io::Result<()> {
         }
         _ => Err(error),
     });
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    if_exists(removed).map(drop)
 }
 
 /// Gives the owner all permissions on the directories of a tree, as far as possible.

@@ -16,7 +16,6 @@ use crate::errors;
 const MIN_BACKOFF: Duration = Duration::from_millis(2);
 const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Held while an operation changes a sandbox.
 #[derive(Debug)]
 pub(crate) struct SandboxFileLock {
     // Released before the mutex, so that the next operation finds the file unlocked.
@@ -37,7 +36,7 @@ pub(crate) async fn lock(
     loop {
         let path = file.to_owned();
         let attempt = errors::blocking(move || try_lock(&path)).await?;
-        if let Some(file) = attempt.map_err(errors::other)? {
+        if let Some(file) = attempt.map_err(SandboxError::other)? {
             return Ok(SandboxFileLock {
                 _file: file,
                 _lock: lock,

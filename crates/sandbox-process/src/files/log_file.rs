@@ -5,9 +5,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use sandbox_provider::quote_log;
 use secrecy::SecretString;
+
+use crate::files::{if_exists, untrusted};
 
 /// Bytes that are kept of a log that grew too large, and that are read for a quotation.
 const MAX_TAIL_BYTES: u64 = 256 * 1024;
@@ -15,10 +16,7 @@ const MAX_QUOTED_BYTES: u64 = 16 * 1024;
 
 /// Starts a new log and keeps the previous one as `.log.1`. Opened for appending, so that [`truncate`] works. Blocks.
 pub(crate) fn open(log_file: &Path) -> io::Result<File> {
-    match fs::rename(log_file, previous(log_file)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_exists(fs::rename(log_file, previous(log_file)))?;
     File::options()
         .append(true)
         .create(true)
@@ -39,22 +37,11 @@ pub(crate) fn truncate(log_file: &Path, max_bytes: u64) -> io::Result<()> {
     let end = last_bytes(log_file, MAX_TAIL_BYTES)?;
     // The agent can write in this directory, and one job serves all logs: remove anything that is not a file.
     let previous = previous(log_file);
-    match fs::remove_file(&previous) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_exists(fs::remove_file(&previous))?;
     let mut kept = File::options();
     let kept = kept.write(true).create_new(true).mode(0o600);
     kept.open(&previous)?.write_all(&end)?;
-    let mut current = File::options();
-    let current = current.write(true).custom_flags(nonblocking_flags());
-    current.open(log_file)?.set_len(0)
-}
-
-/// Open flags that neither block on a pipe nor follow a link.
-fn nonblocking_flags() -> i32 {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    i32::try_from(flags.bits()).unwrap_or_default()
+    untrusted().write(true).open(log_file)?.set_len(0)
 }
 
 pub(crate) fn previous(log_file: &Path) -> PathBuf {
@@ -62,11 +49,7 @@ pub(crate) fn previous(log_file: &Path) -> PathBuf {
 }
 
 fn last_bytes(log_file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    // The agent can write in this directory.
-    let mut file = File::options()
-        .read(true)
-        .custom_flags(nonblocking_flags())
-        .open(log_file)?;
+    let mut file = untrusted().read(true).open(log_file)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(max_bytes)))?;
     let mut end = Vec::new();

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,13 @@ use std::time::Duration;
 use domain::id::SandboxId;
 use domain::sandbox::{LogMask, LogStream, LogTail, SandboxError};
 use futures::stream::{self, StreamExt};
-use rustix::fs::OFlags;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
 use crate::backend::ProcessInner;
-use crate::errors::{blocking, other};
-use crate::files::log_file;
+use crate::errors::blocking;
+use crate::files::{if_exists, log_file, untrusted};
 
-/// Maximum number of bytes of one chunk.
 const MAX_READ_BYTES: usize = 64 * 1024;
 /// Bytes to read from the end of each of both files: a line may be long.
 const MAX_TAIL_BYTES: u64 = 512 * 1024;
@@ -44,7 +42,7 @@ impl ProcessInner {
             .with_alias(paths.root.to_string_lossy(), "<sandbox>")
             .with_alias(paths.short.to_string_lossy(), "<sandbox>");
         let opened = blocking(move || LogReader::at_end(paths.log_file(), tail.lines));
-        let (reader, end) = opened.await?.map_err(other)?;
+        let (reader, end) = opened.await?.map_err(SandboxError::other)?;
         let follower = LogFollower {
             reader: Some(reader),
             pending: end,
@@ -55,7 +53,6 @@ impl ProcessInner {
     }
 }
 
-/// The state of one reader.
 struct LogFollower {
     /// `None` after the end.
     reader: Option<LogReader>,
@@ -104,7 +101,7 @@ impl LogFollower {
                 (reader, chunk)
             });
             let (reader, chunk) = read.await?;
-            self.pending = chunk.map_err(other)?;
+            self.pending = chunk.map_err(SandboxError::other)?;
             if !self.pending.is_empty() {
                 self.reader = Some(reader);
                 return Ok(true);
@@ -119,7 +116,6 @@ impl LogFollower {
     }
 }
 
-/// A position in a log.
 struct LogReader {
     log_file: PathBuf,
     file: Option<File>,
@@ -179,28 +175,16 @@ impl LogReader {
 
 /// The file at this path, if it is a regular one.
 fn open(path: &Path) -> io::Result<Option<File>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
-    let opened = File::options()
-        .read(true)
-        .custom_flags(i32::try_from(flags).unwrap_or_default())
-        .open(path);
-    match opened {
-        Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(file) = if_exists(untrusted().read(true).open(path))? else {
+        return Ok(None);
+    };
+    Ok(file.metadata()?.is_file().then_some(file))
 }
 
 /// Whether the path still leads to this file.
 fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(current) => {
-            let opened = file.metadata()?;
-            Ok((current.dev(), current.ino()) == (opened.dev(), opened.ino()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    let (opened, current) = (file.metadata()?, if_exists(fs::symlink_metadata(path))?);
+    Ok(current.is_some_and(|it| (it.dev(), it.ino()) == (opened.dev(), opened.ino())))
 }
 
 /// The last bytes of a file in whole lines, the position of its end, and whether that is the whole file.

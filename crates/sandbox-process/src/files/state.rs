@@ -6,41 +6,32 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use domain::error::chain;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::marker::Marker;
+use crate::files::untrusted;
+use crate::processes::marker::{self, Marker};
 use crate::processes::proc::{self, ProcessKey};
 
-/// Larger than any state.
 const MAX_STATE_BYTES: u64 = 64 * 1024;
 
 /// Content of `process.json`. Written before and after every change, so that each gap between two writes has one meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessState {
-    /// The last operation.
     pub(crate) phase: LifecyclePhase,
     /// The port of the agent server. The next start tries it first, so that direct URLs stay valid.
     pub(crate) port: u16,
     /// The main process. `None` in [`LifecyclePhase::Starting`]: it may or may not exist.
     pub(crate) process: Option<ProcessKey>,
-    /// The boot of the machine to which `process` belongs.
     pub(crate) boot: String,
 }
 
-/// The phase of a sandbox's life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LifecyclePhase {
-    /// About to be spawned.
     Starting,
-    /// Spawned.
     Running,
-    /// Being stopped on request.
     Stopping,
-    /// Stopped on request.
     Stopped,
-    /// Exited by itself.
     Exited {
         /// The cause, for a person.
         detail: String,
@@ -66,12 +57,7 @@ impl ProcessState {
     pub(crate) fn load(path: &Path) -> Option<Self> {
         let mut text = Vec::new();
         // The agent can write here: neither a pipe nor a huge file may block the service.
-        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-        let file = File::options()
-            .read(true)
-            .custom_flags(nonblocking)
-            .open(path)
-            .ok()?;
+        let file = untrusted().read(true).open(path).ok()?;
         file.take(MAX_STATE_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text)
             .inspect_err(
@@ -100,6 +86,16 @@ impl ProcessState {
     pub(crate) fn running_process(&self, marker: &Marker) -> Option<ProcessKey> {
         self.main()
             .filter(|key| proc::is_alive(*key) && marker.marks(key.pid))
+    }
+
+    /// The running main process, also when its start was interrupted before it was recorded. Blocks.
+    pub(crate) fn find_process(&self, marker: &Marker) -> Option<ProcessKey> {
+        match self.phase {
+            LifecyclePhase::Starting if self.boot == proc::boot_id() => {
+                marker::find_main(marker, self.port)
+            }
+            _ => self.running_process(marker),
+        }
     }
 
     /// The main process recorded in this boot of the machine.

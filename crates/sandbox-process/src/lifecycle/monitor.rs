@@ -1,13 +1,13 @@
 //! Monitors the main process of every running sandbox: its exit, its log and its boot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::error::chain;
@@ -30,13 +30,11 @@ use crate::processes::pidfd::{PidHandle, PidWatch};
 use crate::processes::proc::{self, ProcessKey};
 use crate::processes::spawn::PortReservation;
 
-/// Interval of checks of all log sizes.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Interval of checks of a booting agent server.
 const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// A monitored process.
 #[derive(Debug)]
 pub(crate) struct TrackedProcess {
     key: ProcessKey,
@@ -61,7 +59,6 @@ pub(crate) struct BootInProgress {
     pub(crate) reservation: PortReservation,
 }
 
-/// The state of a monitor.
 struct Monitor {
     id: SandboxId,
     key: ProcessKey,
@@ -83,7 +80,7 @@ impl ProcessInner {
         let is_exit_requested = Arc::new(AtomicBool::new(false));
         let (ended, receiver) = watch::channel(false);
         {
-            let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tracked = self.tracked();
             // A concurrent observation may adopt a child before its start gets here; the child's own monitor replaces that
             // one.
             let is_tracked = tracked.get(&id).is_some_and(|tracked| tracked.key == key);
@@ -104,12 +101,8 @@ impl ProcessInner {
             is_exit_requested,
             ended,
         };
-        let (inner, closed) = (Arc::clone(self), self.tasks.closed.clone());
-        self.tasks.runtime.spawn(async move {
-            closed
-                .run_until_cancelled(monitor.run(inner, main, booting))
-                .await;
-        });
+        self.tasks
+            .spawn(monitor.run(Arc::clone(self), main, booting));
     }
 
     /// Monitors a process of an earlier service, or of an operation whose end was not seen.
@@ -134,21 +127,24 @@ impl ProcessInner {
             .await?
             .and_then(|(handle, keys)| Ok((handle.map(PidHandle::watch).transpose()?, keys)));
         // `None`: it exited just now; the next observation notices that.
-        if let (Some(watch), keys) = opened.map_err(crate::errors::other)? {
+        if let (Some(watch), keys) = opened.map_err(SandboxError::other)? {
             tracing::info!(sandbox.id = %id, pid = key.pid, "sandbox {id} adopted");
             self.track(id, key, MainProcess::Adopted(watch), keys, None);
         }
         Ok(())
     }
 
+    fn tracked(&self) -> MutexGuard<'_, HashMap<SandboxId, TrackedProcess>> {
+        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn tracked_key(&self, id: &SandboxId) -> Option<ProcessKey> {
-        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
-        tracked.get(id).map(|tracked| tracked.key)
+        self.tracked().get(id).map(|tracked| tracked.key)
     }
 
     /// Marks the exit of the monitored process as requested. The receiver becomes `true` at the exit.
     pub(crate) fn request_exit(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
-        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracked = self.tracked();
         let tracked = tracked.get(id)?;
         tracked.is_exit_requested.store(true, Ordering::SeqCst);
         Some(tracked.ended.clone())
@@ -156,8 +152,7 @@ impl ProcessInner {
 
     /// A receiver that becomes `true` at the exit of the monitored process. `None` if no process runs.
     pub(crate) fn exit_receiver(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
-        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
-        tracked.get(id).map(|tracked| tracked.ended.clone())
+        self.tracked().get(id).map(|tracked| tracked.ended.clone())
     }
 
     /// Truncates large logs regularly. Never returns. One task checks all logs, because a task per log would wake a thread
@@ -175,10 +170,7 @@ impl ProcessInner {
 
     /// Blocks.
     fn truncate_logs(&self) {
-        let running: Vec<SandboxId> = {
-            let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
-            tracked.keys().cloned().collect()
-        };
+        let running: Vec<SandboxId> = self.tracked().keys().cloned().collect();
         for id in running {
             if let Err(error) =
                 log_file::truncate(&self.paths(&id).log_file(), self.config.log_bytes)
@@ -188,9 +180,8 @@ impl ProcessInner {
         }
     }
 
-    /// Forgets an exited process.
     fn untrack(&self, id: &SandboxId, key: ProcessKey) {
-        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracked = self.tracked();
         if tracked.get(id).is_some_and(|tracked| tracked.key == key) {
             tracked.remove(id);
         }
@@ -216,18 +207,14 @@ impl Monitor {
         };
         drop(main);
         self.ended.send_replace(true);
-        if let Err(error) = self.report(&inner, &exit).await {
+        if let Err(error) = self.report(&inner, describe_status(exit)).await {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot record the exit of a sandbox");
         }
         inner.untrack(&self.id, self.key);
     }
 
     /// Records and reports an unrequested exit, and ends the remaining processes.
-    async fn report(
-        &self,
-        inner: &Arc<ProcessInner>,
-        exit: &ProcessExit,
-    ) -> Result<(), SandboxError> {
+    async fn report(&self, inner: &Arc<ProcessInner>, exit: String) -> Result<(), SandboxError> {
         if self.is_exit_requested.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -249,82 +236,53 @@ impl Monitor {
             return Ok(());
         }
         let marker = inner.marker(&self.id);
-        if let Err(error) = marker::kill_all(
-            &marker,
-            Some(self.key),
-            BTreeSet::new(),
-            inner.config.kill_limit,
-        )
-        .await
-        {
+        let limit = inner.config.kill_limit;
+        let killed = marker::kill_all(&marker, Some(self.key), BTreeSet::new(), limit).await;
+        if let Err(error) = killed {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot kill all processes of a crashed sandbox");
         }
+        let report = |state| {
+            let id = self.id.clone();
+            inner.tasks.report(BackendFact { id, state });
+        };
         let Some(state) = state else {
-            let fact = BackendFact {
-                id: self.id.clone(),
-                state: BackendState::Absent,
-            };
-            inner.tasks.report(fact);
+            report(BackendState::Absent);
             return Ok(());
         };
-        let (paths, keys, exit_text) = (inner.paths(&self.id), self.keys.clone(), exit.to_string());
-        let detail = blocking(move || describe(&exit_text, &paths, &keys)).await?;
         tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} exited by itself", self.id);
-        let phase = LifecyclePhase::Exited {
-            detail: detail.clone(),
+        let (paths, keys) = (inner.paths(&self.id), self.keys.clone());
+        let detail = blocking(move || describe(&exit, &paths, &keys)).await?;
+        let exited = ProcessState {
+            phase: LifecyclePhase::Exited {
+                detail: detail.clone(),
+            },
+            process: None,
+            ..state
         };
-        let stored = inner
-            .store(
-                &self.id,
-                &ProcessState {
-                    phase,
-                    process: None,
-                    ..state
-                },
-            )
-            .await;
-        let fact = BackendFact {
-            id: self.id.clone(),
-            state: BackendState::Exited { detail },
-        };
-        // There may be no watcher.
-        inner.tasks.report(fact);
+        let stored = inner.store(&self.id, &exited).await;
+        report(BackendState::Exited { detail });
         stored
     }
 }
 
-/// How a main process exited.
-enum ProcessExit {
-    Status(ExitStatus),
-    /// Not a child: the kernel reports that it exited, not how.
-    Unknown,
-}
-
-impl std::fmt::Display for ProcessExit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Status(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => write!(f, "ended with exit code {code}"),
-                (None, Some(9)) => f.write_str("was killed (signal 9; perhaps memory ran out)"),
-                (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
-                (None, None) => f.write_str("ended"),
-            },
-            Self::Unknown => f.write_str("ended"),
-        }
+/// How a process exited. The kernel tells that only its parent.
+fn describe_status(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!("ended with exit code {code}"),
+        Some((None, Some(9))) => "was killed (signal 9; perhaps memory ran out)".to_owned(),
+        Some((None, Some(signal))) => format!("was ended by signal {signal}"),
+        Some((None, None)) | None => "ended".to_owned(),
     }
 }
 
-async fn wait_for_exit(main: &mut MainProcess) -> ProcessExit {
+async fn wait_for_exit(main: &mut MainProcess) -> Option<ExitStatus> {
     match main {
-        MainProcess::Child(child) => child
-            .wait()
-            .await
-            .map_or(ProcessExit::Unknown, ProcessExit::Status),
+        MainProcess::Child(child) => child.wait().await.ok(),
         MainProcess::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
                 tracing::warn!(error = %chain(&error), "cannot monitor a sandbox: its exit is noticed at the next periodic list");
             }
-            ProcessExit::Unknown
+            None
         }
     }
 }

@@ -8,17 +8,17 @@ use domain::id::SandboxId;
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, ExposedUrl, SandboxEndpoints, SandboxError,
 };
+use sandbox_provider::describe_exit;
 use url::Url;
 
 use crate::backend::ProcessInner;
-use crate::errors::{self, blocking};
+use crate::errors::blocking;
 use crate::files::layout::SandboxPaths;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
 use crate::processes::marker::{self, Marker};
 use crate::processes::proc::{self, ProcessKey};
 
-/// The observation of one sandbox.
 enum ObservedProcess {
     Missing,
     /// Processes without a directory.
@@ -66,7 +66,7 @@ impl ProcessInner {
             std::io::Result::Ok(observed)
         });
         let mut facts = Vec::new();
-        for (id, observed) in observed.await?.map_err(errors::other)? {
+        for (id, observed) in observed.await?.map_err(SandboxError::other)? {
             if let Some(state) = self.state_of(&id, observed).await? {
                 facts.push(BackendFact { id, state });
             }
@@ -94,14 +94,13 @@ impl ProcessInner {
         })
     }
 
-    /// The endpoints of a sandbox with this port.
     pub(crate) fn endpoints(
         &self,
         id: &SandboxId,
         port: u16,
     ) -> Result<SandboxEndpoints, SandboxError> {
-        let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"))
-            .map_err(|error| SandboxError::Other(Box::new(error)))?;
+        let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"));
+        let agent_url = agent_url.map_err(SandboxError::other)?;
         let url = agent_url.clone();
         Ok(SandboxEndpoints {
             agent_url,
@@ -122,7 +121,7 @@ impl ProcessInner {
         let (file, state) = (self.paths(id).state(), state.clone());
         let write =
             move || crash_point::around(state.phase.crash_point_name(), || state.store(&file));
-        blocking(write).await?.map_err(errors::other)
+        blocking(write).await?.map_err(SandboxError::other)
     }
 
     pub(crate) async fn load(&self, id: &SandboxId) -> Result<Option<ProcessState>, SandboxError> {
@@ -145,25 +144,20 @@ fn inspect(
         return ObservedProcess::Stopped;
     };
     let main = state.main().filter(|key| is_known_member(*key));
-    if let Some(key) = main.or_else(|| state.running_process(marker)) {
+    if let Some(key) = main.or_else(|| state.find_process(marker)) {
         return ObservedProcess::Running(key, state.port);
     }
     match state.phase {
         LifecyclePhase::Stopping | LifecyclePhase::Stopped => ObservedProcess::Stopped,
         LifecyclePhase::Exited { detail } => ObservedProcess::Exited(detail),
-        LifecyclePhase::Starting if state.boot == proc::boot_id() => {
-            marker::find_main(marker, state.port).map_or(ObservedProcess::Stopped, |key| {
-                ObservedProcess::Running(key, state.port)
-            })
-        }
         LifecyclePhase::Starting | LifecyclePhase::Running if state.boot != proc::boot_id() => {
             ObservedProcess::Exited("the machine was restarted".to_owned())
         }
-        LifecyclePhase::Starting | LifecyclePhase::Running => ObservedProcess::Exited(describe(
-            "ended while the service was not watching",
-            paths,
-            &[],
-        )),
+        LifecyclePhase::Starting => ObservedProcess::Stopped,
+        LifecyclePhase::Running => {
+            let exit = "ended while the service was not watching";
+            ObservedProcess::Exited(describe(exit, paths, &[]))
+        }
     }
 }
 
@@ -173,10 +167,5 @@ pub(crate) fn describe(exit: &str, paths: &SandboxPaths, keys: &[secrecy::Secret
         (paths.root.clone(), "<sandbox>"),
         (paths.short.clone(), "<sandbox>"),
     ];
-    let quoted = log_file::quote(&paths.log_file(), keys, &names);
-    if quoted.is_empty() {
-        format!("the agent server {exit}; it logged nothing")
-    } else {
-        format!("the agent server {exit}. The end of its log:\n{quoted}")
-    }
+    describe_exit(exit, &log_file::quote(&paths.log_file(), keys, &names))
 }

@@ -9,9 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,8 +26,8 @@ use crate::backend::ProcessInner;
 use crate::environment;
 use crate::errors::{self, blocking};
 use crate::files::lock::SandboxFileLock;
-use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::files::{is_executable, log_file};
 use crate::lifecycle::monitor::{BootInProgress, MainProcess};
 use crate::lifecycle::stop::StopMode;
 use crate::processes::marker;
@@ -161,7 +159,7 @@ impl ProcessInner {
             crash_point::around("process: making its directories", || paths.create())?;
             io::Result::Ok(ProcessState::load(&paths.state()))
         });
-        prepared.await?.map_err(errors::other)
+        prepared.await?.map_err(SandboxError::other)
     }
 
     /// Adopts the main process if it runs, was not being stopped and has the launch's session key. A process with
@@ -175,18 +173,16 @@ impl ProcessInner {
         let Some(state) = former.cloned() else {
             return Ok(None);
         };
-        let marker = self.marker(id);
-        let recorded = state.clone();
+        if !matches!(
+            state.phase,
+            LifecyclePhase::Starting | LifecyclePhase::Running
+        ) {
+            return Ok(None);
+        }
+        let (marker, recorded) = (self.marker(id), state.clone());
         let session_key = launch.session_key.clone();
         let main = blocking(move || {
-            let main = match (&recorded.phase, recorded.process) {
-                (LifecyclePhase::Starting, None) if recorded.boot == proc::boot_id() => {
-                    marker::find_main(&marker, recorded.port)
-                }
-                (LifecyclePhase::Running, Some(_)) => recorded.running_process(&marker),
-                _ => None,
-            };
-            let key = main?;
+            let key = recorded.find_process(&marker)?;
             let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
             Some((key, initial_key? == session_key.expose_secret()))
         });
@@ -230,16 +226,12 @@ impl ProcessInner {
 
 /// Finds the program: behind the launcher, a missing program would only show as an exit. Blocks.
 pub(crate) fn find_program(program: &OsStr, search_path: &str) -> io::Result<PathBuf> {
-    let is_executable = |path: &PathBuf| {
-        fs::metadata(path)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
     let path = Path::new(program);
     let found = if path.components().count() > 1 {
-        Some(path.to_owned()).filter(is_executable)
+        is_executable(path).then(|| path.to_owned())
     } else {
         let mut files = std::env::split_paths(search_path).map(|dir| dir.join(path));
-        files.find(is_executable)
+        files.find(|file| is_executable(file))
     };
     found.ok_or_else(|| {
         io::Error::new(

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::backend::ProcessInner;
 use crate::errors::{self, blocking};
+use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
 use crate::processes::marker;
 use crate::processes::pidfd::PidHandle;
@@ -26,7 +27,6 @@ pub(crate) enum StopMode {
     Immediate,
 }
 
-/// Time to reap an exited process.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ProcessInner {
@@ -57,7 +57,7 @@ impl ProcessInner {
     async fn lock_existing(
         self: &Arc<Self>,
         id: &SandboxId,
-    ) -> Result<crate::files::lock::SandboxFileLock, SandboxError> {
+    ) -> Result<SandboxFileLock, SandboxError> {
         let lock = self.lock(id).await?;
         let (paths, instance, sandbox) = (self.paths(id), self.config.instance.clone(), id.clone());
         let exists = blocking(move || {
@@ -86,13 +86,7 @@ impl ProcessInner {
         let former = self.load(id).await?;
         let exit = self.request_exit(id);
         let (state, mark) = (former.clone(), marker.clone());
-        let main = blocking(move || match state? {
-            state if state.process.is_none() && state.phase == LifecyclePhase::Starting => {
-                marker::find_main(&mark, state.port)
-            }
-            state => state.running_process(&mark),
-        });
-        let main = main.await?;
+        let main = blocking(move || state?.find_process(&mark)).await?;
         if let (Some(state), Some(_)) = (&former, main) {
             // If the service crashes here, the process is not taken for a running sandbox again.
             let stopping = ProcessState {
@@ -106,7 +100,8 @@ impl ProcessInner {
         if let (Some(main), StopMode::Graceful) = (main, mode) {
             let mark = marker.clone();
             known = blocking(move || marker::snapshot(&mark, main)).await?;
-            self.terminate(id, main).await.map_err(errors::other)?;
+            let terminated = self.terminate(id, main).await;
+            terminated.map_err(SandboxError::other)?;
         }
         marker::kill_all(&marker, main, known, self.config.kill_limit)
             .await

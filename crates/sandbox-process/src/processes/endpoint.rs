@@ -9,7 +9,7 @@ use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
 
 use crate::ProcessSandboxes;
 use crate::backend::ProcessInner;
-use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::files::state::ProcessState;
 use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
 
@@ -75,15 +75,7 @@ impl ProcessInner {
         if let Some(key) = self.tracked_key(id).filter(|key| proc::is_alive(*key)) {
             return Some(key);
         }
-        let (marker, state) = (
-            self.marker(id),
-            ProcessState::load(&self.paths(id).state())?,
-        );
-        match state.phase {
-            LifecyclePhase::Starting if state.boot == proc::boot_id() => {
-                marker::find_main(&marker, state.port)
-            }
-            _ => state.running_process(&marker),
-        }
+        let state = ProcessState::load(&self.paths(id).state())?;
+        state.find_process(&self.marker(id))
     }
 }

@@ -17,10 +17,8 @@ use tokio::time::{Instant, timeout};
 use crate::processes::pidfd::PidHandle;
 use crate::processes::proc::{self, ProcessKey, ProcessStat};
 
-/// Name of the variable.
 pub(crate) const VARIABLE: &str = "AGENT_WORKSPACE_SANDBOX";
 
-/// Value of the variable for one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker(String);
 
@@ -33,7 +31,6 @@ impl Marker {
         &self.0
     }
 
-    /// Whether this process was started with the marker.
     pub(crate) fn marks(&self, pid: i32) -> bool {
         proc::initial_variable(pid, VARIABLE).is_some_and(|value| value == self.0)
     }

@@ -91,7 +91,6 @@ pub(crate) fn is_alive(key: ProcessKey) -> bool {
     stat(key.pid).is_some_and(|stat| stat.key == key && !stat.is_dead())
 }
 
-/// All visible processes.
 pub(crate) fn all() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -20,19 +20,15 @@ const MAX_KEPT_LINES: usize = 40;
 /// Longer lines (progress bars, tracebacks with data) are truncated.
 const MAX_LINE_BYTES: usize = 500;
 
-/// The result of a program.
 #[derive(Debug)]
 pub(super) struct RunOutput {
-    /// The exit status.
     pub(super) status: ExitStatus,
     /// The last lines of the program's output.
     pub(super) tail: Vec<String>,
 }
 
-/// Why a program did not finish.
 #[derive(Debug)]
 pub(super) enum RunError {
-    /// The program could not be started or awaited.
     Io(io::Error),
     /// The program exceeded the deadline and was killed.
     TooLong(Vec<String>),
@@ -118,7 +114,6 @@ fn spawn_error() -> io::Error {
     io::Error::other("the program ended before the service could watch it")
 }
 
-/// Kills a process group when dropped.
 struct KillGroup(Pid);
 
 impl Drop for KillGroup {

@@ -51,6 +51,11 @@ impl Config {
             deadlines: Deadlines::default(),
         }
     }
+
+    /// Whether `uv` may download a Python.
+    pub(super) fn may_download_python(&self) -> bool {
+        self.python.is_none() && self.wheels.is_none()
+    }
 }
 
 /// Deadlines of the steps; a step that exceeds its deadline is killed with all its children.

@@ -6,10 +6,8 @@ use std::time::Duration;
 /// The installation failed. The text is for the operator and may contain paths of this machine, but no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
-    /// A configured value is invalid.
     #[error("the agent-server installation is not configured correctly: {0}")]
     Configuration(String),
-    /// No Python that can run the agent server.
     #[error(
         "no suitable Python was found: the agent server needs CPython 3.12 or newer. Looked for \
          python3.12, python3.13, python3.14, python3 and python on PATH, for pyenv versions and \
@@ -22,38 +20,35 @@ pub enum ProvisionError {
         /// The candidates, each with the reason for its rejection.
         rejected: Vec<String>,
     },
-    /// A step failed.
     #[error("installing the agent server failed at \"{step}\" ({status}):\n{}", .tail.join("\n"))]
     Step {
-        /// The step.
         step: &'static str,
         /// Exit code or signal.
         status: String,
-        /// The last lines of its output.
         tail: Vec<String>,
     },
-    /// A step exceeded its deadline.
     #[error(
         "installing the agent server took longer than {} s at \"{step}\":\n{}",
         .limit.as_secs(), .tail.join("\n")
     )]
     TooLong {
-        /// The step.
         step: &'static str,
-        /// The deadline.
         limit: Duration,
-        /// The last lines of its output.
         tail: Vec<String>,
     },
-    /// A file operation failed.
     #[error("installing the agent server failed at \"{step}\"")]
     Io {
-        /// The step.
         step: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },
+}
+
+impl ProvisionError {
+    /// A failed file operation of this step.
+    pub(crate) fn io(step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { step, source }
+    }
 }
 
 fn rejections(rejected: &[String]) -> String {

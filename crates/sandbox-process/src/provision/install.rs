@@ -1,16 +1,20 @@
 //! The steps of an installation, in order.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use domain::error::chain;
 use secrecy::ExposeSecret;
 use tokio::process::Command;
+use tokio::time::Instant;
 
+use super::child::{self, RunError};
 use super::python::{self, PythonInterpreter};
 use super::tested;
 use super::{InstallationMarker, InstalledAgentServer, ProvisionError, Provisioner, blocking};
+use crate::files::if_exists;
 
 /// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
@@ -18,14 +22,21 @@ pub(super) const MARKER: &str = ".complete";
 /// The lower bound for `uv` if it has to download a Python.
 const PYTHON_FOR_UV: &str = "3.12";
 
+/// Interval of log lines about a long step.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 impl Provisioner {
-    /// Installs under the lock.
     pub(super) async fn install(
         &self,
         lock: &File,
     ) -> Result<InstalledAgentServer, ProvisionError> {
         let uv = self.uv().await;
-        let python = self.python(uv.as_deref(), lock).await?;
+        let run = InstallRun {
+            provisioner: self,
+            uv: uv.as_deref(),
+            lock,
+        };
+        let python = run.python().await?;
         let root = self.root(&python);
         tracing::info!(
             version = %self.config.version,
@@ -34,14 +45,13 @@ impl Provisioner {
             root = %root.display(),
             "the agent server is not installed yet; installing it"
         );
-        self.clear(&root, lock).await?;
-        self.create_environment(uv.as_deref(), &python, &root, lock)
-            .await?;
+        run.clear(&root).await?;
+        run.create_environment(&python, &root).await?;
         let server = InstalledAgentServer { root };
-        self.install_packages(uv.as_deref(), &server, lock).await?;
-        self.compile(&server, lock).await?;
-        self.verify(&server, lock).await?;
-        self.complete(&server, &python, lock).await?;
+        run.install_packages(&server).await?;
+        run.compile(&server).await?;
+        run.verify(&server).await?;
+        run.complete(&server, &python).await?;
         tracing::info!(version = %self.config.version, "the agent server is installed");
         Ok(server)
     }
@@ -49,21 +59,17 @@ impl Provisioner {
     /// Describes the Python and the installer that an installation would use. Changes nothing.
     pub async fn describe_python(&self) -> Result<String, ProvisionError> {
         let uv = self.uv().await;
-        let search = python::search(&self.config, uv.is_some()).await;
-        let may_download = self.config.python.is_none() && self.config.wheels.is_none();
-        match (search.found, uv) {
-            (Some(python), uv) => {
-                let installer = if uv.is_some() { "uv" } else { "pip" };
-                Ok(format!(
-                    "Python {} at {}, with {installer}",
-                    python.version,
-                    python.program.display()
-                ))
+        match python::search(&self.config, uv.is_some()).await {
+            Ok(python) => Ok(format!(
+                "Python {} at {}, with {}",
+                python.version,
+                python.program.display(),
+                if uv.is_some() { "uv" } else { "pip" }
+            )),
+            Err(_) if uv.is_some() && self.config.may_download_python() => {
+                Ok("a Python that uv downloads".to_owned())
             }
-            (None, Some(_)) if may_download => Ok("a Python that uv downloads".to_owned()),
-            (None, _) => Err(ProvisionError::NoPython {
-                rejected: search.rejected,
-            }),
+            Err(rejected) => Err(ProvisionError::NoPython { rejected }),
         }
     }
 
@@ -72,92 +78,76 @@ impl Provisioner {
         let search = move || python::on_path(&environment, "uv").into_iter().next();
         tokio::task::spawn_blocking(search).await.ok().flatten()
     }
+}
 
+struct InstallRun<'a> {
+    provisioner: &'a Provisioner,
+    uv: Option<&'a Path>,
+    /// Every step and all file-system work hold it, because they may outlive the future.
+    lock: &'a File,
+}
+
+impl InstallRun<'_> {
     /// An installed Python, or one that `uv` downloads.
-    async fn python(
-        &self,
-        uv: Option<&Path>,
-        lock: &File,
-    ) -> Result<PythonInterpreter, ProvisionError> {
-        let mut search = python::search(&self.config, uv.is_some()).await;
-        let may_download = self.config.python.is_none() && self.config.wheels.is_none();
-        if let (None, Some(uv), true) = (&search.found, uv, may_download) {
-            let mut command = self.command(uv);
+    async fn python(&self) -> Result<PythonInterpreter, ProvisionError> {
+        let config = &self.provisioner.config;
+        let mut found = python::search(config, self.uv.is_some()).await;
+        if let (Err(rejected), Some(uv), true) = (&mut found, self.uv, config.may_download_python())
+        {
+            let mut command = self.provisioner.command(uv);
             command.args(["python", "install", PYTHON_FOR_UV]);
             self.credentials(&mut command);
-            let limit = self.config.deadlines.environment;
-            match self
-                .step("downloading a Python with uv", command, limit, lock)
-                .await
-            {
-                Ok(()) => search = python::search(&self.config, true).await,
-                Err(error) => search.rejected.push(format!("uv: {error}")),
+            let limit = config.deadlines.environment;
+            let installed = self.step("downloading a Python with uv", command, limit);
+            match installed.await {
+                Ok(()) => found = python::search(config, true).await,
+                Err(error) => rejected.push(format!("uv: {error}")),
             }
         }
-        search.found.ok_or(ProvisionError::NoPython {
-            rejected: search.rejected,
-        })
+        found.map_err(|rejected| ProvisionError::NoPython { rejected })
     }
 
     /// Removes the rest of an interrupted installation.
-    async fn clear(&self, root: &Path, lock: &File) -> Result<(), ProvisionError> {
-        const STEP: &str = "removing an unfinished installation";
+    async fn clear(&self, root: &Path) -> Result<(), ProvisionError> {
         let root = root.to_owned();
-        // The work continues when this future is dropped, so it holds the lock as well.
-        let lock = lock
-            .try_clone()
-            .map_err(|source| ProvisionError::Io { step: STEP, source })?;
-        blocking(STEP, move || {
-            let _lock = lock;
-            match fs::remove_dir_all(&root) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
+        self.blocking("removing an unfinished installation", move || {
+            if_exists(fs::remove_dir_all(&root)).map(drop)
         })
         .await
     }
 
     async fn create_environment(
         &self,
-        uv: Option<&Path>,
         python: &PythonInterpreter,
         root: &Path,
-        lock: &File,
     ) -> Result<(), ProvisionError> {
         let mut command;
-        if let Some(uv) = uv {
-            command = self.command(uv);
-            command
-                .args(["venv", "--python"])
-                .arg(&python.program)
-                .arg(root);
+        if let Some(uv) = self.uv {
+            command = self.provisioner.command(uv);
+            command.args(["venv", "--python"]).arg(&python.program);
         } else {
-            command = self.command(&python.program);
-            command.args(["-I", "-m", "venv"]).arg(root);
+            command = self.provisioner.command(&python.program);
+            command.args(["-I", "-m", "venv"]);
         }
-        let limit = self.config.deadlines.environment;
-        self.step("creating the virtual environment", command, limit, lock)
+        command.arg(root);
+        let limit = self.provisioner.config.deadlines.environment;
+        self.step("creating the virtual environment", command, limit)
             .await
     }
 
     /// Installs the tested libraries of this version if they are known and available, otherwise libraries that satisfy the
     /// requirements.
-    async fn install_packages(
-        &self,
-        uv: Option<&Path>,
-        server: &InstalledAgentServer,
-        lock: &File,
-    ) -> Result<(), ProvisionError> {
+    async fn install_packages(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
         let file = server.root.join("requirements.txt");
-        let (path, text) = (file.clone(), self.requirements.join("\n") + "\n");
-        blocking("writing the requirements", move || fs::write(path, text)).await?;
+        let text = self.provisioner.requirements.join("\n") + "\n";
+        self.write("writing the requirements", &file, text).await?;
         if let Some(text) = self.tested() {
             let constraints = server.root.join("constraints.txt");
-            let path = constraints.clone();
-            blocking("writing the constraints", move || fs::write(path, text)).await?;
-            let mut command = self.packages(uv, server, &file);
+            self.write("writing the constraints", &constraints, text)
+                .await?;
+            let mut command = self.packages(server, &file);
             command.arg("-c").arg(constraints);
-            match self.install_step(command, lock).await {
+            match self.install_step(command).await {
                 Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
                     error = %chain(&error),
                     "the tested libraries of the agent server are unavailable; trying others that satisfy its \
@@ -166,49 +156,38 @@ impl Provisioner {
                 result => return result,
             }
         }
-        let command = self.packages(uv, server, &file);
-        self.install_step(command, lock).await
+        self.install_step(self.packages(server, &file)).await
     }
 
-    async fn install_step(&self, command: Command, lock: &File) -> Result<(), ProvisionError> {
-        let limit = self.config.deadlines.install;
-        self.step("installing packages", command, limit, lock).await
+    async fn install_step(&self, command: Command) -> Result<(), ProvisionError> {
+        let limit = self.provisioner.config.deadlines.install;
+        self.step("installing packages", command, limit).await
     }
 
     /// The tested libraries. `None` with a folder of wheels, because that determines the versions.
     fn tested(&self) -> Option<String> {
-        match self.config.wheels {
-            None => tested::libraries(&self.config.version, &self.requirements),
+        let (config, requirements) = (&self.provisioner.config, &self.provisioner.requirements);
+        match config.wheels {
+            None => tested::libraries(&config.version, requirements),
             Some(_) => None,
         }
     }
 
-    fn packages(
-        &self,
-        uv: Option<&Path>,
-        server: &InstalledAgentServer,
-        requirements: &Path,
-    ) -> Command {
+    fn packages(&self, server: &InstalledAgentServer, requirements: &Path) -> Command {
         let mut command;
-        if let Some(uv) = uv {
-            command = self.command(uv);
+        if let Some(uv) = self.uv {
+            command = self.provisioner.command(uv);
             command
                 .args(["pip", "install", "--python"])
                 .arg(server.python());
         } else {
-            command = self.command(server.python());
-            command.args([
-                "-I",
-                "-m",
-                "pip",
-                "install",
-                "--no-input",
-                "--progress-bar",
-                "off",
-            ]);
-            command.env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+            command = self.provisioner.command(server.python());
+            command
+                .args(["-I", "-m", "pip", "install"])
+                .args(["--no-input", "--progress-bar", "off"])
+                .env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         }
-        if let Some(wheels) = &self.config.wheels {
+        if let Some(wheels) = &self.provisioner.config.wheels {
             command.arg("--no-index").arg("--find-links").arg(wheels);
         }
         command.arg("-r").arg(requirements);
@@ -218,17 +197,13 @@ impl Provisioner {
 
     /// Without byte code every start of a sandbox takes some seconds longer. Packages may contain files that do not
     /// compile, which makes the compiler's exit code 1: that is not an error.
-    async fn compile(
-        &self,
-        server: &InstalledAgentServer,
-        lock: &File,
-    ) -> Result<(), ProvisionError> {
-        let mut command = self.command(server.python());
+    async fn compile(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
+        let mut command = self.provisioner.command(server.python());
         command
             .args(["-I", "-m", "compileall", "-q", "-j", "0"])
             .arg(server.root.join("lib"));
-        let limit = self.config.deadlines.compile;
-        match self.step("compiling byte code", command, limit, lock).await {
+        let limit = self.provisioner.config.deadlines.compile;
+        match self.step("compiling byte code", command, limit).await {
             Err(ProvisionError::Step { status, tail, .. }) if status.contains("exit status: 1") => {
                 let last = tail.last().map(String::as_str).unwrap_or_default();
                 tracing::warn!(
@@ -242,19 +217,15 @@ impl Provisioner {
     }
 
     /// Detects an unusable installation now rather than in the first sandbox.
-    async fn verify(
-        &self,
-        server: &InstalledAgentServer,
-        lock: &File,
-    ) -> Result<(), ProvisionError> {
-        let mut command = self.command(server.python());
+    async fn verify(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
+        let mut command = self.provisioner.command(server.python());
         command
             .args(["-m", "openhands.agent_server", "--help"])
-            .current_dir(&server.root);
-        // Without this, importing litellm requests a price list from the network.
-        command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
-        let limit = self.config.deadlines.environment;
-        self.step("running the agent server's --help", command, limit, lock)
+            .current_dir(&server.root)
+            // Without this, importing litellm requests a price list from the network.
+            .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+        let limit = self.provisioner.config.deadlines.environment;
+        self.step("running the agent server's --help", command, limit)
             .await
     }
 
@@ -263,20 +234,14 @@ impl Provisioner {
         &self,
         server: &InstalledAgentServer,
         python: &PythonInterpreter,
-        lock: &File,
     ) -> Result<(), ProvisionError> {
-        const STEP: &str = "finishing the installation";
-        let lock = lock
-            .try_clone()
-            .map_err(|source| ProvisionError::Io { step: STEP, source })?;
         let marker = InstallationMarker {
-            requirements: self.requirements.to_vec(),
+            requirements: self.provisioner.requirements.to_vec(),
             python: python.program.clone(),
             python_version: python.version.clone(),
         };
         let root = server.root.clone();
-        blocking(STEP, move || {
-            let _lock = lock;
+        self.blocking("finishing the installation", move || {
             let dir = File::open(&root)?;
             rustix::fs::syncfs(&dir)?;
             let unfinished = root.join(".complete.tmp");
@@ -291,22 +256,74 @@ impl Provisioner {
 
     /// Passes index and proxy by environment: every user can read the arguments of a process.
     fn credentials(&self, command: &mut Command) {
-        if let Some(index) = &self.config.index_url {
+        let config = &self.provisioner.config;
+        if let Some(index) = &config.index_url {
             for name in ["PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"] {
                 command.env(name, index.expose_secret());
             }
         }
-        if let Some(proxy) = &self.config.proxy {
-            for name in [
-                "HTTP_PROXY",
-                "HTTPS_PROXY",
-                "ALL_PROXY",
-                "http_proxy",
-                "https_proxy",
-                "all_proxy",
-            ] {
+        if let Some(proxy) = &config.proxy {
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
                 command.env(name, proxy.expose_secret());
+                command.env(name.to_ascii_lowercase(), proxy.expose_secret());
             }
+        }
+    }
+
+    async fn write(
+        &self,
+        step: &'static str,
+        path: &Path,
+        text: String,
+    ) -> Result<(), ProvisionError> {
+        let path = path.to_owned();
+        self.blocking(step, move || fs::write(path, text)).await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, ProvisionError> {
+        let lock = self.lock.try_clone().map_err(ProvisionError::io(step))?;
+        blocking(step, move || {
+            let _lock = lock;
+            work()
+        })
+        .await
+    }
+
+    async fn step(
+        &self,
+        step: &'static str,
+        command: Command,
+        limit: Duration,
+    ) -> Result<(), ProvisionError> {
+        let input = child::input(self.lock).map_err(ProvisionError::io(step))?;
+        let started = Instant::now();
+        tracing::info!(step, "installing the agent server");
+        let mut last_log = started;
+        let finished = child::run(command, input, limit, |line| {
+            if last_log.elapsed() >= LOG_INTERVAL {
+                last_log = Instant::now();
+                let seconds = started.elapsed().as_secs();
+                tracing::info!(step, seconds, line, "still installing the agent server");
+            }
+        })
+        .await;
+        match finished {
+            Ok(finished) if finished.status.success() => {
+                let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                tracing::info!(step, elapsed_ms, "completed a step of the installation");
+                Ok(())
+            }
+            Ok(finished) => Err(ProvisionError::Step {
+                step,
+                status: finished.status.to_string(),
+                tail: finished.tail,
+            }),
+            Err(RunError::TooLong(tail)) => Err(ProvisionError::TooLong { step, limit, tail }),
+            Err(RunError::Io(source)) => Err(ProvisionError::Io { step, source }),
         }
     }
 }

@@ -41,7 +41,6 @@ use config::PINS;
 pub(crate) use config::{Config, InstallEnvironment};
 pub(crate) use error::ProvisionError;
 
-use child::RunError;
 use python::PythonInterpreter;
 
 /// An installed agent server.
@@ -64,9 +63,6 @@ impl InstalledAgentServer {
         words
     }
 }
-
-/// Interval of log lines about a long step.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Installs the agent server, once per set of requirements.
 #[derive(Clone)]
@@ -106,7 +102,6 @@ impl Provisioner {
         })
     }
 
-    /// All packages to install.
     pub(crate) fn requirements(&self) -> &[String] {
         &self.requirements
     }
@@ -186,7 +181,7 @@ impl Provisioner {
                 Ok(()) => return Ok(file),
                 Err(fs::TryLockError::WouldBlock) => {}
                 Err(fs::TryLockError::Error(source)) => {
-                    return Err(ProvisionError::Io { step: STEP, source });
+                    return Err(ProvisionError::io(STEP)(source));
                 }
             }
             if backoff >= Duration::from_millis(500) && backoff < Duration::from_secs(1) {
@@ -211,42 +206,6 @@ impl Provisioner {
         let mut command = Command::new(program);
         command.env_clear().envs(self.config.environment.iter());
         command
-    }
-
-    /// Runs one step, which must succeed.
-    async fn step(
-        &self,
-        step: &'static str,
-        command: Command,
-        limit: Duration,
-        lock: &File,
-    ) -> Result<(), ProvisionError> {
-        let input = child::input(lock).map_err(|source| ProvisionError::Io { step, source })?;
-        let started = Instant::now();
-        tracing::info!(step, "installing the agent server");
-        let mut last_log = started;
-        let finished = child::run(command, input, limit, |line| {
-            if last_log.elapsed() >= LOG_INTERVAL {
-                last_log = Instant::now();
-                let seconds = started.elapsed().as_secs();
-                tracing::info!(step, seconds, line, "still installing the agent server");
-            }
-        })
-        .await;
-        match finished {
-            Ok(finished) if finished.status.success() => {
-                let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                tracing::info!(step, elapsed_ms, "completed a step of the installation");
-                Ok(())
-            }
-            Ok(finished) => Err(ProvisionError::Step {
-                step,
-                status: finished.status.to_string(),
-                tail: finished.tail,
-            }),
-            Err(RunError::TooLong(tail)) => Err(ProvisionError::TooLong { step, limit, tail }),
-            Err(RunError::Io(source)) => Err(ProvisionError::Io { step, source }),
-        }
     }
 
     /// `<version>-<hash of requirements and Python>`.
@@ -333,5 +292,5 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)))
-        .map_err(|source| ProvisionError::Io { step, source })
+        .map_err(ProvisionError::io(step))
 }

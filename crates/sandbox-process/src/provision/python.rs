@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -10,6 +9,7 @@ use tokio::process::Command;
 
 use super::child::{self, RunError};
 use super::config::{Config, InstallEnvironment};
+use crate::files::is_executable;
 
 /// The agent server's `Requires-Python`.
 const MIN_VERSION: (u32, u32) = (3, 12);
@@ -28,7 +28,6 @@ const PROBE: &str = "import sys, os, importlib.util as u; print('AGENT-WORKSPACE
     sys.implementation.name, '%d.%d.%d' % sys.version_info[:3], \
     int(bool(u.find_spec('venv') and u.find_spec('ensurepip'))), os.path.realpath(sys.executable))";
 
-/// A usable Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PythonInterpreter {
     /// The program, symbolic links and shims resolved.
@@ -37,17 +36,12 @@ pub(super) struct PythonInterpreter {
     pub(super) version: String,
 }
 
-/// The result of a search, with the reasons of rejections for the error message.
-#[derive(Debug, Default)]
-pub(super) struct PythonSearch {
-    /// The Python to use.
-    pub(super) found: Option<PythonInterpreter>,
-    /// Each candidate with the reason.
-    pub(super) rejected: Vec<String>,
-}
-
-/// Tries the candidates in order until one is suitable. `uv` creates environments without the `venv` module, `pip` does not.
-pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
+/// Tries the candidates in order until one is suitable. The error has the reasons of all rejections. `uv` creates environments
+/// without the `venv` module, `pip` does not.
+pub(super) async fn search(
+    config: &Config,
+    with_uv: bool,
+) -> Result<PythonInterpreter, Vec<String>> {
     let candidates = if let Some(program) = &config.python {
         vec![program.clone()]
     } else {
@@ -56,19 +50,14 @@ pub(super) async fn search(config: &Config, with_uv: bool) -> PythonSearch {
             .await
             .unwrap_or_default()
     };
-    let mut search = PythonSearch::default();
+    let mut rejected = Vec::new();
     for program in candidates {
         match probe(config, &program, with_uv).await {
-            Ok(python) => {
-                search.found = Some(python);
-                break;
-            }
-            Err(reason) => search
-                .rejected
-                .push(format!("{}: {reason}", program.display())),
+            Ok(python) => return Ok(python),
+            Err(reason) => rejected.push(format!("{}: {reason}", program.display())),
         }
     }
-    search
+    Err(rejected)
 }
 
 async fn probe(
@@ -177,10 +166,6 @@ pub(super) fn on_path(environment: &InstallEnvironment, name: &str) -> Vec<PathB
         .map(|dir| dir.join(name))
         .filter(|path| is_executable(path))
         .collect()
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

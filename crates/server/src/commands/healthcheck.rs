@@ -11,7 +11,6 @@ use crate::config::{HttpSettings, reachable};
 
 /// Longer than the service's own checks take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of bytes of a response that are read.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// Succeeds if `/ready` at the configured address answers 200.

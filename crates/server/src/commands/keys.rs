@@ -18,7 +18,6 @@ use crate::compose::{self, Store};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Runs the command and returns its standard output.
 pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String> {
     let (data_dir, store) = super::open(config).await?;
     let store = store.as_ref();

@@ -17,7 +17,6 @@ use crate::compose::{self, Store};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Opens the data directory and the store.
 pub(crate) async fn open(config: &Config) -> anyhow::Result<(DataDir, Arc<Store>)> {
     let data_dir = DataDir::open(&config.data_dir)?;
     Ok((data_dir, compose::open_store(config).await?))

@@ -84,9 +84,7 @@ pub(crate) async fn run(command: Secrets, config: &Config) -> anyhow::Result<(St
     ))
 }
 
-/// The key to rotate to.
 enum RotationTarget {
-    /// An existing key.
     Key(String),
     /// A new key in the data directory.
     New,

@@ -14,10 +14,8 @@ use crate::cli::{Delete, Users};
 use crate::compose::{self, Store};
 use crate::config::Config;
 
-/// Users per page of the store.
 const PAGE_LENGTH: usize = 500;
 
-/// Runs the command and returns its standard output.
 pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<String> {
     let (_, store) = super::open(config).await?;
     match command {
@@ -85,7 +83,6 @@ async fn delete(
     }
 }
 
-/// Asks to type the name once more.
 fn confirm(user: &UserId) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("cannot ask for confirmation without a terminal: add --yes to delete {user}");

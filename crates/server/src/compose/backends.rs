@@ -10,7 +10,6 @@ use super::BACKENDS;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// An open backend, and why it was chosen.
 pub(crate) struct OpenedBackend {
     pub(crate) ports: SandboxPorts,
     pub(crate) features: BackendFeatures,
@@ -18,19 +17,12 @@ pub(crate) struct OpenedBackend {
     pub(crate) reason: String,
 }
 
-/// The chosen backend, before it is opened.
-pub(crate) struct BackendChoice<'a> {
-    pub(crate) backend: &'a dyn ConfiguredBackend,
-    pub(crate) reason: String,
-}
-
-/// Opens the chosen backend.
 pub(crate) async fn open_backend(
     config: &Config,
     installation: &Installation<'_>,
     before: Option<&str>,
 ) -> anyhow::Result<OpenedBackend> {
-    let BackendChoice { backend, reason } = choose_backend(config, installation, before).await;
+    let (backend, reason) = choose_backend(config, installation, before).await;
     Ok(OpenedBackend {
         ports: backend.open(installation).await?,
         features: backend.features(),
@@ -38,16 +30,15 @@ pub(crate) async fn open_backend(
     })
 }
 
-/// Chooses the backend. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
+/// Chooses the backend, and says why. `before` is the backend of the installation's existing sandboxes: `auto` keeps it, because another
 /// backend would not find them.
 pub(crate) async fn choose_backend<'a>(
     config: &'a Config,
     installation: &Installation<'_>,
     before: Option<&str>,
-) -> BackendChoice<'a> {
+) -> (&'a dyn ConfiguredBackend, String) {
     if let Some(backend) = config.sandbox.backend.and_then(|name| config.backend(name)) {
-        let reason = "configured".to_owned();
-        return BackendChoice { backend, reason };
+        return (backend, "configured".to_owned());
     }
     if let Some(backend) = before.and_then(|name| config.backend(name)) {
         let found = "auto: as before, so that this installation's sandboxes are found";
@@ -57,7 +48,7 @@ pub(crate) async fn choose_backend<'a>(
             let isolated = others.find(|other| other.features().is_isolated);
             reason.extend(isolated.map(|other| advice(&**other, "from now on")));
         }
-        return BackendChoice { backend, reason };
+        return (backend, reason);
     }
     let mut problems = Vec::new();
     let mut backends = config.backends.iter().map(AsRef::as_ref).peekable();
@@ -78,7 +69,7 @@ pub(crate) async fn choose_backend<'a>(
                 format!("auto: {problems}, then start this service again{warning}")
             }
         };
-        return BackendChoice { backend, reason };
+        return (backend, reason);
     }
     unreachable!("this program has a backend")
 }
@@ -102,7 +93,6 @@ fn isolation_warning(backend: &dyn ConfiguredBackend) -> String {
     }
 }
 
-/// How to choose another backend.
 fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
     let features = backend.features();
     let isolation = match features.is_isolated {
@@ -111,8 +101,7 @@ fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
     };
     format!(
         "; for {} {when}{isolation}, set WORKSPACE_SANDBOX__BACKEND={}",
-        features.noun,
-        backend.name()
+        features.noun, features.name
     )
 }
 

@@ -7,7 +7,6 @@ use crate::config::GitSettings;
 
 const PRIVATE_HOSTS_KEY: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
 
-/// Creates the adapter without a request.
 pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     let authorities = match &config.authorities {
         None => CaCertificates::default(),

@@ -21,14 +21,11 @@ use store_sql::SqlStore;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Interval of checks for new keys and for the key in use.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of announcements without a change: short enough that a rotation does not treat the service as gone.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time to withdraw the announcement at shutdown.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The keys, and the installation's secret that they open.
 pub(crate) struct Vault {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) installation: Arc<InstallationKey>,
@@ -152,7 +149,6 @@ fn read_canary(path: &Path) -> anyhow::Result<Option<Sealed>> {
     }
 }
 
-/// Reads one sealed value.
 async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
     for kind in SealedKind::ALL {
         let page = store.page(kind, None, 1).await;
@@ -211,15 +207,12 @@ impl KeyFollower {
         };
         let announced = store.announce(&announcement).await;
         announced.context("cannot announce this service in the store")?;
-        let vault = match open(config, data_dir, store, clock.as_ref()).await {
-            Ok(vault) => vault,
-            Err(error) => {
-                // Otherwise a rotation would wait for a service that never started. Report the first error, which says
-                // more.
-                let _ = store.withdraw(&id).await;
-                return Err(error);
-            }
-        };
+        let vault = open(config, data_dir, store, clock.as_ref()).await;
+        if vault.is_err() {
+            // Otherwise a rotation would wait for a service that never started. The first error says more.
+            let _ = store.withdraw(&id).await;
+        }
+        let vault = vault?;
         let follower = Self {
             id,
             store: Arc::clone(store),
@@ -237,7 +230,6 @@ impl KeyFollower {
         Ok((vault, follower))
     }
 
-    /// Polls until the service stops.
     pub(crate) fn spawn(&self, tasks: &BackgroundTasks) {
         let follower = self.clone();
         tasks.spawn(async move {
@@ -247,17 +239,13 @@ impl KeyFollower {
             let mut announced = (follower.state(), Instant::now());
             loop {
                 tick.tick().await;
+                let polled = follower.poll(&mut announced).await;
+                let text = polled.map_or_else(|error| format!("{error:#}"), |()| String::new());
                 // Report the same problem once, not at every poll.
-                match follower.poll(&mut announced).await {
-                    Ok(()) => last_text.clear(),
-                    Err(error) => {
-                        let text = format!("{error:#}");
-                        if text != last_text {
-                            tracing::warn!("{text}");
-                            last_text = text;
-                        }
-                    }
+                if text != last_text && !text.is_empty() {
+                    tracing::warn!("{text}");
                 }
+                last_text = text;
             }
         });
     }
@@ -268,7 +256,6 @@ impl KeyFollower {
         let _ = withdrawn.await;
     }
 
-    /// The keys to announce.
     fn state(&self) -> (Vec<String>, String) {
         (self.keyring.key_ids(), self.keyring.key_id())
     }
@@ -280,28 +267,29 @@ impl KeyFollower {
         let sealed = self.store.installation().await;
         let sealed = sealed.context("cannot read which master key is in use")?;
         let used = sealed.as_ref().and_then(Keyring::key_of);
-        let mut missing = Ok(());
-        if let Some(used) = used.filter(|used| *used != self.keyring.key_id()) {
-            missing = self.keyring.seal_with(used).with_context(|| {
-                format!(
-                    "the master key was rotated to {used}, which this service does not have: secrets sealed with it \
-                         cannot be opened here. Set the key (WORKSPACE_SECRETS__MASTER_KEY) and restart the service"
-                )
-            });
-            if missing.is_ok() {
-                tracing::info!(
-                    key = used,
-                    "the master key was rotated; new secrets are sealed with the new key"
-                );
-            }
-        }
+        let used = used.filter(|used| *used != self.keyring.key_id());
+        let followed = used.map_or(Ok(()), |used| self.follow_rotation(used));
         let state = self.state();
         if announced.0 != state || announced.1.elapsed() >= ANNOUNCE_INTERVAL {
             self.announce().await?;
             *announced = (state, Instant::now());
         }
-        missing?;
+        followed?;
         reread.context("cannot reread a master key file; the keys read before stay in use")?;
+        Ok(())
+    }
+
+    fn follow_rotation(&self, used: &str) -> anyhow::Result<()> {
+        self.keyring.seal_with(used).with_context(|| {
+            format!(
+                "the master key was rotated to {used}, which this service does not have: secrets sealed with it cannot be \
+                 opened here. Set the key (WORKSPACE_SECRETS__MASTER_KEY) and restart the service"
+            )
+        })?;
+        tracing::info!(
+            key = used,
+            "the master key was rotated; new secrets are sealed with the new key"
+        );
         Ok(())
     }
 

@@ -7,7 +7,6 @@ mod sections;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,9 +20,7 @@ pub(crate) use sections::http::{HttpSettings, reachable};
 pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
-pub(crate) use sections::skills::SkillsSettings;
 pub(crate) use sections::storage::StorageSettings;
-pub(crate) use sections::telemetry::TelemetrySettings;
 use settings::{
     CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader, variable,
 };
@@ -31,7 +28,6 @@ pub(crate) use settings::{parse_duration, without_password};
 
 use sections::{quota, retention, web_client};
 
-/// The sandbox backends that a program registers.
 pub(crate) type SandboxProviders = [&'static dyn SandboxProvider];
 /// The backends of this program with their settings, in the order in which `auto` tries them.
 pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
@@ -39,7 +35,6 @@ pub(crate) type Backends = [Arc<dyn ConfiguredBackend>];
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// The absolute path of the data directory.
     pub(crate) data_dir: PathBuf,
     pub(crate) http: HttpSettings,
     pub(crate) storage: StorageSettings,
@@ -49,38 +44,27 @@ pub(crate) struct Config {
     pub(crate) backends: Vec<Arc<dyn ConfiguredBackend>>,
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
-    pub(crate) skills: SkillsSettings,
+    /// Absolute paths.
+    pub(crate) skill_directories: Vec<PathBuf>,
     /// Whether agents get the service's own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) quota: domain::user::usage::QuotaLimits,
     pub(crate) log: LogSettings,
-    pub(crate) telemetry: TelemetrySettings,
+    pub(crate) telemetry: Option<telemetry::Config>,
     pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
-    /// The file it was read from, if any.
     file: Option<PathBuf>,
     fingerprints: ConfigFingerprints,
     text: String,
 }
 
 /// The problems of a configuration, one per line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration is invalid:\n  - {}", .0.join("\n  - "))]
 pub(crate) struct ConfigError(Vec<String>);
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is invalid:")?;
-        self.0
-            .iter()
-            .try_for_each(|problem| write!(f, "\n  - {problem}"))
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 impl ConfigError {
-    /// The problems on one line, for the log.
     pub(crate) fn on_one_line(&self) -> String {
         self.0.join("; ")
     }
@@ -140,12 +124,16 @@ impl Config {
             backends,
             start: StartSettings::read(reader),
             git: GitSettings::read(reader),
-            skills: SkillsSettings::read(reader),
+            skill_directories: reader.parsed_list(
+                "skills.directories",
+                "paths of directories",
+                |path| std::path::absolute(path).ok(),
+            ),
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             quota: quota::read(reader),
             log: LogSettings::read(reader),
-            telemetry: TelemetrySettings::read(reader),
+            telemetry: sections::telemetry::read(reader),
             metrics: MetricsSettings::read(reader, &http),
             web_client: web_client::read(reader),
             file: None,
@@ -157,7 +145,6 @@ impl Config {
         }
     }
 
-    /// Rereads the same file.
     pub(crate) fn read_again(
         &self,
         providers: &SandboxProviders,
@@ -171,13 +158,11 @@ impl Config {
         self.fingerprints.changes(&other.fingerprints)
     }
 
-    /// A backend of this program.
     pub(crate) fn backend(&self, name: &str) -> Option<&dyn ConfiguredBackend> {
         let mut backends = self.backends.iter().map(AsRef::as_ref);
-        backends.find(|backend| backend.name() == name)
+        backends.find(|backend| backend.features().name == name)
     }
 
-    /// The number of warm sandboxes to keep with a backend of these features.
     pub(crate) fn kept_warm(&self, features: &BackendFeatures) -> u32 {
         self.sandbox.warm.unwrap_or(features.warm)
     }

@@ -3,85 +3,72 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use url::Url;
+use secrecy::ExposeSecret as _;
 
-use crate::config::{Config, LogFormat};
+use crate::compose::OpenedBackend;
+use crate::config::{Config, LogFormat, without_password};
 use crate::lifecycle::bootstrap::FirstKey;
 
-/// The facts that the banner shows.
-pub(crate) struct StartupBanner<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) bound: SocketAddr,
-    pub(crate) public_url: &'a Url,
-    pub(crate) store: &'a str,
-    pub(crate) backend: &'a str,
-    pub(crate) backend_reason: &'a str,
-    pub(crate) first_key: &'a FirstKey,
-}
-
-impl StartupBanner<'_> {
-    /// Logs the facts; with the text format also prints the banner.
-    pub(crate) fn announce(&self) {
-        if self.config.log.format == LogFormat::Text {
-            // The banner has the rest.
-            tracing::info!(address = %self.bound, sandbox.backend = self.backend, "listening");
-            crate::to_stderr(&self.text());
-        } else {
-            tracing::info!(
-                address = %self.bound,
-                public_url = %self.public_url,
-                data_dir = %self.config.data_dir.display(),
-                store = self.store,
-                sandbox.backend = self.backend,
-                sandbox.why = self.backend_reason,
-                "listening"
-            );
-        }
-        if *self.first_key == FirstKey::Missing {
-            tracing::warn!(
-                "there is no valid API key: create one with `agent-workspace keys create --user admin`"
-            );
-        }
-    }
-
-    fn text(&self) -> String {
-        let base = self.public_url.as_str().trim_end_matches('/');
+/// Logs how the service runs; with the text format also prints the banner.
+pub(crate) fn announce(
+    config: &Config,
+    bound: SocketAddr,
+    sandboxes: &OpenedBackend,
+    first_key: &FirstKey,
+) {
+    let public_url = config.http.public_url(bound);
+    let data_dir = config.data_dir.display();
+    let store = without_password(config.storage.url.expose_secret());
+    let (backend, reason) = (sandboxes.ports.backend.name(), &sandboxes.reason);
+    if config.log.format == LogFormat::Text {
+        // The banner has the rest.
+        tracing::info!(address = %bound, sandbox.backend = backend, "listening");
+        let base = public_url.as_str().trim_end_matches('/');
         let lines = [
             ("URL", base.to_owned()),
             ("documentation", format!("{base}/docs")),
-            ("data directory", self.config.data_dir.display().to_string()),
-            ("store", self.store.to_owned()),
-            (
-                "sandboxes",
-                format!("{} ({})", self.backend, self.backend_reason),
-            ),
-            ("API key", self.key()),
+            ("data directory", data_dir.to_string()),
+            ("store", store),
+            ("sandboxes", format!("{backend} ({reason})")),
+            ("API key", describe_key(first_key)),
         ];
         let mut text = format!("\n  agent-workspace {}\n\n", env!("CARGO_PKG_VERSION"));
         for (name, value) in lines {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {name:<14}  {value}");
         }
-        if let FirstKey::Generated(_) = self.first_key {
-            let _ = writeln!(
-                text,
-                "\n  Next: open {base}/console/ and sign in with that key."
-            );
+        if let FirstKey::Generated(_) = first_key {
+            let next = format!("\n  Next: open {base}/console/ and sign in with that key.\n");
+            text.push_str(&next);
         }
-        text
+        crate::to_stderr(&text);
+    } else {
+        tracing::info!(
+            address = %bound,
+            %public_url,
+            %data_dir,
+            store,
+            sandbox.backend = backend,
+            sandbox.why = reason,
+            "listening"
+        );
     }
+    if *first_key == FirstKey::Missing {
+        tracing::warn!(
+            "there is no valid API key: create one with `agent-workspace keys create --user admin`"
+        );
+    }
+}
 
-    fn key(&self) -> String {
-        match self.first_key {
-            FirstKey::NotNeeded => "not needed: every request acts as one user".to_owned(),
-            FirstKey::Configured => "the configured one, for user `admin`".to_owned(),
-            FirstKey::Generated(path) => format!("in {} (user `admin`)", path.display()),
-            FirstKey::Earlier => {
-                "created at an earlier start; `agent-workspace keys list` lists all keys".to_owned()
-            }
-            FirstKey::Missing => {
-                "none! Create one with `agent-workspace keys create --user admin`".to_owned()
-            }
+fn describe_key(first_key: &FirstKey) -> String {
+    let text = match first_key {
+        FirstKey::NotNeeded => "not needed: every request acts as one user",
+        FirstKey::Configured => "the configured one, for user `admin`",
+        FirstKey::Generated(path) => return format!("in {} (user `admin`)", path.display()),
+        FirstKey::Earlier => {
+            "created at an earlier start; `agent-workspace keys list` lists all keys"
         }
-    }
+        FirstKey::Missing => "none! Create one with `agent-workspace keys create --user admin`",
+    };
+    text.to_owned()
 }

@@ -18,7 +18,6 @@ use domain::user::identity::{
 };
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
-use uuid::Uuid;
 
 use crate::compose::{self, Store};
 use crate::config::{AuthModeSetting, AuthSettings, FIRST_USER, first_user};
@@ -29,7 +28,6 @@ use crate::data_dir::DataDir;
 pub(crate) enum FirstKey {
     /// Open mode: requests need no key.
     NotNeeded,
-    /// The operator configured it.
     Configured,
     /// It was generated into this file.
     Generated(PathBuf),
@@ -56,7 +54,6 @@ pub(crate) async fn first_key(
     Ok(key)
 }
 
-/// Whether an active user is an administrator.
 async fn has_administrator(store: &Store) -> anyhow::Result<bool> {
     let all = crate::commands::users::list(store).await?;
     let mut active = all.iter().filter(|user| user.deleted_at.is_none());
@@ -78,9 +75,7 @@ async fn ensure_key(
         return Ok(FirstKey::NotNeeded);
     }
     // A key that is no longer configured is revoked. Open mode needs no key and leaves it alone.
-    revoke_configured_key(store, "first key withdrawn", now)
-        .await
-        .context("cannot revoke the API key that auth.bootstrap_key held before")?;
+    revoke_configured_key(store, "first key withdrawn", now).await?;
     let done = data_dir.bootstrap_done();
     let file = data_dir.bootstrap_key();
     if !done.exists() {
@@ -106,35 +101,20 @@ async fn store_configured_key(
 ) -> anyhow::Result<()> {
     let keys: &dyn ApiKeyRepository = store;
     let hash = KeyHash::of(text.expose_secret());
-    let present = keys
-        .find_by_hash(&hash)
-        .await
-        .context("cannot read the API keys")?;
-    if present
-        .as_ref()
-        .is_some_and(|found| !found.key.is_expired(now))
-    {
+    let present = keys.find_by_hash(&hash).await;
+    let present = present.context("cannot read the API keys")?;
+    if present.is_some_and(|found| !found.key.is_expired(now)) {
         return Ok(());
     }
-    revoke_configured_key(store, "first key replaced", now)
-        .await
-        .context("cannot revoke the API key that auth.bootstrap_key held before")?;
+    revoke_configured_key(store, "first key replaced", now).await?;
     // Too short to help a reader of `keys list` guess the key, long enough to recognise it.
-    let prefix = text
-        .expose_secret()
-        .chars()
-        .take(4)
-        .chain("…".chars())
-        .collect();
+    let first = text.expose_secret().chars().take(4);
+    let prefix = first.chain(['…']).collect();
     insert(store, BOOTSTRAP_KEY_ID, (hash, prefix), now).await
 }
 
 /// Revokes the previously configured key, if there is one, with an entry in the audit log.
-async fn revoke_configured_key(
-    store: &Store,
-    action: &str,
-    now: Timestamp,
-) -> Result<(), StoreError> {
+async fn revoke_configured_key(store: &Store, action: &str, now: Timestamp) -> anyhow::Result<()> {
     let change = AdminChange::RevokeKey {
         id: BOOTSTRAP_KEY_ID,
         user: first_user(),
@@ -142,7 +122,9 @@ async fn revoke_configured_key(
     let entry = Origin::service(action).entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
         Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => {
+            Err(error).context("cannot revoke the API key that auth.bootstrap_key held before")
+        }
     }
 }
 
@@ -153,12 +135,8 @@ async fn store_generated_key(
     now: Timestamp,
 ) -> anyhow::Result<()> {
     let keys: &dyn ApiKeyRepository = store;
-    let is_first = keys
-        .list(None)
-        .await
-        .context("cannot read the API keys")?
-        .is_empty();
-    if !is_first && !file.exists() {
+    let present = keys.list(None).await.context("cannot read the API keys")?;
+    if !present.is_empty() && !file.exists() {
         return Ok(());
     }
     let (text, _) = private_file::read_or_create(file, || ApiKeyText::generate().secret().clone())
@@ -169,12 +147,9 @@ async fn store_generated_key(
             file.display()
         )
     })?;
-    // Derived from the key, so that repeating this step adds no second row.
-    let id = ApiKeyId::new(Uuid::from_bytes(id_bytes(&text)));
-    insert(store, id, (text.hash(), text.prefix()), now).await
+    insert(store, id_of(&text), (text.hash(), text.prefix()), now).await
 }
 
-/// Inserts the key and its user, an administrator.
 async fn insert(
     store: &Store,
     id: ApiKeyId,
@@ -208,13 +183,12 @@ async fn insert(
     }
 }
 
-/// Version and variant of a random UUID; the other bits come from the hash of the key.
-fn id_bytes(text: &ApiKeyText) -> [u8; 16] {
+/// Derived from the key, so that storing it again adds no second row. Version and variant are those of a random UUID.
+fn id_of(text: &ApiKeyText) -> ApiKeyId {
     let hash = text.hash().to_string();
     let number = u128::from_str_radix(&hash[..32], 16).unwrap_or_default();
-    uuid::Builder::from_random_bytes(number.to_be_bytes())
-        .into_uuid()
-        .into_bytes()
+    let id = uuid::Builder::from_random_bytes(number.to_be_bytes());
+    ApiKeyId::new(id.into_uuid())
 }
 
 #[cfg(test)]

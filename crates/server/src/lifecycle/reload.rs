@@ -28,35 +28,19 @@ fn is_reloadable(key: &str) -> bool {
         })
 }
 
-/// Reads and applies a changed configuration.
 pub(crate) struct ConfigReloader<'a> {
     /// The configuration at start.
-    started: &'a Config,
+    pub(crate) started: &'a Config,
     /// The environment at start, which does not change.
-    variables: &'a EnvVariables,
-    level: &'a LogLevelHandle,
-    app: App,
-    http: HttpState,
-    /// The configuration of the last reload.
-    last: Option<Config>,
+    pub(crate) variables: &'a EnvVariables,
+    pub(crate) level: &'a LogLevelHandle,
+    pub(crate) app: App,
+    pub(crate) http: HttpState,
+    /// The configuration of the last reload, if any.
+    pub(crate) last: Option<Config>,
 }
 
-impl<'a> ConfigReloader<'a> {
-    pub(crate) fn new(
-        (started, variables, level): (&'a Config, &'a EnvVariables, &'a LogLevelHandle),
-        app: App,
-        http: HttpState,
-    ) -> Self {
-        Self {
-            started,
-            variables,
-            level,
-            app,
-            http,
-            last: None,
-        }
-    }
-
+impl ConfigReloader<'_> {
     /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
         let config = match self.started.read_again(compose::BACKENDS, self.variables) {
@@ -74,7 +58,7 @@ impl<'a> ConfigReloader<'a> {
         self.app.set_retention(config.retention);
         self.app.set_quota(config.quota);
         self.http
-            .set_requests_per_second(config.http.requests_per_second);
+            .set_requests_per_second(config.http.limits.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);
         let mut changed = before.changes(&config);
         changed.retain(|key| is_reloadable(key));

@@ -33,7 +33,6 @@ impl ServiceManager {
         }))
     }
 
-    /// The service accepts requests.
     pub(crate) fn ready(&self) {
         self.notify("READY=1\nSTATUS=Serving");
     }

@@ -26,7 +26,6 @@ const FORCED_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for all that follows the last request: background work, the audit log, and blocking work.
 const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalRequest {
     /// Stop. SIGINT comes from a person at a terminal and skips the drain delay.
@@ -34,7 +33,6 @@ pub(crate) enum SignalRequest {
         name: &'static str,
         is_graceful: bool,
     },
-    /// Reload the configuration.
     Reload,
 }
 
@@ -84,11 +82,9 @@ impl Signals {
     }
 }
 
-/// The running listeners, and what they share.
 pub(crate) struct RunningListeners {
     pub(crate) main: ServerHandle,
     pub(crate) callbacks: Option<CallbackListener>,
-    /// The listener for metrics, if it has its own address.
     pub(crate) metrics: Option<ServerHandle>,
     pub(crate) app: App,
     pub(crate) http: HttpState,

@@ -24,7 +24,6 @@ use crate::listeners::http_server::{listen, spawn_http_server};
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The route from sandboxes to this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallbackRoute {
     /// The base URL, without the path of the API.
@@ -82,12 +81,10 @@ impl CallbackRoute {
         }
     }
 
-    /// The base URL for sandboxes.
     pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The base URL of the webhooks.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
         Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
     }
@@ -129,7 +126,6 @@ impl CallbackListener {
         listener
     }
 
-    /// Stops the listener, gracefully or not.
     pub(crate) async fn stop(&self, graceful: bool) {
         if let Some(handle) = self.replace(None) {
             handle.stop(graceful).await;

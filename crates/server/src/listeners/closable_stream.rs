@@ -84,10 +84,8 @@ impl ClosableStream {
     /// Reads and discards received bytes: closing a socket with unread bytes resets it, and the client may lose the
     /// last response.
     fn discard_received(&self) {
-        let mut buffer = [0; 4096];
-        for _ in 0..16 {
-            let read = self.stream().try_read(&mut buffer);
-            if !read.is_ok_and(|read| read > 0) {
+        for _ in 0..4 {
+            if !discard(&self.stream()).is_ok_and(|read| read > 0) {
                 return;
             }
         }

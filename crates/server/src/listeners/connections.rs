@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use crate::config::HttpSettings;
 use crate::listeners::closable_stream::ClosableStream;
 
-/// Longest time to receive a request head.
 pub(crate) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than proxies keep idle connections (60 s), so that the service never closes first.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -35,7 +34,6 @@ const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// File descriptors for the database, engines and files.
 const RESERVED_FILE_DESCRIPTORS: u64 = 1024;
 
-/// How a listener treats connections.
 #[derive(Clone)]
 pub(crate) struct ConnectionPolicy {
     pub(crate) connections: Connections,
@@ -49,26 +47,20 @@ impl ConnectionPolicy {
     pub(crate) fn new(http: &HttpSettings, kind: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let (public, callback) = connection_capacity(files);
-        let (max, capacity, per_address, keep_alive) = match kind {
+        let (max, capacity, per_address) = match kind {
             Listener::Public => {
-                let (max, per_address) = (http.max_connections, http.max_connections_per_address);
-                (max, public, per_address, KEEP_ALIVE_TIMEOUT)
+                let per_address = http.max_connections_per_address;
+                (http.max_connections, public, per_address)
             }
             Listener::Callback => {
-                let keep_alive = CALLBACK_KEEP_ALIVE_TIMEOUT;
-                (
-                    MAX_CALLBACK_CONNECTIONS,
-                    callback,
-                    MAX_CONNECTIONS_PER_SANDBOX,
-                    keep_alive,
-                )
+                let per_sandbox = MAX_CONNECTIONS_PER_SANDBOX;
+                (MAX_CALLBACK_CONNECTIONS, callback, per_sandbox)
             }
-            Listener::Metrics => (
-                MAX_METRICS_CONNECTIONS,
-                MAX_METRICS_CONNECTIONS,
-                0,
-                KEEP_ALIVE_TIMEOUT,
-            ),
+            Listener::Metrics => (MAX_METRICS_CONNECTIONS, MAX_METRICS_CONNECTIONS, 0),
+        };
+        let keep_alive = match kind {
+            Listener::Public | Listener::Metrics => KEEP_ALIVE_TIMEOUT,
+            Listener::Callback => CALLBACK_KEEP_ALIVE_TIMEOUT,
         };
         let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),

@@ -23,7 +23,6 @@ use crate::listeners::closable_stream::ClosableStream;
 use crate::listeners::connections::{ConnectionPolicy, REQUEST_HEAD_TIMEOUT};
 use crate::listeners::malformed_log::MalformedLog;
 
-/// Connections that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 4096;
 /// How long to read from a client before its connection is closed, so that the client receives the last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,7 +11,6 @@ use domain::error::chain;
 /// Maximum number of lines per second, for all connections of a listener.
 const MAX_LINES_PER_SECOND: u32 = 3;
 
-/// Logs malformed connections.
 #[derive(Debug)]
 pub(crate) struct MalformedLog {
     started_at: Instant,

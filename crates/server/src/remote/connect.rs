@@ -18,7 +18,6 @@ const URL_VARIABLE: &str = "AGENT_WORKSPACE_URL";
 const KEY_VARIABLE: &str = "AGENT_WORKSPACE_KEY";
 const KEY_FILE_VARIABLE: &str = "AGENT_WORKSPACE_KEY_FILE";
 
-/// A client, and the advice for failed requests.
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The source of the key, for a person.
@@ -55,7 +54,6 @@ impl Connection {
         })
     }
 
-    /// Adds advice to an error.
     pub(super) fn explain(&self, error: Error) -> anyhow::Error {
         let advice = match &error {
             Error::Unreachable { .. } if self.is_local => {

@@ -13,9 +13,8 @@ use super::args::{ConversationsCommand, StartArgs};
 use super::connect::Connection;
 use super::event_line;
 use super::output::{CommandOutput, plain};
-use super::sandboxes::{TableOutput, seconds};
+use super::sandboxes::{seconds, show_list};
 
-/// Longest message that is read from standard input, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
 const TABLE_HEADER: &str =
@@ -32,13 +31,9 @@ pub(super) async fn run(
             let conversations = connection.client.conversations();
             let filter = ConversationFilter::default();
             let page = conversations.search(&filter, listing.limit, None);
-            let list = TableOutput {
-                connection,
-                output,
-                head: TABLE_HEADER,
-                row,
-            };
-            Box::pin(list.show(&listing, page, conversations.all(&filter))).await
+            let (table, all) = ((TABLE_HEADER, row as _), conversations.all(&filter));
+            let shown = show_list(&listing, table, page, all, (connection, output));
+            Box::pin(shown).await
         }
         ConversationsCommand::Follow(options) => {
             let found = connection.client.conversations().get(&options.id).await;

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::output::plain;
 
-/// Longest line in characters.
 const MAX_LINE_CHARS: usize = 200;
 
 /// Time, source and content.
@@ -52,7 +51,6 @@ fn details(event: &Event) -> String {
     }
 }
 
-/// The texts of a message's content.
 fn content(parts: &Value) -> String {
     let parts = parts.as_array().into_iter().flatten();
     let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();

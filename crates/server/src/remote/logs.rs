@@ -43,7 +43,6 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Splits chunks into lines.
 #[derive(Debug, Default)]
 struct Lines(Vec<u8>);
 
@@ -61,7 +60,6 @@ impl Lines {
         complete.split(|byte| *byte == b'\n').map(shown).collect()
     }
 
-    /// The remaining partial line.
     fn finish(&mut self) -> Vec<String> {
         let rest = std::mem::take(&mut self.0);
         (!rest.is_empty())

@@ -50,7 +50,9 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let service = command.service();
     let connection = Connection::new(service, config, variables)?;
-    let output = CommandOutput::new(service.json);
+    let output = CommandOutput {
+        is_json: service.json,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -6,22 +6,15 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The reader has closed standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output was closed")]
 pub(super) struct OutputClosed;
 
-/// Standard output.
 pub(super) struct CommandOutput {
     pub(super) is_json: bool,
 }
 
 impl CommandOutput {
-    pub(super) fn new(is_json: bool) -> Self {
-        Self { is_json }
-    }
-
-    /// Prints a line.
     #[expect(clippy::unused_self, reason = "all output goes through this type")]
     pub(super) fn line(&self, text: &str) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
@@ -32,7 +25,6 @@ impl CommandOutput {
         }
     }
 
-    /// Prints a JSON document on one line.
     pub(super) fn document(&self, document: &impl Serialize) -> anyhow::Result<()> {
         let document = serde_json::to_value(document).context("cannot serialize the response")?;
         self.line(&without_keys(document).to_string())

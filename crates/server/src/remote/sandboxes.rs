@@ -23,13 +23,9 @@ pub(super) async fn run(
     let id = match command {
         SandboxesCommand::List(listing) => {
             let page = sandboxes.search(listing.limit, None);
-            let list = TableOutput {
-                connection,
-                output,
-                head: TABLE_HEADER,
-                row,
-            };
-            return Box::pin(list.show(&listing, page, sandboxes.all())).await;
+            let (table, all) = ((TABLE_HEADER, row as _), sandboxes.all());
+            let shown = show_list(&listing, table, page, all, (connection, output));
+            return Box::pin(shown).await;
         }
         SandboxesCommand::Pause { id } => {
             let result = sandboxes.pause(&id).await;
@@ -70,57 +66,50 @@ pub(super) async fn specs(
 ) -> anyhow::Result<()> {
     let SpecsCommand::List(listing) = command;
     let specs = connection.client.specs();
-    let list = TableOutput {
-        connection,
-        output,
-        head: "ID                                                CREATED               WORKING DIRECTORY",
-        row: spec_row,
-    };
-    let page = specs.search(listing.limit, None);
-    Box::pin(list.show(&listing, page, specs.all())).await
+    let head =
+        "ID                                                CREATED               WORKING DIRECTORY";
+    let (page, all) = (specs.search(listing.limit, None), specs.all());
+    let shown = show_list(
+        &listing,
+        (head, spec_row as _),
+        page,
+        all,
+        (connection, output),
+    );
+    Box::pin(shown).await
 }
 
-/// How to print a list.
-pub(super) struct TableOutput<'a, T> {
-    pub(super) connection: &'a Connection,
-    pub(super) output: &'a CommandOutput,
-    pub(super) head: &'a str,
-    pub(super) row: fn(&T) -> String,
-}
-
-impl<T: Serialize> TableOutput<'_, T> {
-    /// Prints one page, or all items as they arrive.
-    pub(super) async fn show(
-        &self,
-        listing: &Listing,
-        page: impl Future<Output = Result<Page<T>, Error>>,
-        all: impl Stream<Item = Result<T, Error>>,
-    ) -> anyhow::Result<()> {
-        let explain = |error| self.connection.explain(error);
-        if listing.all {
-            let mut all = std::pin::pin!(all);
-            let mut is_first = true;
-            while let Some(item) = all.try_next().await.map_err(explain)? {
-                if std::mem::take(&mut is_first) && !self.output.is_json {
-                    self.output.line(self.head)?;
-                }
-                self.output.item(&item, &(self.row)(&item))?;
+/// Prints one page of a list with a line for each item, or all items as they arrive.
+pub(super) async fn show_list<T: Serialize>(
+    listing: &Listing,
+    (head, row): (&str, fn(&T) -> String),
+    page: impl Future<Output = Result<Page<T>, Error>>,
+    all: impl Stream<Item = Result<T, Error>>,
+    (connection, output): (&Connection, &CommandOutput),
+) -> anyhow::Result<()> {
+    let explain = |error| connection.explain(error);
+    if listing.all {
+        let mut all = std::pin::pin!(all);
+        let mut is_first = true;
+        while let Some(item) = all.try_next().await.map_err(explain)? {
+            if std::mem::take(&mut is_first) && !output.is_json {
+                output.line(head)?;
             }
-            return Ok(());
+            output.item(&item, &row(&item))?;
         }
-        let page = page.await.map_err(explain)?;
-        let mut text = self.head.to_owned();
-        for item in &page.items {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "\n{}", (self.row)(item).trim_end());
-        }
-        self.output.item(&page, &text)?;
-        if page.next_page_id.is_some() {
-            self.output
-                .note("the list has more items: use --limit or --all");
-        }
-        Ok(())
+        return Ok(());
     }
+    let page = page.await.map_err(explain)?;
+    let mut text = head.to_owned();
+    for item in &page.items {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n{}", row(item).trim_end());
+    }
+    output.item(&page, &text)?;
+    if page.next_page_id.is_some() {
+        output.note("the list has more items: use --limit or --all");
+    }
+    Ok(())
 }
 
 fn row(sandbox: &Sandbox) -> String {

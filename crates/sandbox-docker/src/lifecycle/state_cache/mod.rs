@@ -18,7 +18,6 @@ use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints};
 use tokio::sync::Notify;
 use url::Url;
 
-/// The last known state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum KnownState {
     /// Unknown: an exit is judged by its code.
@@ -34,7 +33,6 @@ pub(crate) enum KnownState {
     VolumeOnly,
 }
 
-/// The state of a sandbox in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListedState {
     Running,
@@ -126,7 +124,6 @@ impl StateCache {
             })
     }
 
-    /// Caches the ports that lead to the sandbox.
     pub(crate) fn set_ports(&self, id: &SandboxId, endpoints: &SandboxEndpoints) {
         if let Some(entry) = self.lock().get_mut(id) {
             entry.ports = published_ports_of(endpoints);
@@ -152,7 +149,6 @@ impl StateCache {
         warnings.chain(cache).collect()
     }
 
-    /// Records an event of this sandbox.
     pub(crate) fn mark(&self, id: &SandboxId, out_of_memory: bool) {
         let mut entries = self.lock();
         let entry = entries.entry(id.clone()).or_default();
@@ -282,7 +278,6 @@ impl Drop for Recheck {
     }
 }
 
-/// The host ports of a sandbox.
 pub(crate) fn published_ports_of(endpoints: &SandboxEndpoints) -> Vec<u16> {
     let exposed = endpoints.exposed_urls.iter().map(|exposed| &exposed.url);
     let urls = exposed.chain([&endpoints.agent_url]);
@@ -317,7 +312,6 @@ impl OperationGuard {
         });
     }
 
-    /// Records a new container with the engine's warnings.
     pub(crate) fn set_warnings(&self, warnings: Vec<String>) {
         self.change(|entry| entry.warnings = warnings);
     }

@@ -13,10 +13,8 @@ use super::DoctorReport;
 use crate::compose;
 use crate::config::{AuthModeSetting, Config};
 
-/// Time for the public URL to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Checks that the URL for clients is plausible, and that it answers.
 pub(super) async fn public_url(
     config: &Config,
     is_running: bool,
@@ -84,7 +82,6 @@ async fn request_alive(
     Ok(format!("{alive} answers"))
 }
 
-/// Whether the port accepts a connection; otherwise why not.
 pub(super) async fn connects(url: &Url) -> Result<(), String> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(443);

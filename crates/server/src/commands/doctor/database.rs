@@ -16,7 +16,6 @@ use crate::compose::{self, SchemaStatus, Store, StoreInspection};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::DataDir;
 
-/// Inspects the database and its content.
 pub(super) async fn examine(
     config: &Config,
     data_dir: Option<&DataDir>,
@@ -100,10 +99,9 @@ async fn master_key(
     data_dir: Option<&DataDir>,
     store: &Store,
     report: &mut DoctorReport,
-) -> Option<Keyring> {
+) -> Option<Arc<Keyring>> {
     let what = "master key";
-    let opened = open(config, data_dir, store).await;
-    let keyring = match opened {
+    let keyring = match open(config, data_dir, store).await {
         Ok(Some(keyring)) => keyring,
         Ok(None) => {
             first_key(config, data_dir, report);
@@ -136,25 +134,21 @@ async fn open(
     config: &Config,
     data_dir: Option<&DataDir>,
     store: &Store,
-) -> anyhow::Result<Option<Keyring>> {
+) -> anyhow::Result<Option<Arc<Keyring>>> {
     // Without a data directory there is no key file; the error says so.
     let data_dir = data_dir.cloned();
     let data_dir = data_dir.unwrap_or_else(|| DataDir::at(&config.data_dir));
     let keys = || compose::master_keys(config, &data_dir);
     if let Some(sealed) = store.installation().await? {
-        let keyring = keys()?;
-        let id = Keyring::key_of(&sealed).unwrap_or_default().to_owned();
-        compose::unlock(keyring, &sealed, &data_dir)?;
-        let keyring = keys()?;
-        keyring.seal_with(&id)?;
-        return Ok(Some(keyring));
+        let vault = compose::unlock(keys()?, &sealed, &data_dir)?;
+        return Ok(Some(vault.keyring));
     }
     if !compose::is_sealed(store, &data_dir).await? {
         return Ok(None);
     }
     let keyring = keys()?;
     compose::check_legacy(store, &data_dir, &keyring).await?;
-    Ok(Some(keyring))
+    Ok(Some(Arc::new(keyring)))
 }
 
 async fn api_keys(

@@ -50,13 +50,11 @@ pub(super) fn data_dir(config: &Config, report: &mut DoctorReport) -> Option<Dat
     existing
 }
 
-/// The nearest existing parent directory.
 fn nearest_parent(path: &Path) -> PathBuf {
     let parent = path.ancestors().skip(1).find(|parent| parent.is_dir());
     parent.unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Checks who can read files with keys.
 pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
     let what = "file permissions";
     let (mut commands, mut files) = (Vec::new(), Vec::new());

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use http_api::Listener;
 use sandbox_provider::{CallbackCheck, Installation, SandboxNetworking};
 
-use crate::compose::{self, BackendChoice, EnvVariables};
+use crate::compose::{self, EnvVariables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::listeners::callback::CallbackRoute;
@@ -63,10 +63,10 @@ async fn sandboxes(
         .map(compose::previous_backend)
         .transpose()?
         .flatten();
-    let chosen = compose::choose_backend(config, &installation, before.as_deref()).await;
-    let BackendChoice { backend, reason } = chosen;
+    let chosen = compose::choose_backend(config, &installation, before.as_deref());
+    let (backend, reason) = chosen.await;
     let features = backend.features();
-    report.ok("sandboxes", format!("{} ({reason})", backend.name()));
+    report.ok("sandboxes", format!("{} ({reason})", features.name));
     warm_pool::examine(config.kept_warm(&features), report);
     if let Some(check) = backend.examine(&installation, report).await {
         callbacks(config, features.network, check, report);
@@ -115,7 +115,6 @@ fn callbacks(
     }
 }
 
-/// Whether the service can listen on an address.
 fn check_listen(
     what: &str,
     (kind, address): (Listener, SocketAddr),

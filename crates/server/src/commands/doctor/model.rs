@@ -16,22 +16,20 @@ use url::Url;
 use super::DoctorReport;
 use super::clock::connects;
 
-/// Limits of the users and endpoints to check.
 const MAX_USERS: usize = 50;
 const MAX_ENDPOINTS: usize = 5;
 
 /// Models with their configured base URLs; users of one model may have different ones.
 type ModelEndpoints = BTreeSet<(String, Option<String>)>;
 
-/// Reads the models that users have chosen.
 pub(super) async fn examine(
     store: Arc<dyn SettingsRepository>,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     users: &BTreeSet<UserId>,
     report: &mut DoctorReport,
 ) {
-    let service = SettingsService::new(store, Arc::new(keyring), clock);
+    let service = SettingsService::new(store, keyring, clock);
     let mut models = ModelEndpoints::new();
     for user in users.iter().take(MAX_USERS) {
         match service.load(user).await {
@@ -49,7 +47,6 @@ pub(super) async fn examine(
     check(&models, report).await;
 }
 
-/// Reports the models, and checks their endpoints.
 async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
     if models.is_empty() {
         return report.warn(

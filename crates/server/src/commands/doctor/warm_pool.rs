@@ -7,7 +7,6 @@ const WARM_SANDBOX_BYTES: u64 = 350 << 20;
 /// Memory for everything else, in bytes.
 const RESERVED_BYTES: u64 = 1 << 30;
 
-/// Whether the machine has enough memory for the warm sandboxes.
 pub(super) fn examine(kept: u32, report: &mut DoctorReport) {
     // Demand can double their number.
     let needed = 2 * u64::from(kept) * WARM_SANDBOX_BYTES;

@@ -10,20 +10,16 @@ use settings::SettingReader;
 use super::http::HttpSettings;
 use super::storage::StorageSettings;
 
-/// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthModeSetting {
-    /// Requests need a key.
     ApiKey,
     /// Requests need no key: all act as one local user.
     Open,
 }
 
-/// The section `auth`.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthSettings {
     pub(crate) mode: AuthModeSetting,
-    /// The configured key of the first user.
     pub(crate) bootstrap_key: Option<SecretString>,
 }
 
@@ -35,17 +31,16 @@ pub(crate) fn first_user() -> UserId {
 }
 
 impl AuthSettings {
-    /// The user of all requests in open mode.
     pub(crate) fn local_user(&self) -> Option<UserId> {
         (self.mode == AuthModeSetting::Open).then(first_user)
     }
 
     pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
-        let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
-            "api_key" => Some(AuthModeSetting::ApiKey),
-            "open" => Some(AuthModeSetting::Open),
-            _ => None,
-        });
+        let modes = [
+            ("api_key", AuthModeSetting::ApiKey),
+            ("open", AuthModeSetting::Open),
+        ];
+        let mode = reader.choice("auth.mode", &modes);
         let is_allowed_on_public = reader.switch("auth.allow_open_on_public");
         if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !is_allowed_on_public {
             let problem = format!(
@@ -67,7 +62,6 @@ impl AuthSettings {
 pub(crate) struct SecretsSettings {
     /// The key to use; `None`: the one in the data directory.
     pub(crate) master_key: Option<MasterKey>,
-    /// Previous keys.
     pub(crate) previous: Vec<MasterKey>,
     /// The files that contain them, if any; reread while the service runs.
     pub(crate) files: Vec<PathBuf>,

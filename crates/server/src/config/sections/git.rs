@@ -15,7 +15,6 @@ pub(crate) struct GitSettings {
     pub(crate) private_hosts: Vec<String>,
     /// Additional certificate authorities: the file and its content.
     pub(crate) authorities: Option<(PathBuf, Vec<u8>)>,
-    /// Whether a token is verified before it is stored.
     pub(crate) verify_tokens: bool,
     /// Time for an operation, including all its requests.
     pub(crate) timeout: Duration,

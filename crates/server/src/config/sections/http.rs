@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use domain::network::Network;
+use http_api::{GatewayLimits, RequestLimits};
 use sandbox_provider::is_loopback;
 use settings::SettingReader;
 use url::Url;
 
-/// The section `http`.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpSettings {
     /// The address to listen on; port 0 takes any port.
@@ -19,25 +19,14 @@ pub(crate) struct HttpSettings {
     pub(crate) sandbox_url: Option<Url>,
     /// Networks whose forwarding headers are trusted.
     pub(crate) trusted_proxies: Vec<Network>,
-    /// Allowed CORS origins.
     pub(crate) cors_origins: Vec<String>,
-    /// Largest body of a user's request, in bytes.
-    pub(crate) max_body: usize,
-    /// Largest body of an agent server's report, in bytes.
-    pub(crate) max_webhook_body: usize,
-    /// Largest body of a forwarded request, in bytes; `None`: unlimited.
-    pub(crate) max_upload: Option<u64>,
-    /// Requests per key and second; 0: unlimited.
-    pub(crate) requests_per_second: u32,
-    /// Wrong keys per address and second; 0: unlimited.
-    pub(crate) wrong_keys_per_second: u32,
-    /// Connections of clients.
+    pub(crate) limits: RequestLimits,
+    pub(crate) gateway: GatewayLimits,
     pub(crate) max_connections: usize,
     /// Connections per address; 0: unlimited.
     pub(crate) max_connections_per_address: usize,
     /// Longest time in which a client reads nothing of its response.
     pub(crate) send_timeout: Duration,
-    /// Worker threads.
     pub(crate) workers: usize,
     /// Time after SIGTERM in which requests are still accepted, while `/ready` already fails.
     pub(crate) drain_delay: Duration,
@@ -47,6 +36,7 @@ pub(crate) struct HttpSettings {
 
 impl HttpSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
+        let send_timeout = reader.deadline("http.send_timeout");
         let workers: usize = reader.number("http.workers", 0..=64);
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
@@ -67,16 +57,22 @@ impl HttpSettings {
                 "origins such as https://app.example.org (no path), or http://localhost:*",
                 origin,
             ),
-            max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
-            max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
-            max_upload: Some(reader.number("http.max_upload_bytes", 0..=1 << 50))
-                .filter(|max| *max > 0),
-            requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
-            wrong_keys_per_second: reader.number("http.wrong_keys_per_second", 0..=1_000_000),
+            limits: RequestLimits {
+                body: reader.number("http.max_body_bytes", 1024..=1 << 30),
+                webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
+                requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
+                wrong_keys_per_second: reader.number("http.wrong_keys_per_second", 0..=1_000_000),
+                ..RequestLimits::default()
+            },
+            gateway: GatewayLimits {
+                max_upload_bytes: reader.count_limit("http.max_upload_bytes", 1 << 50),
+                upload_timeout: send_timeout,
+                ..GatewayLimits::default()
+            },
             max_connections: reader.number("http.max_connections", 16..=1_000_000),
             max_connections_per_address: reader
                 .number("http.max_connections_per_address", 0..=1_000_000),
-            send_timeout: reader.deadline("http.send_timeout"),
+            send_timeout,
             workers: if workers == 0 {
                 cores.clamp(2, 4)
             } else {
@@ -87,12 +83,10 @@ impl HttpSettings {
         }
     }
 
-    /// Whether the public URL is configured.
     pub(crate) fn is_url_configured(&self) -> bool {
         self.configured_url.is_some()
     }
 
-    /// A warning about how proxies and clients reach the service.
     pub(crate) fn warning(&self) -> Option<String> {
         let url = self.configured_url.as_ref()?;
         if is_loopback(url) && !self.bind.ip().is_loopback() {

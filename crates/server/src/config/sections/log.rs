@@ -3,7 +3,6 @@
 use settings::SettingReader;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
@@ -12,7 +11,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The section `log`.
 #[derive(Debug, Clone)]
 pub(crate) struct LogSettings {
     /// The minimum level, also by module.
@@ -28,11 +26,10 @@ impl LogSettings {
                 "error, warn, info, debug or trace, or directives such as info,store_sql=debug",
                 levels,
             ),
-            format: reader.parsed("log.format", "text or json", |text| match text {
-                "text" => Some(LogFormat::Text),
-                "json" => Some(LogFormat::Json),
-                _ => None,
-            }),
+            format: reader.choice(
+                "log.format",
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            ),
         }
     }
 }

@@ -7,7 +7,6 @@ use settings::SettingReader;
 
 use super::http::{HttpSettings, address};
 
-/// The section `metrics`.
 #[derive(Debug, Clone)]
 pub(crate) struct MetricsSettings {
     /// The key for `/metrics` on the public listener; without one, it is public.

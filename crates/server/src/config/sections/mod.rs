@@ -8,7 +8,6 @@ pub(super) mod metrics;
 pub(super) mod quota;
 pub(super) mod retention;
 pub(super) mod sandbox;
-pub(super) mod skills;
 pub(super) mod storage;
 pub(super) mod telemetry;
 pub(super) mod web_client;

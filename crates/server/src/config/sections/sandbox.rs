@@ -9,24 +9,19 @@ use url::Url;
 use super::storage::StorageSettings;
 use crate::config::Backends;
 
-/// The section `sandbox`.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxSettings {
     /// The name of the backend; `None`: the first that is usable.
     pub(crate) backend: Option<&'static str>,
-    /// Limit of running sandboxes per user.
     pub(crate) max_running_per_user: u32,
-    /// Limit of running sandboxes.
     pub(crate) max_running: u32,
     /// Warm sandboxes to keep; `None`: the default of the backend.
     pub(crate) warm: Option<u32>,
-    /// Maximum age of a warm sandbox.
     pub(crate) warm_max_age: Duration,
     /// Concurrent boots of agent servers.
     pub(crate) parallel_starts: usize,
     /// The URL by which sandboxes reach the service; `None`: its own address.
     pub(crate) callback_url: Option<Url>,
-    /// The host that several services share.
     pub(crate) shared_host: Option<HostId>,
     /// Whether clients get direct URLs of sandboxes instead of URLs of this service.
     pub(crate) direct_urls: bool,
@@ -66,7 +61,7 @@ fn warm_count(text: &str) -> Option<Option<u32>> {
 }
 
 fn backend(reader: &SettingReader<'_>, backends: &Backends) -> Option<&'static str> {
-    let names = backends.iter().map(|backend| backend.name());
+    let names = backends.iter().map(|backend| backend.features().name);
     let names: Vec<_> = names.map(|name| (name, Some(name))).collect();
     reader.choice("sandbox.backend", &[&[("auto", None)][..], &names].concat())
 }
@@ -87,7 +82,7 @@ fn shared_host(
     let sharing = backends
         .iter()
         .filter(|backend| backend.features().can_share_host);
-    let sharing: Vec<_> = sharing.map(|backend| backend.name()).collect();
+    let sharing: Vec<_> = sharing.map(|backend| backend.features().name).collect();
     if !sharing.contains(&chosen.as_str()) {
         let names = sharing.join("\" or \"");
         reader.problem(
@@ -98,18 +93,14 @@ fn shared_host(
     Some(host)
 }
 
-/// Deadlines and limits of starts.
 #[derive(Debug, Clone)]
 pub(crate) struct StartSettings {
-    /// Concurrent starts.
     pub(crate) parallel: usize,
     /// Time for a new sandbox's agent server to answer.
     pub(crate) sandbox_deadline: Duration,
     /// Time for the backend to become ready for its first start.
     pub(crate) prepare_deadline: Duration,
-    /// Time to clone a repository.
     pub(crate) clone_deadline: Duration,
-    /// Time for a repository's setup script.
     pub(crate) setup_deadline: Duration,
 }
 

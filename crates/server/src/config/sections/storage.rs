@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use settings::{SettingReader, parse_size};
+use settings::SettingReader;
 
-/// The database.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageSettings {
     /// `sqlite://PATH` or `postgres://…`; may contain a password.
@@ -46,11 +45,7 @@ impl StorageSettings {
             is_shared,
             connections: reader.number("storage.connections", 1..=1000),
             wait: reader.duration("storage.wait"),
-            min_free: reader.parsed(
-                "storage.min_free",
-                "a number and a unit (KiB, MiB, GiB, TiB), or 0",
-                parse_size,
-            ),
+            min_free: reader.size_limit("storage.min_free").unwrap_or(0),
             url,
         }
     }

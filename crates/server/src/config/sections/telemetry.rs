@@ -1,57 +1,52 @@
 //! Section `telemetry`.
 
 use settings::SettingReader;
-use telemetry::{HeaderName, HeaderValue};
-use url::Url;
+use telemetry::Config;
 
-/// The section `telemetry`.
-#[derive(Debug, Clone)]
-pub(crate) struct TelemetrySettings {
-    /// The collector; without one, nothing is exported.
-    pub(crate) otlp_endpoint: Option<Url>,
-    /// Headers of exports.
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// The service's name in traces.
-    pub(crate) service_name: String,
-    /// The share of traces that is recorded.
-    pub(crate) sampling_ratio: f64,
-}
+/// Crates whose spans are exported: the service's own, not those of libraries.
+const TRACED_CRATES: &[&str] = &[
+    "agent_client",
+    "agent_workspace",
+    "application",
+    "gateway",
+    "git_hosting",
+    "http_api",
+    // All backends.
+    "sandbox_",
+    "skill_library",
+    "store_sql",
+];
 
-impl TelemetrySettings {
-    pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
-        Self {
-            otlp_endpoint: reader.optional_url("telemetry.otlp_endpoint"),
-            headers: headers(reader),
-            service_name: reader.parsed(
-                "telemetry.service_name",
-                "1 to 255 visible characters",
-                |text| {
-                    let is_name =
-                        (1..=255).contains(&text.len()) && !text.contains(char::is_control);
-                    is_name.then(|| text.to_owned())
-                },
-            ),
-            sampling_ratio: reader.parsed(
-                "telemetry.sampling_ratio",
-                "a number from 0 to 1, e.g. 0.1",
-                |text| {
-                    text.parse()
-                        .ok()
-                        .filter(|ratio| (0.0..=1.0).contains(ratio))
-                },
-            ),
-        }
-    }
-}
-
-fn headers(reader: &SettingReader<'_>) -> Vec<(HeaderName, HeaderValue)> {
-    let listed = reader.secret_list("telemetry.headers");
-    let parsed: Option<Vec<_>> = listed.iter().map(telemetry::parse_header).collect();
-    parsed.unwrap_or_else(|| {
-        reader.problem(
-            "telemetry.headers",
-            "(or its file) must hold entries NAME=VALUE that are valid HTTP headers",
-        );
-        Vec::new()
+/// The export of traces; `None` without a collector.
+pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Option<Config> {
+    let endpoint = reader.optional_url("telemetry.otlp_endpoint");
+    let headers = reader.parsed_secrets(
+        "telemetry.headers",
+        "entries NAME=VALUE that are valid HTTP headers",
+        telemetry::parse_header,
+    );
+    let service_name = reader.parsed(
+        "telemetry.service_name",
+        "1 to 255 visible characters",
+        |text| {
+            let is_name = (1..=255).contains(&text.len()) && !text.contains(char::is_control);
+            is_name.then(|| text.to_owned())
+        },
+    );
+    let sampling_ratio = reader.parsed(
+        "telemetry.sampling_ratio",
+        "a number from 0 to 1, e.g. 0.1",
+        |text| {
+            let ratio = text.parse().ok();
+            ratio.filter(|ratio| (0.0..=1.0).contains(ratio))
+        },
+    );
+    Some(Config {
+        endpoint: endpoint?,
+        headers,
+        service_name,
+        service_version: env!("CARGO_PKG_VERSION"),
+        sampling_ratio,
+        targets: TRACED_CRATES,
     })
 }

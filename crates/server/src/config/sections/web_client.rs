@@ -8,7 +8,6 @@ use settings::SettingReader;
 /// Longest message on every page, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
-/// Settings for web front ends.
 pub(in crate::config) fn read(reader: &SettingReader<'_>) -> WebClient {
     WebClient {
         maintenance_start_time: reader.optional_parsed(

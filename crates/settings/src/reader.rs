@@ -77,6 +77,8 @@ impl<'a> SettingReader<'a> {
             .map(|template| {
                 let layers = self.layers.with_template(template);
                 let reader = SettingReader::new(&layers, self.variables);
+                let of_template = reader.problems.take();
+                self.problems.borrow_mut().extend(of_template);
                 reader.problems.swap(&self.problems);
                 let value = read(&reader);
                 reader.problems.swap(&self.problems);

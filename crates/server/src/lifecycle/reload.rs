@@ -30,17 +30,32 @@ fn is_reloadable(key: &str) -> bool {
 
 pub(crate) struct ConfigReloader<'a> {
     /// The configuration at start.
-    pub(crate) started: &'a Config,
+    started: &'a Config,
     /// The environment at start, which does not change.
-    pub(crate) variables: &'a EnvVariables,
-    pub(crate) level: &'a LogLevelHandle,
-    pub(crate) app: App,
-    pub(crate) http: HttpState,
+    variables: &'a EnvVariables,
+    level: &'a LogLevelHandle,
+    app: App,
+    http: HttpState,
     /// The configuration of the last reload, if any.
-    pub(crate) last: Option<Config>,
+    last: Option<Config>,
 }
 
-impl ConfigReloader<'_> {
+impl<'a> ConfigReloader<'a> {
+    pub(crate) fn new(
+        (started, variables, level): (&'a Config, &'a EnvVariables, &'a LogLevelHandle),
+        app: App,
+        http: HttpState,
+    ) -> Self {
+        Self {
+            started,
+            variables,
+            level,
+            app,
+            http,
+            last: None,
+        }
+    }
+
     /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
         let config = match self.started.read_again(compose::BACKENDS, self.variables) {

@@ -54,7 +54,7 @@ impl Load {
     /// As a cell of a table.
     #[must_use]
     pub fn summary(&self) -> String {
-        format!("p50 {:.2} ms, p99 {:.2} ms", self.at(50.0), self.at(99.0))
+        format!("p50 {:.2} ms, p99 {:.2} ms", self.percentile(50.0), self.percentile(99.0))
     }
 }
 
@@ -91,11 +91,11 @@ impl LoadTarget {
 
     async fn send(&self, connection: &mut Connection) -> anyhow::Result<()> {
         let request = self.next();
-        let answer = match connection.ask(&request).await {
+        let answer = match connection.exchange(&request).await {
             // A server may close an idle connection while a request is on its way.
             Err(error) if is_closed(&error) => {
                 *connection = Connection::open(self.address).await?;
-                connection.ask(&request).await
+                connection.exchange(&request).await
             }
             answer => answer,
         };
@@ -243,6 +243,6 @@ mod tests {
         let load = measured.await;
         // All twenty were due during the pause of the first one, and the last one waited for half of it.
         assert_eq!(load.count(), 20);
-        assert!(load.at(1.0) >= 200.0, "{}", load.summary());
+        assert!(load.percentile(1.0) >= 200.0, "{}", load.summary());
     }
 }

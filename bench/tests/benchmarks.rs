@@ -2,11 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use acceptance::agent_server::built;
+use acceptance::agent_server::built_program;
 
 /// Runs one, and looks whether all of this is in its table.
 fn short(program: &str, measured: &[&str]) -> String {
-    let output = Command::new(built(program))
+    let output = Command::new(built_program(program))
         .arg("--short")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -88,7 +88,7 @@ fn target_dirs() -> Vec<PathBuf> {
 /// # Panics
 /// When it does not exist.
 #[must_use]
-pub fn built(program: &str) -> PathBuf {
+pub fn built_program(program: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("cannot find this test's program");
     let file = exe
         .ancestors()

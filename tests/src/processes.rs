@@ -190,7 +190,7 @@ pub fn git_and_children() -> Vec<String> {
 
 /// The processes with an argument that begins with this text, or has it after an equals sign.
 #[must_use]
-pub fn mentioning(text: &str) -> Vec<i32> {
+pub fn with_argument(text: &str) -> Vec<i32> {
     let mentions = |pid: &i32| {
         let words = read(*pid, "cmdline")
             .map(|line| nul_separated(&line))
@@ -205,7 +205,7 @@ pub fn mentioning(text: &str) -> Vec<i32> {
 
 /// Resident memory of a process in bytes.
 #[must_use]
-pub fn resident(pid: u32) -> Option<u64> {
+pub fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;

@@ -23,22 +23,22 @@ pub struct World {
 
 impl World {
     /// Starts a service with process sandboxes and these faults of the stub.
-    pub async fn with(faults: &str) -> Self {
+    pub async fn with_faults(faults: &str) -> Self {
         Self::configured(faults, |builder| builder).await
     }
 
     /// Starts such a service with further configuration.
     pub async fn configured(faults: &str, configure: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::on(&Sandboxing::Process, faults, configure).await
+        Self::with_sandboxing(&Sandboxing::Process, faults, configure).await
     }
 
     /// Starts such a service with this kind of sandboxes.
-    pub async fn on(
+    pub async fn with_sandboxing(
         sandboxing: &Sandboxing,
         faults: &str,
         configure: impl FnOnce(Builder) -> Builder,
     ) -> Self {
-        let stub = Stub::with(faults);
+        let stub = Stub::with_faults(faults);
         let builder = Service::builder().sandboxing(sandboxing).stub(&stub);
         let service = configure(builder).start().await;
         let user = service.admin();

@@ -197,7 +197,7 @@ async fn invalid_git_settings_prevent_the_start() {
         let data = tempfile::tempdir().expect("cannot create a temporary directory");
         let output = Service::builder()
             .env(name, value)
-            .fails_to_start(data.path())
+            .start_expecting_failure(data.path())
             .await;
         assert!(output.contains(name), "{output}");
     }

@@ -66,7 +66,11 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
         ])
         // One worker: with two threads CPython 3.11's parser fails sometimes ("AST constructor recursion depth").
         .args(["--workers", "1", "--no-color", "--warnings", "off"])
-        .envs(service.trusted().map(|file| ("REQUESTS_CA_BUNDLE", file)))
+        .envs(
+            service
+                .front_certificate_file()
+                .map(|file| ("REQUESTS_CA_BUNDLE", file)),
+        )
         // The tool writes files into its working directory.
         .current_dir(service.root());
     let run = tokio::task::spawn_blocking(move || command.output());

@@ -192,7 +192,7 @@ async fn metrics_listener_needs_no_key_and_serves_only_metrics() {
         ask(public_metrics.clone(), service.admin().key()).await.0,
         404
     );
-    service.set("WORKSPACE_METRICS__KEY", KEY);
+    service.set_variable("WORKSPACE_METRICS__KEY", KEY);
     service.restart().await;
     assert_eq!(ask(public_metrics.clone(), "").await.0, 401);
     assert_eq!(ask(public_metrics, KEY).await.0, 200);
@@ -206,7 +206,7 @@ async fn metrics_listener_needs_no_key_and_serves_only_metrics() {
     let output = Service::builder()
         .env(own.0, &taken_address)
         .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
-        .fails_to_start(data.path())
+        .start_expecting_failure(data.path())
         .await;
     assert!(output.contains("WORKSPACE_METRICS__BIND"), "{output}");
 }
@@ -224,7 +224,7 @@ async fn start_and_its_steps_join_the_trace_of_the_caller() {
     };
     let mut world = World::configured("", configure).await;
     let task = start_traced(&world).await;
-    let conversation = world.user.ready(&task).await;
+    let conversation = world.user.wait_until_ready(&task).await;
     let steps = wait_for(
         "the spans of the start's last step",
         RECONCILE_TIMEOUT,
@@ -288,9 +288,9 @@ async fn start_resumed_after_a_crash_keeps_its_trace() {
     })
     .await;
     world.service.kill9();
-    world.stub.set("");
+    world.stub.set_faults("");
     world.service.restart().await;
-    world.user.ready(&task).await;
+    world.user.wait_until_ready(&task).await;
     // The killed process never ended its span, so this is the span of the second process.
     let spans = wait_for("the span of the start", RECONCILE_TIMEOUT, || async {
         let spans = collector.exports.spans();

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use acceptance::engine::stub_image;
-use acceptance::processes::{Process, in_containers, resident};
+use acceptance::processes::{Process, in_containers, resident_bytes};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Engine, PrivateEngine, Sandboxing, Service, Stub};
 use anyhow::{Context as _, ensure};
@@ -81,14 +81,14 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
     let other = large_service.admin().start_sandbox().await.id;
     let running = large_service
         .admin()
-        .sandbox_becomes(&other, "RUNNING", STATE_TIMEOUT)
+        .wait_for_sandbox_status(&other, "RUNNING", STATE_TIMEOUT)
         .await;
     let agent_of_large_service = large_service
         .admin()
         .with_key(&running.session_api_key.context("the sandbox has no key")?);
     let running = small_service
         .admin()
-        .sandbox_becomes(&one, "RUNNING", STATE_TIMEOUT)
+        .wait_for_sandbox_status(&one, "RUNNING", STATE_TIMEOUT)
         .await;
     let agent_of_small_service = small_service
         .admin()
@@ -96,7 +96,7 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
     large_service.stop().await;
     let status = Command::new("python3")
         .args(["-c", COPY_SCRIPT])
-        .arg(large_service.data().join("agent-workspace.db"))
+        .arg(large_service.data_dir().join("agent-workspace.db"))
         .arg(ROWS.to_string())
         .status()
         .context("python3 cannot be run")?;
@@ -180,13 +180,13 @@ async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> any
     let service = service(engine, &stub).await;
     let user = service.admin();
     tokio::time::sleep(SETTLE_INTERVAL).await;
-    let before = mebibytes(resident(service.pid()));
+    let before = mebibytes(resident_bytes(service.pid()));
     let began = Instant::now();
     start_all(&user, SANDBOXES).await;
     wait_until_running(&user, SANDBOXES).await;
     let took = began.elapsed();
     tokio::time::sleep(SETTLE_INTERVAL).await;
-    let with_all = mebibytes(resident(service.pid()));
+    let with_all = mebibytes(resident_bytes(service.pid()));
     let list = times(500, || get(&user, LIST)).await;
     table.row(
         "list of 100 running sandboxes",
@@ -209,7 +209,7 @@ async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> any
         &reference.list_hanging,
     );
     table.row("… which is shown as", &seen.status, &reference.hanging_is);
-    let after = mebibytes(resident(service.pid()));
+    let after = mebibytes(resident_bytes(service.pid()));
     let memory = format!("{before:.1} MiB, {with_all:.1} MiB, {after:.1} MiB");
     table.row(
         "resident memory without, with 100 containers, after 1,000 lists",
@@ -263,7 +263,7 @@ impl Reference {
         let data = std::env::temp_dir().join(format!("bench-reference-{}", std::process::id()));
         std::fs::create_dir_all(&data)?;
         let child = start_reference(python, &data, engine).await?;
-        let before = mebibytes(resident(child.pid()));
+        let before = mebibytes(resident_bytes(child.pid()));
         let mut figures = Self::default();
         let began = Instant::now();
         let mut key = String::new();
@@ -283,7 +283,7 @@ impl Reference {
         figures.webhook = format!("{}, 100 sandboxes", time_reports(&child, &key).await?);
         let user = child.client();
         figures.list = times_cell(&times(10, || get(&user, LIST)).await);
-        let after = mebibytes(resident(child.pid()));
+        let after = mebibytes(resident_bytes(child.pid()));
         figures.memory = format!("{before:.0} MiB, {after:.0} MiB (after its lists)");
         figures.measure_hanging(&child, engine).await?;
         drop(child);

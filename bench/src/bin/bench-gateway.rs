@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use acceptance::processes::{children_of, processor_time, raise_file_limit, resident};
+use acceptance::processes::{children_of, processor_time, raise_file_limit, resident_bytes};
 use acceptance::stub::traffic::SOCKET_KEY;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
@@ -141,7 +141,7 @@ impl GatewayPath {
     }
 
     fn load_target(&self, path: &str, key: &str) -> LoadTarget {
-        let request = wire::request("GET", path, &[wire::key(key)], "");
+        let request = wire::request("GET", path, &[wire::key_header(key)], "");
         LoadTarget::same(self.address, request)
     }
 
@@ -261,7 +261,7 @@ async fn throughput(
 
 /// Measures memory with many open WebSockets of several users, after an echo over each.
 async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> anyhow::Result<()> {
-    let memory = || resident(service.pid()).context("the service does not run");
+    let memory = || resident_bytes(service.pid()).context("the service does not run");
     let before = memory()?;
     let mut open = Vec::new();
     for user in 0..size.users {
@@ -299,7 +299,7 @@ async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> 
 async fn open_socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connection> {
     let mut connection = wire::Connection::open(address).await?;
     let headers = [
-        wire::key(key),
+        wire::key_header(key),
         "Connection: Upgrade".to_owned(),
         "Upgrade: websocket".to_owned(),
         "Sec-WebSocket-Version: 13".to_owned(),
@@ -311,7 +311,7 @@ async fn open_socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Con
         &headers,
         "",
     );
-    let answer = connection.ask(&request).await?;
+    let answer = connection.exchange(&request).await?;
     ensure!(
         answer.status == 101,
         "the upgrade is refused with {}",

@@ -89,7 +89,7 @@ async fn main() -> anyhow::Result<()> {
         } else {
             &ours.user
         };
-        let request = wire::request("GET", &path, &[wire::key(user.key())], "");
+        let request = wire::request("GET", &path, &[wire::key_header(user.key())], "");
         let aim = LoadTarget::same(ours.service.address(), request);
         let other = other.as_ref().filter(|_| case.is_comparable);
         let other = other.map(|it| (it.name.as_str(), it.load_target(path.clone())));
@@ -111,7 +111,7 @@ async fn main() -> anyhow::Result<()> {
         is_bare: false,
         is_empty: false,
     };
-    let (path, key) = (intake.path.clone(), wire::key(&ours.sandbox_key));
+    let (path, key) = (intake.path.clone(), wire::key_header(&ours.sandbox_key));
     let post = move |number| {
         let body = json!([event(&format!("load-{number}"), EVENT_TIME)]).to_string();
         wire::request("POST", &path, std::slice::from_ref(&key), &body)
@@ -281,7 +281,7 @@ async fn latencies(
         let load = ours
             .run_open_loop(per_second, CONNECTIONS, duration)
             .await?;
-        let ratio = load.at(99.0) / theirs.at(99.0);
+        let ratio = load.percentile(99.0) / theirs.percentile(99.0);
         table.row([
             &format!("… at {per_second:.0} requests/s, n={}", theirs.count()),
             &load.summary(),
@@ -358,8 +358,8 @@ impl ServiceUnderTest {
     async fn copy(&self) -> anyhow::Result<tempfile::TempDir> {
         let directory = tempfile::tempdir()?;
         let settings = self.user.get("/api/v1/settings").await.text;
-        let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
-        let from = self.service.data().join("agent-workspace.db");
+        let sandboxes = self.user.get_all_pages("/api/v1/sandboxes/search").await;
+        let from = self.service.data_dir().join("agent-workspace.db");
         bare::copy(
             &from,
             &directory.path().join(COPY_FILE),
@@ -382,7 +382,7 @@ impl ServiceUnderTest {
             "app-conversations/search" => BareEndpoint::Conversations,
             _ => BareEndpoint::Fixed(answer().await),
         };
-        let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
+        let sandboxes = self.user.get_all_pages("/api/v1/sandboxes/search").await;
         let owner = sandboxes
             .first()
             .and_then(|it| it["created_by_user_id"].as_str());
@@ -402,7 +402,7 @@ impl ServiceUnderTest {
             bare_answer == service_answer,
             "{path}: the bare handler responds with {bare_answer}, not with {service_answer}"
         );
-        let request = wire::request("GET", path, &[wire::key(self.user.key())], "");
+        let request = wire::request("GET", path, &[wire::key_header(self.user.key())], "");
         let aim = LoadTarget::same(bare.address, request);
         Ok((bare, aim))
     }
@@ -447,7 +447,7 @@ impl ComparedServer {
         Ok(Self {
             name: url.to_owned(),
             address: parse_address(url)?,
-            headers: key.iter().map(|it| wire::key(it)).collect(),
+            headers: key.iter().map(|it| wire::key_header(it)).collect(),
             is_limited: false,
             _process: None,
         })

@@ -113,7 +113,7 @@ async fn reads() -> anyhow::Result<()> {
 }
 
 fn summary(times: &SortedTimes) -> String {
-    format!("p50 {:.2} ms, p95 {:.2} ms", times.at(50), times.at(95))
+    format!("p50 {:.2} ms, p95 {:.2} ms", times.percentile(50), times.percentile(95))
 }
 
 /// Compares pages of many rows with pages of few rows.
@@ -161,7 +161,7 @@ async fn pages(
         };
         let (many, few) = (page(large).await?, page(small).await?);
         let [many, few] = load::measure_in_turns(size.rounds, [&many, &few]).await;
-        let ratio = format!("{:.2}", many.at(50) / few.at(50));
+        let ratio = format!("{:.2}", many.percentile(50) / few.percentile(50));
         table.row([what, &summary(&many), &summary(&few), &ratio, "≤ 1.3"]);
     }
     Ok(())
@@ -241,7 +241,7 @@ async fn intake(
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
     let summary =
-        |times: &SortedTimes| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+        |times: &SortedTimes| format!("p50 {:.1} ms, p99 {:.1} ms", times.percentile(50), times.percentile(99));
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;

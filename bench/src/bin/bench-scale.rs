@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use acceptance::processes::{processor_time, resident};
+use acceptance::processes::{processor_time, resident_bytes};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
@@ -156,7 +156,7 @@ async fn compare_lists(
         let ours = measure_page((service.address(), user.key()), path, size.requests).await?;
         let theirs = measure_page((address, &key), path, size.requests).await?;
         let with = format!("{url}, with what it has: {}", theirs.summary());
-        let ratio = format!("p50 {:.1}", theirs.at(50.0) / ours.at(50.0));
+        let ratio = format!("p50 {:.1}", theirs.percentile(50.0) / ours.percentile(50.0));
         let what = format!("list of {what}, one");
         table.row([&what, &ours.summary(), &with, &ratio, ""]);
     }
@@ -175,7 +175,7 @@ impl PageLatency {
     /// As a cell of a table.
     fn summary(&self) -> String {
         let (blocks, count) = (self.0.len(), self.0.first().map_or(0, Load::count));
-        let (p50, p99) = (self.at(50.0), self.at(99.0));
+        let (p50, p99) = (self.percentile(50.0), self.percentile(99.0));
         format!("p50 {p50:.2} ms, p99 {p99:.2} ms (n={blocks}×{count})")
     }
 }
@@ -198,7 +198,7 @@ async fn measure_pages(
 ) -> anyhow::Result<Vec<PageLatency>> {
     let mut all = Vec::new();
     for (address, key) in of {
-        let request = wire::request("GET", path, &[wire::key(key)], "");
+        let request = wire::request("GET", path, &[wire::key_header(key)], "");
         let aim = LoadTarget::same(*address, request);
         aim.run_in_turn(count / 10 + 1).await?;
         all.push((aim, Vec::new()));
@@ -224,8 +224,8 @@ fn add_row(
 ) {
     let (with, ratio) = first.map_or_else(Default::default, |(name, first)| {
         let (p50, p99) = (
-            load.at(50.0) / first.at(50.0),
-            load.at(99.0) / first.at(99.0),
+            load.percentile(50.0) / first.percentile(50.0),
+            load.percentile(99.0) / first.percentile(99.0),
         );
         let with = format!("{name}: {}", first.summary());
         (with, format!("p50 {p50:.2}, p99 {p99:.2}"))
@@ -241,7 +241,7 @@ async fn measure_conversations(table: &mut Table, size: &BenchmarkSize) -> anyho
     let mut first = None;
     for total in size.conversations {
         service.stop().await;
-        rows::copy_conversations(&service.data().join("agent-workspace.db"), *total)?;
+        rows::copy_conversations(&service.data_dir().join("agent-workspace.db"), *total)?;
         service.restart().await;
         let count = user.get("/api/v1/app-conversations/count").await.ok();
         ensure!(count == *total, "{count} conversations, not {total}");
@@ -365,7 +365,7 @@ async fn measure_idle(
         .context("the service does not run")?
         .saturating_sub(before);
     let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
-    let memory = megabytes(resident(service.pid()).context("the service does not run")?);
+    let memory = megabytes(resident_bytes(service.pid()).context("the service does not run")?);
     let what = format!("{total} live sandboxes, idle: of a core, resident");
     let found = format!("{percent:.2} %, {memory:.1} MB");
     table.row([&what, &found, "", "", "< 2 %, < 120 MB"]);
@@ -391,7 +391,7 @@ async fn start_service(stub: &Stub, sandboxes: usize) -> Service {
 
 async fn all_running(user: &Client, total: usize) {
     wait_for("all sandboxes to run", START_TIMEOUT, || async {
-        let all = user.all("/api/v1/sandboxes/search").await;
+        let all = user.get_all_pages("/api/v1/sandboxes/search").await;
         let running = all.iter().filter(|it| it["status"] == "RUNNING").count();
         (running == total).then_some(())
     })

@@ -8,8 +8,8 @@ mod figures;
 
 use std::time::{Duration, Instant};
 
-use acceptance::agent_server::built;
-use acceptance::processes::resident;
+use acceptance::agent_server::built_program;
+use acceptance::processes::resident_bytes;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use benchmarks::{SortedTimes, event, megabytes, rows};
@@ -42,14 +42,14 @@ async fn starts(table: &mut Table, reference: &Reference) {
     let (mut fresh, mut again, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..STARTS {
         let mut service = Service::start().await;
-        fresh.push(service.start_time());
+        fresh.push(service.startup_time());
         if number < 3 {
             tokio::time::sleep(SETTLE_INTERVAL).await;
-            idle.push(mebibytes(resident(service.pid())));
+            idle.push(mebibytes(resident_bytes(service.pid())));
         }
         service.stop().await;
         service.restart().await;
-        again.push(service.start_time());
+        again.push(service.startup_time());
     }
     table.row(
         "start to first 200, new data directory",
@@ -62,7 +62,7 @@ async fn starts(table: &mut Table, reference: &Reference) {
         "",
     );
     idle.sort_by(f64::total_cmp);
-    let size = std::fs::metadata(built("agent-workspace")).map_or(0, |file| file.len());
+    let size = std::fs::metadata(built_program("agent-workspace")).map_or(0, |file| file.len());
     let size = format!("{:.1} MB", megabytes(size));
     table.row("size of the program", &size, "");
     let resident = format!("{:.1} MiB", idle[idle.len() / 2]);
@@ -108,7 +108,7 @@ async fn requests(table: &mut Table, reference: &Reference) -> anyhow::Result<()
             "settings are refused"
         );
     }
-    let after = format!("{:.1} MiB", mebibytes(resident(service.pid())));
+    let after = format!("{:.1} MiB", mebibytes(resident_bytes(service.pid())));
     table.row("resident memory after 10,800 mixed requests", &after, "");
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
         .await;
     let first = user.converse("hello").await;
     service.stop().await;
-    let database = service.data().join("agent-workspace.db");
+    let database = service.data_dir().join("agent-workspace.db");
     rows::copy_conversations(&database, CONVERSATIONS)?;
     service.restart().await;
     let count = user.get("/api/v1/app-conversations/count").await.ok();
@@ -290,7 +290,7 @@ impl Reference {
             child.wait_until_ready(Duration::from_millis(5)).await?;
             starts.push(began.elapsed());
             tokio::time::sleep(SETTLE_INTERVAL).await;
-            memory.push(mebibytes(resident(child.pid())));
+            memory.push(mebibytes(resident_bytes(child.pid())));
             // The reference has closed the first connection in the meantime.
             let user = child.client();
             let _ = user.post(SETTINGS, &json!({})).await;

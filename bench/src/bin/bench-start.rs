@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
     let options = StartOptions::from_arguments()?;
     let (mut table, mut steps) = (Table::default(), StepTimings::default());
     let mut backends = vec![("process", Sandboxing::Process)];
-    if Engine::shared().answers() {
+    if Engine::shared().is_responding() {
         backends.push(("Docker", Sandboxing::docker()));
     } else {
         print_line("no container engine answers: processes only");
@@ -92,7 +92,7 @@ impl StartRecord<'_> {
         let Some((url, theirs)) = &self.other else {
             return Default::default();
         };
-        let ratio = theirs.at(50) / ours.at(50);
+        let ratio = theirs.percentile(50) / ours.percentile(50);
         (format!("{url}: {}", theirs.row()), format!("{ratio:.1}"))
     }
 }
@@ -192,7 +192,7 @@ async fn start_and_delete(
 
 async fn delete_conversation(user: &Client, conversation: Option<&str>) {
     if let Some(id) = conversation {
-        user.patient().delete_conversation(id).await;
+        user.with_long_timeout().delete_conversation(id).await;
     }
 }
 

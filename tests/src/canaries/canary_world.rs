@@ -45,7 +45,7 @@ impl CanaryWorld {
         self.add_api_key(name, client.key().trim_start_matches("aw_"));
         let key_holder = KeyHolder::User(name.to_owned());
         self.key_holders.insert(client.key().to_owned(), key_holder);
-        client.recorded(&self.record)
+        client.with_record(&self.record)
     }
 
     fn add_api_key(&mut self, owner: &str, key: &str) {
@@ -54,7 +54,7 @@ impl CanaryWorld {
 
     /// A client with this key, whose responses are recorded.
     pub fn caller(&self, key: &str) -> Client {
-        Client::new(self.service.url(), key).recorded(&self.record)
+        Client::new(self.service.url(), key).with_record(&self.record)
     }
 
     /// Saves every secret of a user, through both APIs.
@@ -222,7 +222,7 @@ impl CanaryWorld {
             let name = path.file_name().unwrap_or_default();
             key_files.iter().any(|file| name == *file) || is_allowed(path, secret)
         };
-        let files = leaks.search_files(&self.service.data(), secrets, &is_allowed);
+        let files = leaks.search_files(&self.service.data_dir(), secrets, &is_allowed);
         assert!(files > 2, "only {files} files were searched");
         let dump = match &self.postgres {
             Some(server) => server.dump(),

@@ -131,7 +131,7 @@ impl LeakReport {
 }
 
 /// Name of the secret that the operator puts into the environment of every sandbox.
-pub const FOR_SANDBOXES: &str = "a secret of the template";
+pub const TEMPLATE_SECRET: &str = "a secret of the template";
 
 /// Name of the signature in a URL of a sandbox's port, which gives access like a key.
 pub(super) const SIGNATURE: &str = "signature";
@@ -146,7 +146,7 @@ pub enum KeyHolder {
 }
 
 fn is_for_sandbox(secret: &Secret, sandbox: &str) -> bool {
-    secret.what.ends_with(&format!("of sandbox {sandbox}")) || secret.what == FOR_SANDBOXES
+    secret.what.ends_with(&format!("of sandbox {sandbox}")) || secret.what == TEMPLATE_SECRET
 }
 
 fn shows_session_keys(request: &str) -> bool {
@@ -211,7 +211,7 @@ pub fn sqlite_dump(service: &Service) -> String {
                   for line in sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True).iterdump(): print(line)";
     let output = Command::new("python3")
         .args(["-c", script])
-        .arg(service.data().join("agent-workspace.db"))
+        .arg(service.data_dir().join("agent-workspace.db"))
         .env("PYTHONIOENCODING", "utf-8:backslashreplace")
         .output()
         .expect("cannot run python3: apt-get install python3");

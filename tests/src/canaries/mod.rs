@@ -9,7 +9,7 @@ mod planted_secrets;
 mod secret_search;
 
 pub use canary_world::{CanaryWorld, start_request};
-pub use leak_report::{FOR_SANDBOXES, KeyHolder, LeakReport, sqlite_dump};
+pub use leak_report::{KeyHolder, LeakReport, TEMPLATE_SECRET, sqlite_dump};
 pub use planted_secrets::{PlantedSecrets, master_key, plant_in_legacy, plant_in_v1, wrong_types};
 pub use secret_search::{Secret, Secrets};
 

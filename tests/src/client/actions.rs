@@ -101,7 +101,7 @@ impl Client {
     ///
     /// # Panics
     /// When it does not end.
-    pub async fn ended(&self, task: &Task) -> Task {
+    pub async fn wait_for_end(&self, task: &Task) -> Task {
         let what = format!("the end of start {}", task.id);
         wait_for(&what, START_TIMEOUT, || async {
             let now = self.task(&task.id).await;
@@ -114,8 +114,8 @@ impl Client {
     ///
     /// # Panics
     /// When the start fails, or does not end.
-    pub async fn ready(&self, task: &Task) -> Conversation {
-        let ended = self.ended(task).await;
+    pub async fn wait_until_ready(&self, task: &Task) -> Conversation {
+        let ended = self.wait_for_end(task).await;
         assert_eq!(ended.status, "READY", "{ended:?}");
         let id = ended
             .app_conversation_id
@@ -129,7 +129,7 @@ impl Client {
     /// When the start fails, or does not end.
     pub async fn converse(&self, message: &str) -> Conversation {
         let task = self.start_with(message).await;
-        self.ready(&task).await
+        self.wait_until_ready(&task).await
     }
 
     /// A conversation, if it exists.
@@ -166,7 +166,7 @@ impl Client {
     ///
     /// # Panics
     /// When it does not reach the status.
-    pub async fn executed(&self, id: &str, status: &str) -> Conversation {
+    pub async fn wait_for_execution_status(&self, id: &str, status: &str) -> Conversation {
         let what = format!("execution_status {status} of {id}");
         wait_for(&what, RUN_TIMEOUT, || async {
             let now = self.conversation(id).await;
@@ -179,7 +179,7 @@ impl Client {
     ///
     /// # Panics
     /// When it is refused.
-    pub async fn say(&self, id: &str, message: &str) {
+    pub async fn send_message(&self, id: &str, message: &str) {
         let sent = self
             .api()
             .conversations()
@@ -245,7 +245,12 @@ impl Client {
     ///
     /// # Panics
     /// When it does not reach the status within `limit`.
-    pub async fn sandbox_becomes(&self, id: &str, status: &str, limit: Duration) -> Sandbox {
+    pub async fn wait_for_sandbox_status(
+        &self,
+        id: &str,
+        status: &str,
+        limit: Duration,
+    ) -> Sandbox {
         wait_for(&format!("sandbox {id} {status}"), limit, || async {
             let now = self.sandbox(id).await;
             now.filter(|sandbox| sandbox.status == status)
@@ -267,7 +272,8 @@ impl Client {
     /// When it is refused, or does not come up.
     pub async fn resume(&self, id: &str) -> Sandbox {
         expect_success(self.api().sandboxes().resume(id).await);
-        self.sandbox_becomes(id, "RUNNING", START_TIMEOUT).await
+        self.wait_for_sandbox_status(id, "RUNNING", START_TIMEOUT)
+            .await
     }
 
     /// The events that the agent server itself has.
@@ -282,6 +288,6 @@ impl Client {
             url.clone(),
             key.expect("the conversation has no session key"),
         );
-        direct.all("/events/search").await
+        direct.get_all_pages("/events/search").await
     }
 }

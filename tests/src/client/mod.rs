@@ -21,7 +21,7 @@ pub use actions::text;
 pub use model::{Conversation, Sandbox, Task};
 pub use record::{Record, RecordedResponse};
 
-/// Calls that wait for a state use [`Client::patient`].
+/// Calls that wait for a state use [`Client::with_long_timeout`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls the service with one key.
@@ -106,7 +106,7 @@ impl std::error::Error for Unanswered {}
 
 /// Whether a response is a proxy's error page: the service's own errors are JSON.
 #[must_use]
-pub fn is_of_a_proxy(status: u16, headers: &HeaderMap) -> bool {
+pub fn is_proxy_error(status: u16, headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
     matches!(status, 502..=504) && kind.is_some_and(|it| it.starts_with("text/html"))
 }
@@ -178,7 +178,7 @@ impl Client {
 
     /// A client that adds every response to `record`, like all clients derived from it.
     #[must_use]
-    pub fn recorded(&self, record: &Record) -> Self {
+    pub fn with_record(&self, record: &Record) -> Self {
         Self {
             record: Some(record.clone()),
             typed: Arc::default(),
@@ -188,7 +188,7 @@ impl Client {
 
     /// A client for calls that wait for a state, for example for a sandbox to start.
     #[must_use]
-    pub fn patient(&self) -> Self {
+    pub fn with_long_timeout(&self) -> Self {
         let (http, _) = http_client(&self.url, actions::START_TIMEOUT);
         Self {
             http,
@@ -245,7 +245,7 @@ impl Client {
         let answer = request.send().await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let text = answer.text().await?;
-        if is_of_a_proxy(status, &headers) {
+        if is_proxy_error(status, &headers) {
             return Err(Unanswered::Proxy(status));
         }
         if let Some(record) = &self.record {
@@ -284,7 +284,7 @@ impl Client {
     ///
     /// # Panics
     /// When a page is refused, or pages never end.
-    pub async fn all(&self, path: &str) -> Vec<Value> {
+    pub async fn get_all_pages(&self, path: &str) -> Vec<Value> {
         let separator = if path.contains('?') { '&' } else { '?' };
         let mut items = Vec::new();
         let mut next = String::new();

@@ -20,7 +20,7 @@ impl SortedTimes {
 
     /// A percentile, in milliseconds.
     #[must_use]
-    pub fn at(&self, percent: usize) -> f64 {
+    pub fn percentile(&self, percent: usize) -> f64 {
         let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
         let time = self.0.get(index);
         time.map_or(0.0, |time| time.as_secs_f64() * 1000.0)

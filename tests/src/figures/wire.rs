@@ -44,7 +44,7 @@ pub fn request(method: &str, path: &str, headers: &[String], body: &str) -> Vec<
 
 /// The header line with a key.
 #[must_use]
-pub fn key(key: &str) -> String {
+pub fn key_header(key: &str) -> String {
     format!("X-Session-API-Key: {key}")
 }
 
@@ -64,7 +64,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection ends, or the response has neither a length nor chunks.
-    pub async fn ask(&mut self, request: &[u8]) -> std::io::Result<ResponseHead> {
+    pub async fn exchange(&mut self, request: &[u8]) -> std::io::Result<ResponseHead> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
         let head = loop {
@@ -170,11 +170,11 @@ mod tests {
             let request = request("GET", "/", &[key("k")], "");
             let mut answers = Vec::new();
             for _ in 0..3 {
-                let answer = connection.ask(&request).await.unwrap();
+                let answer = connection.exchange(&request).await.unwrap();
                 answers.push((answer.status, answer.bytes));
             }
             assert_eq!(answers, [(200, 5), (404, 12), (204, 0)]);
-            let ended = connection.ask(&request).await;
+            let ended = connection.exchange(&request).await;
             assert!(ended.is_err(), "{ended:?}");
         };
         tokio::join!(server, client);

@@ -24,14 +24,14 @@ use serde_json::json;
 
 pub use self::random::Random;
 use self::requests::RequestKeys;
-use self::rules::{BrokenRule, OTHERS};
+use self::rules::{BrokenRule, OTHER_USERS_CANARY};
 use self::surface::ApiSurface;
 use self::values::CANARY;
 use self::wire::Request;
 use self::world::KnownIds;
 use crate::agent_server::variable_of;
 use crate::client::{Client, text};
-use crate::processes::resident;
+use crate::processes::resident_bytes;
 use crate::service::Service;
 use crate::wait::{wait_for, wait_until};
 
@@ -145,14 +145,14 @@ impl HostileRun {
         let (user, other) = (service.admin(), service.user("other"));
         let surface = ApiSurface::read(user.get("/openapi.json").await.ok());
         let known = KnownIds::default();
-        for (user, title) in [(&user, "mine"), (&other, OTHERS)] {
+        for (user, title) in [(&user, "mine"), (&other, OTHER_USERS_CANARY)] {
             user.use_model("openai/stub", "http://127.0.0.1:9/v1", CANARY)
                 .await;
             let message = json!({"role": "user", "content": text("hello"), "run": true});
             let request =
                 json!({"title": title, "initial_message": message, "secrets": {"NAME": CANARY}});
             let task = user.start(&request).await;
-            let conversation = user.ready(&task).await;
+            let conversation = user.wait_until_ready(&task).await;
             for id in [&task.id, &conversation.id, &conversation.sandbox_id] {
                 known.add(id);
             }
@@ -186,12 +186,12 @@ impl HostileRun {
             });
             self.round(service, options.seed, first..first + count, &keys)
                 .await;
-            if let Some(status) = service.ended() {
+            if let Some(status) = service.exit_status() {
                 let failure = format!("seed {}: the service ended ({status})", options.seed);
                 self.report.failures.push(failure);
                 return;
             }
-            let memory = resident(service.pid()).unwrap_or_default();
+            let memory = resident_bytes(service.pid()).unwrap_or_default();
             self.report.memory.push((self.report.sent, memory));
         }
     }
@@ -285,7 +285,7 @@ impl HostileRun {
 
     /// The service is well, and everything that was started can be got rid of.
     async fn finish(&mut self, service: &mut Service) {
-        if service.ended().is_some() {
+        if service.exit_status().is_some() {
             return;
         }
         if self.report.growth() > MAX_GROWTH_BYTES {

@@ -7,7 +7,7 @@ use super::values::CANARY;
 use super::wire::{Request, Response, SilenceKind};
 
 /// Stands in what belongs to another user.
-pub(super) const OTHERS: &str = "canary-of-another-user";
+pub(super) const OTHER_USERS_CANARY: &str = "canary-of-another-user";
 
 /// Statuses of paths and methods that the document does not have. Agent servers' paths are among them, and their keys
 /// are counted.
@@ -71,7 +71,7 @@ pub(super) fn judge(
     if has_secret && !is_for_a_sandbox(request, response) {
         return Some(broken("answers a secret", text));
     }
-    if text.contains(OTHERS) {
+    if text.contains(OTHER_USERS_CANARY) {
         return Some(broken("answers what is another user's", text));
     }
     status(surface, request, response)
@@ -223,7 +223,7 @@ mod tests {
             Some("answers a secret")
         );
         assert_eq!(
-            verdict(200, &json!(OTHERS).to_string()),
+            verdict(200, &json!(OTHER_USERS_CANARY).to_string()),
             Some("answers what is another user's")
         );
     }

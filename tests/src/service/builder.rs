@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{START_TIMEOUT, Service};
-use crate::agent_server::{Version, built, variable_of};
+use crate::agent_server::{Version, built_program, variable_of};
 use crate::engine::{self, Engine};
 use crate::proxy;
 use crate::scripted_llm::ScriptedLlm;
@@ -139,7 +139,7 @@ impl Builder {
     /// Sets a variable of the service's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.set(name, value);
+        self.set_variable(name, value);
         self
     }
 
@@ -155,7 +155,7 @@ impl Builder {
     ///
     /// # Panics
     /// When it keeps running, or exits with success.
-    pub async fn fails_to_start(self, data: &Path) -> String {
+    pub async fn start_expecting_failure(self, data: &Path) -> String {
         let mut command = self.command();
         command.env("WORKSPACE_DATA_DIR", data).env("HOME", data);
         command.stdin(Stdio::null());
@@ -173,7 +173,7 @@ impl Builder {
         String::from_utf8_lossy(&output_text).into_owned()
     }
 
-    pub(super) fn set(&mut self, name: &str, value: &str) {
+    pub(super) fn set_variable(&mut self, name: &str, value: &str) {
         self.variables.insert(name.to_owned(), value.to_owned());
     }
 
@@ -192,7 +192,7 @@ impl Builder {
 
     /// The binary with a small environment, without the developer's own configuration.
     pub(super) fn command(&self) -> Command {
-        let mut command = Command::new(built("agent-workspace"));
+        let mut command = Command::new(built_program("agent-workspace"));
         command.env_clear();
         // For finding programs, and for installing Python packages.
         for name in [

@@ -28,7 +28,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Lines of the log that a failed test prints.
 const MAX_SHOWN_LINES: usize = 250;
 /// The variable with the file of trusted certificates.
-pub const TRUSTED: &str = "SSL_CERT_FILE";
+pub const CERTIFICATES_VARIABLE: &str = "SSL_CERT_FILE";
 
 /// A running or killed service. Dropping it kills it and all processes of its sandboxes.
 pub struct Service {
@@ -41,7 +41,7 @@ pub struct Service {
     front: Option<Proxy>,
     child: Option<Child>,
     /// From the last start to the first response.
-    start_time: Duration,
+    startup_time: Duration,
 }
 
 impl Service {
@@ -74,8 +74,8 @@ impl Service {
             None => None,
             Some(kind) => {
                 let proxy = Proxy::reserve_front(kind);
-                builder.set("WORKSPACE_HTTP__PUBLIC_URL", &proxy.url(""));
-                builder.set("WORKSPACE_HTTP__TRUSTED_PROXIES", "127.0.0.1");
+                builder.set_variable("WORKSPACE_HTTP__PUBLIC_URL", &proxy.url(""));
+                builder.set_variable("WORKSPACE_HTTP__TRUSTED_PROXIES", "127.0.0.1");
                 Some(proxy.start(address, "").await)
             }
         };
@@ -86,7 +86,7 @@ impl Service {
             _reserved_port: socket,
             front,
             child: None,
-            start_time: Duration::ZERO,
+            startup_time: Duration::ZERO,
         };
         service.restart().await;
         service
@@ -127,7 +127,7 @@ impl Service {
             if answer.is_ok_and(|answer| answer.status().is_success()) {
                 break;
             }
-            if let Some(status) = self.ended() {
+            if let Some(status) = self.exit_status() {
                 return Some(status);
             }
             let waited = started.elapsed();
@@ -137,7 +137,7 @@ impl Service {
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.start_time = started.elapsed();
+        self.startup_time = started.elapsed();
         None
     }
 
@@ -174,7 +174,7 @@ impl Service {
     }
 
     /// Its exit status, if it has exited by itself.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child
             .as_mut()
             .and_then(|c| c.try_wait().ok().flatten())
@@ -205,19 +205,19 @@ impl Service {
 
     /// The file with the certificate of the proxy in front.
     #[must_use]
-    pub fn trusted(&self) -> Option<String> {
+    pub fn front_certificate_file(&self) -> Option<String> {
         self.front.as_ref().map(Proxy::certificate)
     }
 
     /// From the start of the process to its first response.
     #[must_use]
-    pub fn start_time(&self) -> Duration {
-        self.start_time
+    pub fn startup_time(&self) -> Duration {
+        self.startup_time
     }
 
     /// The data directory.
     #[must_use]
-    pub fn data(&self) -> PathBuf {
+    pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
@@ -234,7 +234,7 @@ impl Service {
     /// When the key file cannot be read.
     #[must_use]
     pub fn admin(&self) -> Client {
-        let file = self.data().join("bootstrap.key");
+        let file = self.data_dir().join("bootstrap.key");
         let key = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("no first key in {}: {error}", file.display()));
         Client::new(self.url(), key.trim())
@@ -263,18 +263,18 @@ impl Service {
     /// When the binary cannot be run.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.program(arguments)
+        self.cli_command(arguments)
             .output()
             .expect("cannot run the agent-workspace binary")
     }
 
     /// The binary with the service's configuration and these arguments, not yet run.
     #[must_use]
-    pub fn program(&self, arguments: &[&str]) -> Command {
+    pub fn cli_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command();
         if let Some(front) = &self.front {
             // Only for the command line, which is a client. The service must trust its package index instead.
-            command.env(TRUSTED, front.certificate());
+            command.env(CERTIFICATES_VARIABLE, front.certificate());
         }
         command.args(arguments);
         command
@@ -284,7 +284,7 @@ impl Service {
         let mut command = self.builder.command();
         command
             .env("HOME", self.dir.path().join("home"))
-            .env("WORKSPACE_DATA_DIR", self.data());
+            .env("WORKSPACE_DATA_DIR", self.data_dir());
         if self.builder.variable("WORKSPACE_HTTP__BIND").is_none() {
             command.env("WORKSPACE_HTTP__BIND", self.address.to_string());
         }
@@ -292,8 +292,8 @@ impl Service {
     }
 
     /// Sets a variable for the next start.
-    pub fn set(&mut self, name: &str, value: &str) {
-        self.builder.set(name, value);
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.builder.set_variable(name, value);
     }
 
     fn log_file(&self) -> PathBuf {

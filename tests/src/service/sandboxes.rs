@@ -32,7 +32,7 @@ pub enum Trace {
 impl Trace {
     /// Whether it still exists.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         let inspect = |engine: &Engine, kind, name: &str| {
             engine.try_docker(&[kind, "inspect", name]).status.success()
         };
@@ -65,7 +65,7 @@ impl Service {
         if let Some(host) = self.builder.variable("WORKSPACE_SANDBOX__HOST") {
             return Some(host.to_owned());
         }
-        let text = std::fs::read_to_string(self.data().join("host.id")).ok()?;
+        let text = std::fs::read_to_string(self.data_dir().join("host.id")).ok()?;
         let text = text.trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
@@ -73,7 +73,7 @@ impl Service {
     /// The directory of a process sandbox.
     #[must_use]
     pub fn sandbox_dir(&self, sandbox: &str) -> PathBuf {
-        self.data().join("sandboxes").join(sandbox)
+        self.data_dir().join("sandboxes").join(sandbox)
     }
 
     /// The content of a file in the workspace of a sandbox, if it exists.
@@ -102,7 +102,7 @@ impl Service {
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         if let Sandboxing::Process = self.sandboxing() {
-            return processes::of_sandboxes_in(&self.data());
+            return processes::of_sandboxes_in(&self.data_dir());
         }
         let Some((engine, instance)) = self.engine_and_instance() else {
             return Vec::new();
@@ -205,7 +205,7 @@ impl Service {
             let volumes = engine.volumes_of(&instance).into_iter();
             return volumes.map(|volume| volume.sandbox).collect();
         }
-        let entries = std::fs::read_dir(self.data().join("sandboxes"));
+        let entries = std::fs::read_dir(self.data_dir().join("sandboxes"));
         let directories = entries
             .into_iter()
             .flatten()
@@ -224,7 +224,7 @@ impl Service {
             crate::print_line(&format!("---- {what} ----\n{tail}"));
         };
         if let Some((engine, instance)) = self.engine_and_instance() {
-            if !engine.answers() {
+            if !engine.is_responding() {
                 return crate::print_line("---- the engine does not respond ----");
             }
             for it in engine.containers_of(&instance) {

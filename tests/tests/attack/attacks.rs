@@ -96,7 +96,7 @@ impl AttackContext {
         let holds = |mark: &&String| answer.windows(mark.len()).any(|it| it == mark.as_bytes());
         if let Some(mark) = self.marks.iter().find(holds) {
             self.tally
-                .leaked(format!("an attacker was answered {mark}"));
+                .record_leak(format!("an attacker was answered {mark}"));
         }
     }
 }
@@ -137,7 +137,7 @@ type Requests = Box<dyn FnMut() -> Option<Vec<u8>> + Send>;
 
 impl AttackerConnections {
     fn get(&self, path: &str) -> Vec<u8> {
-        wire::request("GET", path, &[wire::key(&self.attacker.key)], "")
+        wire::request("GET", path, &[wire::key_header(&self.attacker.key)], "")
     }
 
     fn conversation_path(&self, rest: &str) -> String {
@@ -145,9 +145,9 @@ impl AttackerConnections {
     }
 
     /// A status counts unless the service was killed meanwhile.
-    async fn ask(&self, connection: &mut Connection, request: &[u8]) -> std::io::Result<()> {
+    async fn exchange(&self, connection: &mut Connection, request: &[u8]) -> std::io::Result<()> {
         let stamp = self.context.clock.stamp();
-        let answer = connection.ask(request).await;
+        let answer = connection.exchange(request).await;
         if self.context.clock.up_since(stamp) {
             self.context
                 .tally
@@ -167,7 +167,7 @@ impl AttackerConnections {
             };
             match open {
                 Ok(mut open) => {
-                    if self.ask(&mut open, &request).await.is_ok() {
+                    if self.exchange(&mut open, &request).await.is_ok() {
                         connection = Some(open);
                         continue;
                     }
@@ -223,7 +223,7 @@ impl AttackerConnections {
             self.context.scale.conversations as u64,
         );
         let body = self.attacker.start_request("t", "t").to_string();
-        let key = wire::key(&self.attacker.key);
+        let key = wire::key_header(&self.attacker.key);
         let request = wire::request("POST", "/api/v1/app-conversations", &[key], &body);
         self.ask_by(32, || {
             let (sent, request) = (Arc::clone(&sent), request.clone());
@@ -265,7 +265,11 @@ impl AttackerConnections {
                 let Some(open) = &mut connection else {
                     continue;
                 };
-                if self.ask(open, &self.attacker.report(&event)).await.is_err() {
+                if self
+                    .exchange(open, &self.attacker.report(&event))
+                    .await
+                    .is_err()
+                {
                     connection = None;
                 }
             }

@@ -57,7 +57,7 @@ impl UserFixture {
         let message =
             json!({"role": "user", "run": true, "content": text(&format!("{mark} STEPS=20"))});
         let request = json!({"title": format!("{mark} talk"), "initial_message": message});
-        let conversation = client.ready(&client.start(&request).await).await;
+        let conversation = client.wait_until_ready(&client.start(&request).await).await;
         let sandbox_key = conversation.session_api_key.clone();
         Self {
             url: service.url(),
@@ -83,7 +83,7 @@ impl UserFixture {
     /// A report of events of the conversation, as the agent server sends it.
     pub(crate) fn report(&self, events: &Value) -> Vec<u8> {
         let path = format!("/api/v1/webhooks/events/{}", self.conversation);
-        let key = wire::key(&self.sandbox_key);
+        let key = wire::key_header(&self.sandbox_key);
         wire::request("POST", &path, &[key], &events.to_string())
     }
 
@@ -96,7 +96,7 @@ impl UserFixture {
             let end = (taken + BATCH).min(count);
             let events = (taken..end).map(|number| small_event(&format!("fill-{number}")));
             let report = self.report(&events.collect());
-            let answer = connection.ask(&report).await.expect("an answer");
+            let answer = connection.exchange(&report).await.expect("an answer");
             if answer.status == 200 {
                 taken = end;
             } else {
@@ -174,7 +174,7 @@ impl Fixture {
             for _ in 1..scale.own_conversations {
                 let title = format!("{} further", normal.mark);
                 let request = normal.start_request(&title, &normal.mark);
-                let _ = client.ready(&client.start(&request).await).await;
+                let _ = client.wait_until_ready(&client.start(&request).await).await;
             }
             fixture.normal.push(normal);
             let attacker =
@@ -203,7 +203,7 @@ impl Fixture {
     /// `kill -9`, a start, and the sandboxes of the normal users; how long all of it took.
     pub(crate) async fn kill(&mut self) -> Duration {
         let began = Instant::now();
-        self.clock.killed();
+        self.clock.record_kill();
         self.memory.follow(0);
         self.service.restart().await;
         self.memory.follow(self.service.pid());
@@ -218,12 +218,12 @@ impl Fixture {
             })
             .await;
         }
-        self.clock.recovered();
+        self.clock.record_recovery();
         began.elapsed()
     }
 
     /// What the service says that the attackers use beyond their quotas.
-    pub(crate) async fn quota(&self) -> Result<(), String> {
+    pub(crate) async fn check_attacker_quotas(&self) -> Result<(), String> {
         for attacker in &self.attackers {
             let usage = attacker.client().get("/api/v1/usage").await;
             if usage.status != 200 {

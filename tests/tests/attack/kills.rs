@@ -11,11 +11,11 @@ pub(crate) struct KillClock(AtomicU64);
 pub(crate) struct UpStamp(u64);
 
 impl KillClock {
-    pub(crate) fn killed(&self) {
+    pub(crate) fn record_kill(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn recovered(&self) {
+    pub(crate) fn record_recovery(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -34,10 +34,10 @@ fn a_kill_and_its_recovery_are_no_time_of_being_up() {
     let clock = KillClock::default();
     let before = clock.stamp();
     assert!(clock.up_since(before));
-    clock.killed();
+    clock.record_kill();
     let during = clock.stamp();
     assert!(!clock.up_since(before) && !clock.up_since(during));
-    clock.recovered();
+    clock.record_recovery();
     assert!(!clock.up_since(before) && !clock.up_since(during));
     assert!(clock.up_since(clock.stamp()));
 }

@@ -112,7 +112,7 @@ impl Run {
         sleep(self.scale.alone).await;
         let alone = self.shared.recorder.take();
         let (disk, _) = (
-            disk_usage(&self.fixture.service.data()),
+            disk_usage(&self.fixture.service.data_dir()),
             self.fixture.memory.take_peak(),
         );
         let _ = self.context.tally.take();
@@ -135,8 +135,8 @@ impl Run {
         let mut beside = self.shared.recorder.take();
         beside.add_errors(&alone);
         let peak_bytes = self.fixture.memory.take_peak();
-        let quota = self.fixture.quota().await;
-        let grown = disk_usage(&self.fixture.service.data()).saturating_sub(disk);
+        let quota = self.fixture.check_attacker_quotas().await;
+        let grown = disk_usage(&self.fixture.service.data_dir()).saturating_sub(disk);
         let row = Row {
             title,
             is_mixed: attacks.len() > 1,
@@ -153,7 +153,7 @@ impl Run {
             "{}: {} answers, {:?}; 99th percentiles in ms: alone {}; beside {}",
             row.title,
             row.beside.count(),
-            row.broken(),
+            row.broken_bounds(),
             row.alone.slowest(),
             row.beside.slowest()
         ));
@@ -236,7 +236,7 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     let before = run.fixture.memory.now();
     run.fixture.prepare_attacks(scale).await;
     let sandboxes = run.fixture.attackers.iter().map(|it| it.sandbox.clone());
-    let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data());
+    let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data_dir());
     let memory = Arc::clone(&run.fixture.memory);
     let memory = tokio::select! {
         () = run.all_phases() => run.settle(before).await,

@@ -107,7 +107,7 @@ impl NormalUser {
                 60..85 => self.read_events().await,
                 85..87 => self.count_events().await,
                 87..89 => self.open_socket().await,
-                89..97 => self.say().await,
+                89..97 => self.send_message().await,
                 _ => self.start_and_delete().await,
             }
             tokio::time::sleep(THINK_TIME).await;
@@ -116,7 +116,7 @@ impl NormalUser {
     }
 
     /// One request whose answer must be a success that passes `check`. `None`: it is wrong, or the service was killed.
-    async fn ask(
+    async fn measure(
         &self,
         name: &'static str,
         method: Method,
@@ -133,7 +133,7 @@ impl NormalUser {
         };
         let Some(wrong) = wrong else {
             if self.shared.clock.up_since(stamp) {
-                self.shared.recorder.answered(name, took);
+                self.shared.recorder.record_response(name, took);
             }
             return answer.ok().map(|answer| answer.body);
         };
@@ -142,7 +142,7 @@ impl NormalUser {
         if is_foreign || self.shared.clock.up_since(stamp) {
             let path = path.split('?').next().unwrap_or_default();
             let error = format!("{method} {path} after {} ms: {wrong}", took.as_millis());
-            self.shared.recorder.failed(error);
+            self.shared.recorder.record_error(error);
         }
         None
     }
@@ -159,20 +159,20 @@ impl NormalUser {
     async fn list_conversations(&self) {
         let has_own = |_: &Value, answer: &str| answer.contains(&self.home.mark);
         let path = "/api/v1/app-conversations/search?limit=20";
-        self.ask("list conversations", Method::GET, path, None, &has_own)
+        self.measure("list conversations", Method::GET, path, None, &has_own)
             .await;
     }
 
     async fn list_sandboxes(&self) {
         let has_own = |_: &Value, answer: &str| answer.contains(&self.home.sandbox);
         let path = "/api/v1/sandboxes/search";
-        self.ask("list sandboxes", Method::GET, path, None, &has_own)
+        self.measure("list sandboxes", Method::GET, path, None, &has_own)
             .await;
     }
 
     async fn read_settings(&self) {
         let has_model = |_: &Value, answer: &str| answer.contains("openai/stub");
-        self.ask(
+        self.measure(
             "read settings",
             Method::GET,
             "/api/v1/settings",
@@ -188,7 +188,7 @@ impl NormalUser {
             "/api/v1/conversation/{}/events/search?limit=100",
             self.home.conversation
         );
-        self.ask("read events", Method::GET, &path, None, &has_events)
+        self.measure("read events", Method::GET, &path, None, &has_events)
             .await;
     }
 
@@ -198,14 +198,14 @@ impl NormalUser {
             "/api/v1/conversation/{}/events/count",
             self.home.conversation
         );
-        self.ask("count events", Method::GET, &path, None, &is_positive)
+        self.measure("count events", Method::GET, &path, None, &is_positive)
             .await;
     }
 
     /// Opens a web socket to the agent server, as front ends do, and closes it.
     async fn open_socket(&self) {
         let headers = [
-            wire::key(&self.home.key),
+            wire::key_header(&self.home.key),
             "Connection: Upgrade".to_owned(),
             "Upgrade: websocket".to_owned(),
             "Sec-WebSocket-Version: 13".to_owned(),
@@ -216,7 +216,7 @@ impl NormalUser {
         let (began, stamp) = (Instant::now(), self.shared.clock.stamp());
         let answer = async {
             let mut connection = Connection::open(self.home.address).await?;
-            connection.ask(&request).await
+            connection.exchange(&request).await
         };
         let answer = tokio::time::timeout(SILENCE_TIMEOUT, answer).await;
         if !self.shared.clock.up_since(stamp) {
@@ -226,12 +226,12 @@ impl NormalUser {
             Ok(Ok(answer)) if answer.status == 101 => {
                 self.shared
                     .recorder
-                    .answered("open a web socket", began.elapsed());
+                    .record_response("open a web socket", began.elapsed());
             }
             other => self
                 .shared
                 .recorder
-                .failed(format!("a web socket: {other:?}")),
+                .record_error(format!("a web socket: {other:?}")),
         }
     }
 
@@ -240,7 +240,7 @@ impl NormalUser {
         format!("{} message {number}.", self.home.mark)
     }
 
-    async fn say(&self) {
+    async fn send_message(&self) {
         let number = self.said.get() + 1;
         self.unheard.borrow_mut().insert(number);
         let body = json!({"role": "user", "run": true, "content": text(&self.message(number))});
@@ -250,7 +250,7 @@ impl NormalUser {
         );
         let is_sent = |body: &Value, _: &str| body["success"] == true;
         if self
-            .ask("send a message", Method::POST, &path, Some(&body), &is_sent)
+            .measure("send a message", Method::POST, &path, Some(&body), &is_sent)
             .await
             .is_some()
         {
@@ -266,7 +266,7 @@ impl NormalUser {
         let stamp = self.shared.clock.stamp();
         let path = "/api/v1/app-conversations";
         let Some(task) = self
-            .ask(
+            .measure(
                 "start a conversation",
                 Method::POST,
                 path,
@@ -285,7 +285,7 @@ impl NormalUser {
         let began = Instant::now();
         let conversation = loop {
             let found = self
-                .ask("read a start", Method::GET, &path, None, &is_task)
+                .measure("read a start", Method::GET, &path, None, &is_task)
                 .await;
             let found = found.map(|mut list| list[0].take()).unwrap_or_default();
             if found["status"] == "READY" {
@@ -300,14 +300,14 @@ impl NormalUser {
                         "a start is not ready: {} {}",
                         found["status"], found["detail"]
                     );
-                    self.shared.recorder.failed(error);
+                    self.shared.recorder.record_error(error);
                 }
                 return;
             }
             tokio::time::sleep(THINK_TIME).await;
         };
         let path = format!("/api/v1/app-conversations/{conversation}");
-        self.ask(
+        self.measure(
             "delete a conversation",
             Method::DELETE,
             &path,
@@ -342,7 +342,7 @@ impl NormalUser {
             if ended.starts_with(FOREIGN) || self.shared.clock.up_since(stamp) {
                 self.shared
                     .recorder
-                    .failed(format!("the event stream ended: {ended}"));
+                    .record_error(format!("the event stream ended: {ended}"));
             }
             tokio::time::sleep(THINK_TIME).await;
         }
@@ -385,7 +385,7 @@ impl NormalUser {
                 let missing = self.unheard.borrow();
                 let error =
                     format!("the stream has not brought the messages {missing:?} of {said}");
-                self.shared.recorder.failed(error);
+                self.shared.recorder.record_error(error);
                 return;
             }
             tokio::time::sleep(THINK_TIME).await;

@@ -39,7 +39,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// The bounds that are broken, in words.
-    pub(crate) fn broken(&self) -> Vec<String> {
+    pub(crate) fn broken_bounds(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
         if self.beside.count() == 0 {
@@ -77,7 +77,7 @@ impl Row {
                 let _ = write!(text, "{status}×{count} ");
                 text
             });
-        let broken = self.broken();
+        let broken = self.broken_bounds();
         let verdict = if broken.is_empty() {
             "held".to_owned()
         } else {
@@ -165,7 +165,7 @@ mod tests {
 
     fn samples(ms: u64) -> Samples {
         let recorder = Recorder::default();
-        recorder.answered("a list", Duration::from_millis(ms));
+        recorder.record_response("a list", Duration::from_millis(ms));
         recorder.take()
     }
 
@@ -186,15 +186,15 @@ mod tests {
 
     #[test]
     fn each_bound_can_be_broken() {
-        assert_eq!(row(30, 89).broken(), [""; 0]);
-        assert_eq!(row(10, 40).broken(), ["p99 4.0 times"]);
-        assert_eq!(row(50, 120).broken(), ["p99 over 100 ms"]);
+        assert_eq!(row(30, 89).broken_bounds(), [""; 0]);
+        assert_eq!(row(10, 40).broken_bounds(), ["p99 4.0 times"]);
+        assert_eq!(row(50, 120).broken_bounds(), ["p99 over 100 ms"]);
         let mut bad = row(30, 80);
         bad.beside.error_count = 2;
         bad.peak_bytes = 401_000_000;
         bad.quota = Err("too much".to_owned());
         assert_eq!(
-            bad.broken(),
+            bad.broken_bounds(),
             ["2 errors", "memory over 400 MB", "quota: too much"]
         );
         bad = row(10, 400);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(bad.broken(), [""; 0]);
         bad = row(30, 80);
         bad.beside = Samples::default();
-        assert_eq!(bad.broken(), ["no answer"]);
+        assert_eq!(bad.broken_bounds(), ["no answer"]);
         let memory = |end_bytes| Memory {
             before_bytes: 100_000_000,
             end_bytes,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use acceptance::processes::resident;
+use acceptance::processes::resident_bytes;
 
 /// Errors that are kept; the others are only counted.
 const MAX_ERRORS: usize = 20;
@@ -74,12 +74,12 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn answered(&self, name: &'static str, took: Duration) {
+    pub(crate) fn record_response(&self, name: &'static str, took: Duration) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         self.lock().latencies_us.push((name, took));
     }
 
-    pub(crate) fn failed(&self, error: String) {
+    pub(crate) fn record_error(&self, error: String) {
         let mut samples = self.lock();
         samples.error_count += 1;
         if samples.errors.len() < MAX_ERRORS {
@@ -107,7 +107,7 @@ impl Tally {
     }
 
     /// An answer that holds what is a normal user's.
-    pub(crate) fn leaked(&self, what: String) {
+    pub(crate) fn record_leak(&self, what: String) {
         let mut leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
         leaks.push(what);
     }
@@ -139,7 +139,7 @@ impl MemoryWatch {
 
     /// In bytes.
     pub(crate) fn now(&self) -> u64 {
-        resident(self.pid.load(Ordering::Relaxed)).unwrap_or_default()
+        resident_bytes(self.pid.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
     /// The largest sample since the last call.
@@ -178,7 +178,7 @@ fn percentiles_are_samples() {
     let recorder = Recorder::default();
     assert!(recorder.take().percentile(99) < f64::EPSILON);
     for ms in (1..=200).rev() {
-        recorder.answered(
+        recorder.record_response(
             if ms > 100 { "slow" } else { "quick" },
             Duration::from_millis(ms),
         );

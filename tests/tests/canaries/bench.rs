@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use acceptance::canaries::{CanaryWorld, FOR_SANDBOXES, MARK, Secret, Secrets, master_key};
+use acceptance::canaries::{CanaryWorld, MARK, Secret, Secrets, TEMPLATE_SECRET, master_key};
 use acceptance::{Builder, Postgres, Sandboxing, Service, Stub};
 use tempfile::TempDir;
 
@@ -88,7 +88,7 @@ impl CanaryBench {
 
 /// The operator's secrets for the engine, and for the sandboxes on it.
 fn engine_secrets(builder: Builder, mut planted: impl FnMut(&str) -> String) -> Builder {
-    let template = planted(FOR_SANDBOXES);
+    let template = planted(TEMPLATE_SECRET);
     builder
         .env(
             "WORKSPACE_DOCKER__SECRET_ENV",

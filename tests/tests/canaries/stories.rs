@@ -116,8 +116,9 @@ async fn run_conversation(
         task = reply.expect("an answer").ok();
     }
     let task = user.task(task["id"].as_str().expect("an id")).await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let created = bench.stub.creates().join("\n");
     for secret in SENT_SECRETS {
         assert!(
@@ -137,8 +138,9 @@ async fn run_conversation(
     let has_ports = matches!(bench.world.service.sandboxing(), Sandboxing::Docker(_));
     assert!(signed > 0 || !has_ports, "no port has an address");
     bench.world.open(&inside, &conversation, of).await;
-    user.say(&conversation.id, "More.").await;
-    user.executed(&conversation.id, "finished").await
+    user.send_message(&conversation.id, "More.").await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await
 }
 
 /// A user cannot read another user's secrets and events.
@@ -212,7 +214,7 @@ async fn send_invalid_requests(
 async fn fail_starts(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
     let fails = async |request: &Value| {
         let task = user.start(request).await;
-        let ended = user.ended(&task).await;
+        let ended = user.wait_for_end(&task).await;
         assert_eq!(ended.status, "ERROR", "{ended:?}");
         if let Some(sandbox) = ended.sandbox_id {
             let path = format!("/api/v1/sandboxes/{sandbox}?sandbox_id={sandbox}");
@@ -220,18 +222,18 @@ async fn fail_starts(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
         }
         ended.detail.unwrap_or_default()
     };
-    bench.stub.set("create-echo");
+    bench.stub.set_faults("create-echo");
     let cause = fails(&start_request("hello", of)).await;
     assert!(
         cause.contains("**********"),
         "the cause quotes nothing, so the search proves nothing: {cause}"
     );
-    bench.stub.set("bash-echo");
+    bench.stub.set_faults("bash-echo");
     let mut request = start_request("hello", of);
     request["selected_repository"] = json!("acme/tools");
     request["git_provider"] = json!("github");
     let _ = fails(&request).await;
-    bench.stub.set("");
+    bench.stub.set_faults("");
     // There is no key for the other vendor, so the request is refused.
     let mut request = start_request("hello", of);
     request["llm_model"] = json!("anthropic/other");
@@ -265,15 +267,17 @@ async fn fail_starts(bench: &CanaryBench, user: &Client, of: &PlantedSecrets) {
 
 /// Kills the service during a run and an acknowledged start, and restarts it.
 async fn crash_and_restart(bench: &mut CanaryBench, user: &Client, conversation: &Conversation) {
-    user.say(&conversation.id, "HOLD").await;
-    user.executed(&conversation.id, "running").await;
+    user.send_message(&conversation.id, "HOLD").await;
+    user.wait_for_execution_status(&conversation.id, "running")
+        .await;
     let task = user.start_with("hello").await;
     bench.world.service.kill9();
     assert_no_leak(bench);
     bench.world.service.restart().await;
-    bench.stub.go();
-    user.executed(&conversation.id, "finished").await;
-    let second = user.ready(&user.task(&task.id).await).await;
+    bench.stub.continue_runs();
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
+    let second = user.wait_until_ready(&user.task(&task.id).await).await;
     let _ = bench.world.learn_sandbox("Ann", &second);
     if let Sandboxing::Process = bench.world.service.sandboxing() {
         user.pause(&second.sandbox_id).await;

@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use acceptance::service::TRUSTED;
+use acceptance::service::CERTIFICATES_VARIABLE;
 use acceptance::world::RECONCILE_TIMEOUT;
 use acceptance::{Service, World};
 use serde_json::Value;
@@ -59,7 +59,7 @@ async fn run_with_input(command: Command, input: &str) -> Output {
 
 #[tokio::test]
 async fn commands_start_list_pause_and_resume_a_conversation() {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let service = &world.service;
     let start = [
         "conversations",
@@ -70,7 +70,7 @@ async fn commands_start_list_pause_and_resume_a_conversation() {
         "By hand",
         "--wait",
     ];
-    let started = run_with_input(service.program(&start), "hello\n").await;
+    let started = run_with_input(service.cli_command(&start), "hello\n").await;
     let (shown, output) = (stdout_of(&started), text(&started.stderr));
     assert!(
         output.lines().count() > 2 && output.contains("  READY"),
@@ -127,7 +127,7 @@ async fn assert_sandbox_commands(world: &World, sandbox: &str) {
     let _ = stdout_of(&service.run(&["sandboxes", "pause", sandbox]));
     world
         .user
-        .sandbox_becomes(sandbox, "PAUSED", RECONCILE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "PAUSED", RECONCILE_TIMEOUT)
         .await;
     let table = stdout_of(&service.run(&["sandboxes", "list"]));
     assert!(
@@ -173,7 +173,7 @@ struct FollowedCommand {
 
 impl FollowedCommand {
     fn new(service: &Service, arguments: &[&str]) -> Self {
-        let mut command = tokio::process::Command::from(service.program(arguments));
+        let mut command = tokio::process::Command::from(service.cli_command(arguments));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command
             .kill_on_drop(true)
@@ -225,7 +225,7 @@ fn has_message(events: &[Value], word: &str) -> bool {
 
 #[tokio::test]
 async fn follow_prints_new_events_across_a_restart_until_the_conversation_is_deleted() {
-    let mut world = World::with("").await;
+    let mut world = World::with_faults("").await;
     let start = [
         "conversations",
         "start",
@@ -253,7 +253,7 @@ async fn follow_prints_new_events_across_a_restart_until_the_conversation_is_del
     let mut late = None;
     let connected_by = Instant::now() + WAIT_TIMEOUT;
     while Instant::now() < connected_by {
-        world.user.say(&id, "again").await;
+        world.user.send_message(&id, "again").await;
         late = tokio::time::timeout(Duration::from_secs(2), later.lines.next_line())
             .await
             .ok();
@@ -267,8 +267,8 @@ async fn follow_prints_new_events_across_a_restart_until_the_conversation_is_del
     assert!(!late.expect("the output has ended").contains("first"));
 
     world.service.restart().await;
-    world.user.executed(&id, "finished").await;
-    world.user.say(&id, "last").await;
+    world.user.wait_for_execution_status(&id, "finished").await;
+    world.user.send_message(&id, "last").await;
     seen.extend(whole.read_until("last").await);
     let ids: std::collections::BTreeSet<_> =
         seen.iter().map(|event| event["id"].as_str()).collect();
@@ -291,7 +291,7 @@ async fn follow_prints_new_events_across_a_restart_until_the_conversation_is_del
 
 #[tokio::test]
 async fn errors_name_the_cause_and_the_remedy() {
-    let mut world = World::with("exit-at-start").await;
+    let mut world = World::with_faults("exit-at-start").await;
     let start = ["conversations", "start", "--message", "hello", "--wait"];
     let output = stderr_of(&world.service.run(&start));
     assert!(
@@ -299,7 +299,7 @@ async fn errors_name_the_cause_and_the_remedy() {
         "{output}"
     );
 
-    let mut wrong = world.service.program(&["conversations", "list"]);
+    let mut wrong = world.service.cli_command(&["conversations", "list"]);
     wrong.env("AGENT_WORKSPACE_KEY", "aw_canary-of-this-test");
     let output = stderr_of(
         &wrong
@@ -318,9 +318,14 @@ async fn errors_name_the_cause_and_the_remedy() {
     let url = world.service.url();
     let mut elsewhere = world
         .service
-        .program(&["specs", "list", "--json", "--url", &url]);
+        .cli_command(&["specs", "list", "--json", "--url", &url]);
     elsewhere.env_clear().env("AGENT_WORKSPACE_KEY_FILE", &file);
-    elsewhere.envs(world.service.trusted().map(|file| (TRUSTED, file)));
+    elsewhere.envs(
+        world
+            .service
+            .front_certificate_file()
+            .map(|file| (CERTIFICATES_VARIABLE, file)),
+    );
     let _ = json_of(
         &elsewhere
             .output()
@@ -330,7 +335,7 @@ async fn errors_name_the_cause_and_the_remedy() {
     world.service.kill9();
     // Called directly: a proxy in front would still answer.
     let url = format!("http://{}", world.service.address());
-    let mut direct = world.service.program(&["sandboxes", "list"]);
+    let mut direct = world.service.cli_command(&["sandboxes", "list"]);
     direct.env("WORKSPACE_HTTP__PUBLIC_URL", "");
     let output = stderr_of(
         &direct

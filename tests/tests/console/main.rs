@@ -33,10 +33,12 @@ pub(crate) struct ConsoleSession {
 
 impl ConsoleSession {
     async fn set_up() -> Self {
-        let mut world = World::with("").await;
+        let mut world = World::with_faults("").await;
         // The URL contains the port, which is known only after the first start.
         let public = format!("{}{PUBLIC_PATH}", world.service.url());
-        world.service.set("WORKSPACE_HTTP__PUBLIC_URL", &public);
+        world
+            .service
+            .set_variable("WORKSPACE_HTTP__PUBLIC_URL", &public);
         world.service.restart().await;
         let (bob, browser) = (
             world.service.user("bob"),
@@ -146,12 +148,12 @@ async fn console_stories_work_in_a_browser() {
         user.start(&start_request(PLAIN_TITLE)).await,
         user.start(&start_request(HOSTILE_TITLE)).await,
     );
-    let conversation = user.ready(&good).await;
-    user.ready(&hostile).await;
-    session.world.stub.set("exit-at-start");
+    let conversation = user.wait_until_ready(&good).await;
+    user.wait_until_ready(&hostile).await;
+    session.world.stub.set_faults("exit-at-start");
     let failed = user.start(&start_request("Never to be")).await;
-    let failed = user.ended(&failed).await;
-    session.world.stub.set("");
+    let failed = user.wait_for_end(&failed).await;
+    session.world.stub.set_faults("");
     stories::show_conversations(&mut session, &failed).await;
     stories::follow_logs(&mut session, &conversation).await;
     stories::pause_and_resume(&mut session, &conversation.sandbox_id).await;

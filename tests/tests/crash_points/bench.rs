@@ -164,7 +164,7 @@ impl CrashBench {
     ) -> T {
         let started_at = Instant::now();
         loop {
-            if self.service.ended().is_some() {
+            if self.service.exit_status().is_some() {
                 self.restart_after_kill(what).await;
             }
             let obstacle = match condition(self).await {
@@ -186,7 +186,7 @@ impl CrashBench {
             "the end of a service that does not answer",
             EXIT_TIMEOUT,
             || {
-                let ended = service.ended();
+                let ended = service.exit_status();
                 async move { ended }
             },
         )
@@ -211,7 +211,7 @@ impl CrashBench {
     /// One value of the database.
     pub(crate) fn query(&self, sql: &str) -> String {
         self.postgres.as_ref().map_or_else(
-            || rows::query_sqlite(&self.service.data().join("agent-workspace.db"), sql),
+            || rows::query_sqlite(&self.service.data_dir().join("agent-workspace.db"), sql),
             |server| server.query(sql),
         )
     }

@@ -27,7 +27,7 @@ pub(crate) async fn wait_until_deleted(bench: &mut CrashBench, id: &str) {
         .until("deletion of a sandbox", async |bench| {
             let rows = bench.read(&format!("/api/v1/sandboxes?id={id}")).await;
             let mut traces = bench.service.traces_of(id);
-            traces.retain(Trace::is_there);
+            traces.retain(Trace::exists);
             let processes = bench.service.processes();
             if !(rows[0].is_null() && traces.is_empty() && processes.is_empty()) {
                 return Err(format!("{rows} {traces:?} {processes:?}"));
@@ -187,7 +187,7 @@ pub(crate) async fn clear(bench: &mut CrashBench, expected: ExpectedState) {
         })
         .await;
     if let Sandboxing::Process = bench.service.sandboxing() {
-        let left: Vec<_> = std::fs::read_dir(bench.service.data().join("sandboxes"))
+        let left: Vec<_> = std::fs::read_dir(bench.service.data_dir().join("sandboxes"))
             .into_iter()
             .flatten()
             .flatten()

@@ -134,8 +134,9 @@ impl Scenario {
 /// A conversation whose run has finished, in a new sandbox or in this one.
 async fn finished_conversation(user: &Client, sandbox: Option<&str>) -> Conversation {
     let task = user.start(&start_body(sandbox)).await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await
 }
 
 fn start_body(sandbox: Option<&str>) -> Value {

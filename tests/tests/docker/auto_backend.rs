@@ -6,7 +6,7 @@ use crate::support::start_finished_conversation;
 
 #[tokio::test]
 async fn auto_uses_containers_only_if_the_engine_answers() {
-    let world = World::on(&Sandboxing::docker(), "", |builder| {
+    let world = World::with_sandboxing(&Sandboxing::docker(), "", |builder| {
         builder.env("WORKSPACE_SANDBOX__BACKEND", "auto")
     })
     .await;

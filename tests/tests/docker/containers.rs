@@ -17,7 +17,7 @@ async fn killed_container_is_reported_as_error_and_can_be_resumed() {
     engine().docker(&["kill", &container(&world, sandbox)]);
     let failed = world
         .user
-        .sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", EVENT_TIMEOUT)
         .await;
     assert!(status_detail(&failed).contains("kill"), "{failed:?}");
     assert_resumes(&world, &conversation).await;
@@ -31,7 +31,7 @@ async fn stopped_container_is_not_reported_as_paused() {
     engine().docker(&["stop", "--time", "5", &container(&world, sandbox)]);
     let failed = world
         .user
-        .sandbox_becomes(sandbox, "ERROR", EVENT_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", EVENT_TIMEOUT)
         .await;
     status_detail(&failed);
     assert_resumes(&world, &conversation).await;
@@ -45,7 +45,7 @@ async fn removed_container_is_reported_as_missing_and_resumes_with_its_workspace
     engine().docker(&["rm", "--force", &container(&world, sandbox)]);
     let gone = world
         .user
-        .sandbox_becomes(sandbox, "MISSING", EVENT_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "MISSING", EVENT_TIMEOUT)
         .await;
     assert!(status_detail(&gone).contains("removed"), "{gone:?}");
     assert_eq!(
@@ -74,10 +74,10 @@ async fn sandbox_over_its_memory_limit_is_reported_as_error_with_the_cause() {
     let world = configured(|builder| builder.env("WORKSPACE_DOCKER__MEMORY", "96MiB")).await;
     let conversation = start_finished_conversation(&world.user).await;
     let sandbox = &conversation.sandbox_id;
-    world.user.say(&conversation.id, "HOG").await;
+    world.user.send_message(&conversation.id, "HOG").await;
     let failed = world
         .user
-        .sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", RECONCILE_TIMEOUT)
         .await;
     assert!(
         status_detail(&failed).to_lowercase().contains("memory"),
@@ -90,7 +90,10 @@ async fn sandbox_over_its_memory_limit_is_reported_as_error_with_the_cause() {
 async fn frozen_sandbox_keeps_its_processes() {
     let world = configured(|builder| builder.env("WORKSPACE_DOCKER__PAUSE", "freeze")).await;
     let conversation = world.user.converse("hello").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let (sandbox, before) = (&conversation.sandbox_id, world.service.agent_servers());
     world.user.pause(sandbox).await;
     let instance = world
@@ -108,8 +111,11 @@ async fn frozen_sandbox_keeps_its_processes() {
         before,
         "the agent server must be the same process"
     );
-    world.user.say(&conversation.id, "more").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world.user.send_message(&conversation.id, "more").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
 }
 
 #[tokio::test]
@@ -121,7 +127,7 @@ async fn unavailable_image_fails_the_start_and_leaves_nothing_behind() {
         task.status, "WORKING",
         "the request must not wait for the pull"
     );
-    let ended = world.user.ended(&task).await;
+    let ended = world.user.wait_for_end(&task).await;
     assert_eq!(ended.status, "ERROR", "{ended:?}");
     let detail = ended.detail.unwrap_or_default();
     assert!(detail.contains(IMAGE), "{detail}");
@@ -152,12 +158,15 @@ async fn hanging_agent_server_does_not_block_lists() {
         read_lists,
     )
     .await;
-    world.user.say(&other.id, "more").await;
-    world.user.executed(&other.id, "finished").await;
+    world.user.send_message(&other.id, "more").await;
+    world
+        .user
+        .wait_for_execution_status(&other.id, "finished")
+        .await;
     let traces = world.service.traces_of(&hanging.sandbox_id);
     world.user.delete_conversation(&hanging.id).await;
     wait_until("the end of the hanging sandbox", RECONCILE_TIMEOUT, || {
-        !traces.iter().any(acceptance::service::Trace::is_there)
+        !traces.iter().any(acceptance::service::Trace::exists)
     })
     .await;
     world.service.assert_no_orphans(&[&world.user]).await;
@@ -184,5 +193,5 @@ async fn service_killed_during_sandbox_creation_leaves_no_orphans() {
     }
     world.assert_nothing_left().await;
     let conversation = world.user.start(&json!({})).await;
-    world.user.ready(&conversation).await;
+    world.user.wait_until_ready(&conversation).await;
 }

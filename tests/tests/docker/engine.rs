@@ -24,7 +24,7 @@ impl EngineWorld {
         let engine = PrivateEngine::start();
         engine.load(&stub_image(), &Engine::shared());
         let sandboxing = Sandboxing::Docker(engine.engine());
-        let world = World::on(&sandboxing, "", |builder| builder).await;
+        let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
         Self { world, engine }
     }
 
@@ -65,7 +65,7 @@ async fn killed_engine_keeps_the_last_known_state_and_its_sandboxes_can_be_resum
     let failed = setup
         .world
         .user
-        .sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", NOTICE_TIMEOUT)
         .await;
     let detail = status_detail(&failed);
     assert!(!detail.contains("last known"), "{detail}");
@@ -96,7 +96,7 @@ async fn absent_engine_blocks_no_request_and_fails_new_sandboxes_with_a_cause() 
     setup.engine.kill9();
     setup.wait_for_doubt(&conversation.sandbox_id).await;
     let task = setup.world.user.start_with("hello").await;
-    let ended = setup.world.user.ended(&task).await;
+    let ended = setup.world.user.wait_for_end(&task).await;
     assert_eq!(ended.status, "ERROR", "{ended:?}");
     assert!(ended.detail.unwrap_or_default().contains("engine"));
     setup.world.user.delete_conversation(&conversation.id).await;
@@ -143,11 +143,15 @@ async fn hanging_engine_does_not_block_readers_and_leaves_no_doubt_when_it_conti
     )
     .await;
     // Agent servers answer without the engine.
-    setup.world.user.say(&conversation.id, "more").await;
     setup
         .world
         .user
-        .executed(&conversation.id, "finished")
+        .send_message(&conversation.id, "more")
+        .await;
+    setup
+        .world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
         .await;
     setup.engine.set_hanging(false);
     wait_for(

@@ -14,11 +14,11 @@ async fn idle_sandbox_is_paused_unless_its_conversation_runs() {
     let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__IDLE_STOP", "8s")).await;
     let user = &world.user;
     let running = user.converse("HOLD").await;
-    user.executed(&running.id, "running").await;
+    user.wait_for_execution_status(&running.id, "running").await;
     let idle = user.converse("hello").await;
-    user.executed(&idle.id, "finished").await;
+    user.wait_for_execution_status(&idle.id, "finished").await;
     let finished = Instant::now();
-    user.sandbox_becomes(&idle.sandbox_id, "PAUSED", RECONCILE_TIMEOUT)
+    user.wait_for_sandbox_status(&idle.sandbox_id, "PAUSED", RECONCILE_TIMEOUT)
         .await;
     assert!(
         finished.elapsed() > IDLE_TIMEOUT / 2,
@@ -30,16 +30,17 @@ async fn idle_sandbox_is_paused_unless_its_conversation_runs() {
         .await
         .expect("the sandbox is missing");
     assert_eq!(now.status, "RUNNING");
-    user.executed(&running.id, "running").await;
+    user.wait_for_execution_status(&running.id, "running").await;
 
-    world.stub.go();
-    user.executed(&running.id, "finished").await;
-    user.sandbox_becomes(&running.sandbox_id, "PAUSED", RECONCILE_TIMEOUT)
+    world.stub.continue_runs();
+    user.wait_for_execution_status(&running.id, "finished")
+        .await;
+    user.wait_for_sandbox_status(&running.sandbox_id, "PAUSED", RECONCILE_TIMEOUT)
         .await;
     assert!(world.service.processes().is_empty());
     user.resume(&idle.sandbox_id).await;
-    user.say(&idle.id, "go on").await;
-    user.executed(&idle.id, "finished").await;
+    user.send_message(&idle.id, "go on").await;
+    user.wait_for_execution_status(&idle.id, "finished").await;
     world.service.assert_no_orphans(&[user]).await;
 }
 
@@ -49,7 +50,8 @@ async fn expired_sandbox_is_deleted_after_its_run_ends() {
     let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__LIFETIME", "15s")).await;
     let user = &world.user;
     let conversation = user.converse("HOLD").await;
-    user.executed(&conversation.id, "running").await;
+    user.wait_for_execution_status(&conversation.id, "running")
+        .await;
     let second = user.converse("hello").await;
     wait_for(
         "the deletion of the expired sandbox",
@@ -62,7 +64,7 @@ async fn expired_sandbox_is_deleted_after_its_run_ends() {
     .await;
     // The other sandbox is older, but its run has not ended.
     assert!(user.sandbox(&conversation.sandbox_id).await.is_some());
-    world.stub.go();
+    world.stub.continue_runs();
     world.assert_nothing_left().await;
     let left = user.conversation(&conversation.id).await;
     assert_eq!(left.sandbox_status, "MISSING", "{left:?}");

@@ -21,7 +21,7 @@ fn killed_private_engine_restarts_and_leaves_nothing_behind() {
     ];
     let id = engine.docker(&sleeper);
     private.kill9();
-    assert!(!engine.answers());
+    assert!(!engine.is_responding());
     private.restart();
     let state = engine.docker(&["inspect", "--format", "{{.State.Running}}", &id]);
     assert_eq!(

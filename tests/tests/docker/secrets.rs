@@ -24,8 +24,9 @@ async fn engine_sees_only_the_secrets_that_the_agent_server_needs_to_start() {
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let request = json!({"initial_message": message, "secrets": {"MY_SECRET": CUSTOM_SECRET}});
     let task = user.start(&request).await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let created = world.stub.creates().join("\n");
     assert!(
         created.contains(LLM_KEY) && created.contains(CUSTOM_SECRET),

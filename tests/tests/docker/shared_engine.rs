@@ -1,6 +1,6 @@
 //! Other containers and services on the same engine.
 
-use acceptance::engine::{INSTANCE, SANDBOX, stub_image};
+use acceptance::engine::{INSTANCE_LABEL, SANDBOX_LABEL, stub_image};
 use acceptance::wait::wait_until;
 use acceptance::world::RECONCILE_TIMEOUT;
 
@@ -18,7 +18,7 @@ async fn two_services_on_one_engine_do_not_interfere() {
     ours.service.kill9();
     ours.service.restart().await;
     ours.user
-        .sandbox_becomes(&our_conversation.sandbox_id, "RUNNING", RECONCILE_TIMEOUT)
+        .wait_for_sandbox_status(&our_conversation.sandbox_id, "RUNNING", RECONCILE_TIMEOUT)
         .await;
     ours.user.delete_conversation(&our_conversation.id).await;
     ours.assert_nothing_left().await;
@@ -34,8 +34,8 @@ impl ForeignContainer {
     fn start(sandbox: &str, instance: &str) -> Self {
         let name = format!("--name=agent-workspace-{sandbox}");
         let labels = [
-            format!("{INSTANCE}={instance}"),
-            format!("{SANDBOX}={sandbox}"),
+            format!("{INSTANCE_LABEL}={instance}"),
+            format!("{SANDBOX_LABEL}={sandbox}"),
         ];
         let [instance, sandbox] = labels.map(|label| format!("--label={label}"));
         let image = stub_image();

@@ -13,7 +13,7 @@ pub(crate) async fn world() -> World {
 }
 
 pub(crate) async fn configured(configure: impl FnOnce(Builder) -> Builder) -> World {
-    World::on(&Sandboxing::docker(), "", configure).await
+    World::with_sandboxing(&Sandboxing::docker(), "", configure).await
 }
 
 /// The engine that the suites share.
@@ -24,7 +24,8 @@ pub(crate) fn engine() -> Engine {
 /// Starts a conversation and waits until its run has finished.
 pub(crate) async fn start_finished_conversation(user: &Client) -> Conversation {
     let conversation = user.converse("hello").await;
-    user.executed(&conversation.id, "finished").await
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await
 }
 
 /// The id of a sandbox's container.
@@ -43,8 +44,8 @@ pub(crate) async fn assert_resumes(world: &World, conversation: &Conversation) {
         Some("written by the stub"),
         "the sandbox lost its workspace"
     );
-    world.user.say(id, "go on").await;
-    world.user.executed(id, "finished").await;
+    world.user.send_message(id, "go on").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 

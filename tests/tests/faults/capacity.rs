@@ -31,7 +31,7 @@ fn assert_refused(reply: &Reply, limit: &str) {
 pub(crate) async fn fifty_concurrent_starts_are_accepted_up_to_the_user_limit(
     sandboxing: Sandboxing,
 ) {
-    let world = World::on(&sandboxing, "", |builder| {
+    let world = World::with_sandboxing(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "5")
     })
     .await;
@@ -48,7 +48,7 @@ pub(crate) async fn fifty_concurrent_starts_are_accepted_up_to_the_user_limit(
     for reply in accepted {
         let id = reply.body["id"].as_str().expect("the task has no id");
         let task = world.user.task(id).await;
-        conversations.push(world.user.ready(&task).await);
+        conversations.push(world.user.wait_until_ready(&task).await);
     }
     assert_eq!(world.service.agent_servers().len(), 5);
     world.service.assert_no_orphans(&[&world.user]).await;
@@ -73,7 +73,7 @@ pub(crate) async fn fifty_concurrent_starts_are_accepted_up_to_the_user_limit(
 }
 
 pub(crate) async fn installation_limit_counts_the_sandboxes_of_all_users(sandboxing: Sandboxing) {
-    let world = World::on(&sandboxing, "", |builder| {
+    let world = World::with_sandboxing(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING", "2")
     })
     .await;
@@ -88,7 +88,7 @@ pub(crate) async fn installation_limit_counts_the_sandboxes_of_all_users(sandbox
 pub(crate) async fn concurrent_starts_with_one_conversation_id_make_one_conversation(
     sandboxing: Sandboxing,
 ) {
-    let world = World::on(&sandboxing, "", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let id = "00112233445566778899aabbccddeeff";
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let request = json!({"conversation_id": id, "initial_message": message});
@@ -100,13 +100,13 @@ pub(crate) async fn concurrent_starts_with_one_conversation_id_make_one_conversa
     );
     assert!(tasks.iter().all(|task| *task == tasks[0]), "{tasks:?}");
     let task = world.user.task(tasks[0].as_str().unwrap_or_default()).await;
-    assert_eq!(world.user.ready(&task).await.id, id);
-    world.user.executed(id, "finished").await;
+    assert_eq!(world.user.wait_until_ready(&task).await.id, id);
+    world.user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.user.sandboxes().await.len(), 1);
     wait_for_events(&world.user, id, 1, 1).await;
     // The same request again, after the conversation exists.
     let again = world.user.start(&request).await;
-    assert_eq!(world.user.ready(&again).await.id, id);
+    assert_eq!(world.user.wait_until_ready(&again).await.id, id);
     assert_eq!(world.stub.starts(), 1);
     wait_for_events(&world.user, id, 1, 1).await;
 }

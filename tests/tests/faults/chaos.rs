@@ -47,7 +47,7 @@ pub(crate) async fn rows_and_processes_agree_after_random_requests_and_kills(
         Sandboxing::Docker(_) => &[4],
     };
     for &seed in seeds {
-        let mut world = World::on(&sandboxing, "", |builder| {
+        let mut world = World::with_sandboxing(&sandboxing, "", |builder| {
             builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "6")
         })
         .await;
@@ -140,7 +140,7 @@ async fn settle(world: &World) {
     wait_for("the end of all starts", RECONCILE_TIMEOUT, || async {
         let tasks = world
             .user
-            .all("/api/v1/app-conversations/start-tasks/search")
+            .get_all_pages("/api/v1/app-conversations/start-tasks/search")
             .await;
         let ended = |task: &Value| task["status"] == "READY" || task["status"] == "ERROR";
         tasks.iter().all(ended).then_some(())

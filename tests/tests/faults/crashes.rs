@@ -25,7 +25,7 @@ fn kill_points(sandboxing: &Sandboxing) -> &'static [u64] {
 pub(crate) async fn accepted_start_completes_exactly_once_after_a_kill_at_any_point(
     sandboxing: Sandboxing,
 ) {
-    let mut world = World::on(&sandboxing, "", |builder| {
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "100")
     })
     .await;
@@ -40,8 +40,11 @@ pub(crate) async fn accepted_start_completes_exactly_once_after_a_kill_at_any_po
         world.service.restart().await;
     }
     for task in &tasks {
-        let conversation = world.user.ready(task).await;
-        world.user.executed(&conversation.id, "finished").await;
+        let conversation = world.user.wait_until_ready(task).await;
+        world
+            .user
+            .wait_for_execution_status(&conversation.id, "finished")
+            .await;
         wait_for_events(&world.user, &conversation.id, 1, 1).await;
     }
     assert_eq!(world.user.conversations().await.len(), points.len());
@@ -50,7 +53,7 @@ pub(crate) async fn accepted_start_completes_exactly_once_after_a_kill_at_any_po
 }
 
 pub(crate) async fn accepted_deletion_completes_after_a_kill_at_any_point(sandboxing: Sandboxing) {
-    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     for &point in kill_points(&sandboxing).iter().step_by(2) {
         let conversation = world.user.converse("hello").await;
         world.user.delete_conversation(&conversation.id).await;
@@ -71,7 +74,7 @@ pub(crate) async fn accepted_deletion_completes_after_a_kill_at_any_point(sandbo
 
 #[tokio::test]
 async fn create_request_in_progress_is_not_repeated_after_a_restart() {
-    let mut world = World::with("create-slow").await;
+    let mut world = World::with_faults("create-slow").await;
     let task = world.user.start_with("hello").await;
     wait_until("the request to the agent server", RECONCILE_TIMEOUT, || {
         !world.stub.creates().is_empty()
@@ -79,7 +82,7 @@ async fn create_request_in_progress_is_not_repeated_after_a_restart() {
     .await;
     world.service.kill9();
     world.service.restart().await;
-    let conversation = world.user.ready(&task).await;
+    let conversation = world.user.wait_until_ready(&task).await;
     let is_late = |call: &String| call.starts_with("LATE");
     wait_until(
         "the message of the first request",
@@ -87,17 +90,23 @@ async fn create_request_in_progress_is_not_repeated_after_a_restart() {
         || world.stub.calls().iter().any(is_late),
     )
     .await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let log = world.user.events_at_agent_server(&conversation).await;
     assert_eq!(count_user_messages(&log), 1);
 }
 
 #[tokio::test]
 async fn sandbox_killed_between_spawn_and_record_is_adopted_and_watched() {
-    let mut world = World::with("").await;
+    let mut world = World::with_faults("").await;
     let conversation = world.user.converse("hello").await;
     let sandbox = &conversation.sandbox_id;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     world.service.kill9();
     // The state that a kill between the spawn and its record leaves behind.
     let file = world.service.sandbox_dir(sandbox).join("process.json");
@@ -119,9 +128,12 @@ async fn sandbox_killed_between_spawn_and_record_is_adopted_and_watched() {
     servers[0].signal(Signal::KILL);
     world
         .user
-        .sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", NOTICE_TIMEOUT)
         .await;
     world.user.resume(sandbox).await;
-    world.user.say(&conversation.id, "go on").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world.user.send_message(&conversation.id, "go on").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
 }

@@ -25,11 +25,11 @@ fn delete_user(service: &Service, user: &str) -> String {
 async fn seed_busy_user(alice: &Client) -> (String, Vec<String>) {
     configure_model(alice).await;
     let done = alice.converse("hello").await;
-    alice.executed(&done.id, "finished").await;
+    alice.wait_for_execution_status(&done.id, "finished").await;
     let running = alice.converse("HOLD STEPS=5").await;
     let paused = alice.start_sandbox().await;
     alice
-        .sandbox_becomes(&paused.id, "RUNNING", RECONCILE_TIMEOUT)
+        .wait_for_sandbox_status(&paused.id, "RUNNING", RECONCILE_TIMEOUT)
         .await;
     alice.pause(&paused.id).await;
     (
@@ -63,12 +63,13 @@ async fn assert_removed(service: &Service, sandboxes: &[String]) {
 }
 
 pub(crate) async fn user_is_deleted_with_all_data_while_the_service_runs(sandboxing: Sandboxing) {
-    let world = World::on(&sandboxing, "", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let service = &world.service;
     let (alice, bob) = (service.user("alice"), service.user("bob"));
     configure_model(&bob).await;
     let bobs_conversation = bob.converse("hello").await;
-    bob.executed(&bobs_conversation.id, "finished").await;
+    bob.wait_for_execution_status(&bobs_conversation.id, "finished")
+        .await;
     let (alices_session_key, alices_sandboxes) = seed_busy_user(&alice).await;
 
     let unconfirmed = service.run(&["users", "delete", "alice"]);
@@ -99,16 +100,17 @@ pub(crate) async fn user_is_deleted_with_all_data_while_the_service_runs(sandbox
     let reply = alice.post("/api/v1/app-conversations", &start).await;
     assert_eq!(reply.status, 401, "{reply:?}");
     // Her run continues until its sandbox ends; its reports are refused.
-    world.stub.go();
+    world.stub.continue_runs();
     let report: Value =
         json!([{"id": "late", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"}]);
     let sandbox = alice.with_key(&alices_session_key);
     let path = "/api/v1/webhooks/events/00000000000000000000000000000001";
     assert_eq!(sandbox.post(path, &report).await.status, 401);
 
-    bob.say(&bobs_conversation.id, "go on").await;
+    bob.send_message(&bobs_conversation.id, "go on").await;
     assert_removed(service, &alices_sandboxes).await;
-    bob.executed(&bobs_conversation.id, "finished").await;
+    bob.wait_for_execution_status(&bobs_conversation.id, "finished")
+        .await;
     assert_eq!(bob.conversations().await.len(), 1);
     service.assert_no_orphans(&[&bob]).await;
     // Nothing has come back, and the name stays reserved.
@@ -130,7 +132,7 @@ pub(crate) async fn user_is_deleted_with_all_data_while_the_service_runs(sandbox
 }
 
 pub(crate) async fn user_is_deleted_while_the_service_is_down(sandboxing: Sandboxing) {
-    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let alice = world.service.user("alice");
     let (_, alices_sandboxes) = seed_busy_user(&alice).await;
     world.service.kill9();

@@ -77,7 +77,7 @@ async fn full_disk_is_reported_in_advance_and_does_not_block_reads_or_deletions(
     let mut service = builder.start().await;
     service.stop().await;
     // A new installation, on a disk of its own.
-    let disk = SmallDisk::mount(&service.data());
+    let disk = SmallDisk::mount(&service.data_dir());
     service.restart().await;
     let user = service.admin();
     for name in ["A", "B", "C"] {
@@ -91,7 +91,7 @@ async fn full_disk_is_reported_in_advance_and_does_not_block_reads_or_deletions(
         disk_problem(&user)
     })
     .await;
-    let data_dir = service.data().display().to_string();
+    let data_dir = service.data_dir().display().to_string();
     assert!(
         problem.contains(&data_dir) && problem.contains(" MiB left"),
         "{problem}"

@@ -16,7 +16,7 @@ const CONVERSATIONS: usize = 100;
 const READS: usize = 3;
 
 pub(crate) async fn lists_are_answered_without_calls_to_sandboxes(sandboxing: Sandboxing) {
-    let world = World::on(&sandboxing, "", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let conversations = start_conversations(&world).await;
     let before = world.stub.calls().len();
 
@@ -57,7 +57,7 @@ async fn start_conversations(world: &World) -> Vec<Conversation> {
     for _ in 0..SANDBOXES {
         let request = json!({"title": "named", "initial_message": message});
         let first = user.start(&request).await;
-        let first = user.ready(&first).await;
+        let first = user.wait_until_ready(&first).await;
         let request =
             json!({"title": "named", "sandbox_id": first.sandbox_id, "initial_message": message});
         for _ in 1..CONVERSATIONS / SANDBOXES {
@@ -65,7 +65,7 @@ async fn start_conversations(world: &World) -> Vec<Conversation> {
         }
     }
     for task in &tasks {
-        user.ready(task).await;
+        user.wait_until_ready(task).await;
     }
     wait_for("the end of all runs", RECONCILE_TIMEOUT, || async {
         let all = user.conversations().await;

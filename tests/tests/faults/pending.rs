@@ -35,7 +35,7 @@ async fn wait_for_messages(
 
 #[tokio::test]
 async fn pending_messages_are_delivered_once_and_in_order_across_kills() {
-    let mut world = World::with("").await;
+    let mut world = World::with_faults("").await;
     let task = world.user.start_with("hello").await;
     let name = format!("task-{}", task.id);
     for text in ["one", "two", "three"] {
@@ -43,14 +43,14 @@ async fn pending_messages_are_delivered_once_and_in_order_across_kills() {
     }
     world.service.kill9();
     world.service.restart().await;
-    let conversation = world.user.ready(&task).await;
+    let conversation = world.user.wait_until_ready(&task).await;
     wait_for_messages(&world, &conversation, 4).await;
     // The next message arrives, but its response does not.
-    world.stub.set("send-mute");
+    world.stub.set_faults("send-mute");
     queue_message(&world, &conversation.id, "four").await;
     wait_for_messages(&world, &conversation, 5).await;
     world.service.kill9();
-    world.stub.set("");
+    world.stub.set_faults("");
     world.service.restart().await;
     queue_message(&world, &conversation.id, "five").await;
     let messages = wait_for_messages(&world, &conversation, 6).await;

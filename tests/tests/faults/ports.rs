@@ -85,7 +85,7 @@ async fn kill_agent_servers_and_call(
     join_all(calls).await;
     let failed = running_sandboxes
         .iter()
-        .map(|it| user.sandbox_becomes(&it.id, "ERROR", RECONCILE_TIMEOUT));
+        .map(|it| user.wait_for_sandbox_status(&it.id, "ERROR", RECONCILE_TIMEOUT));
     join_all(failed).await;
 }
 
@@ -125,11 +125,11 @@ async fn process_on_the_port_of_an_agent_server_receives_no_byte() {
     let instance = service
         .instance()
         .expect("the service has no instance name");
-    stub.set("");
+    stub.set_faults("");
     let neighbour = user.start_sandbox().await.id;
-    user.sandbox_becomes(&neighbour, "RUNNING", RECONCILE_TIMEOUT)
+    user.wait_for_sandbox_status(&neighbour, "RUNNING", RECONCILE_TIMEOUT)
         .await;
-    stub.set("boots-slowly");
+    stub.set_faults("boots-slowly");
     let thieves = start_thieves(&stub, &format!("{instance}/{neighbour}"));
     let ids = join_all((0..SANDBOXES).map(|_| user.start_sandbox())).await;
     let ids: Vec<String> = ids.into_iter().map(|sandbox| sandbox.id).collect();
@@ -150,7 +150,7 @@ async fn process_on_the_port_of_an_agent_server_receives_no_byte() {
             join_all(running_sandboxes.iter().map(|it| user.pause(&it.id))).await;
             let paused = running_sandboxes
                 .iter()
-                .map(|it| user.sandbox_becomes(&it.id, "PAUSED", RECONCILE_TIMEOUT));
+                .map(|it| user.wait_for_sandbox_status(&it.id, "PAUSED", RECONCILE_TIMEOUT));
             join_all(paused).await;
         }
         for id in &ids {

@@ -1,7 +1,7 @@
 //! Interrupted runs and lost webhook reports.
 
 use acceptance::Sandboxing;
-use acceptance::processes::resident;
+use acceptance::processes::resident_bytes;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
@@ -10,11 +10,13 @@ use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, wait_for_events};
 pub(crate) async fn agent_server_that_dies_in_a_run_is_reported_as_error_and_can_be_resumed(
     sandboxing: Sandboxing,
 ) {
-    let world = World::on(&sandboxing, "", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let conversation = user.converse("DIE").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT).await;
+    let failed = user
+        .wait_for_sandbox_status(sandbox, "ERROR", NOTICE_TIMEOUT)
+        .await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
     let path = format!("/api/v1/app-conversations/{id}/send-message");
@@ -22,19 +24,19 @@ pub(crate) async fn agent_server_that_dies_in_a_run_is_reported_as_error_and_can
     assert_eq!(user.post(&path, &body).await.status, 503);
 
     user.resume(sandbox).await;
-    user.executed(id, "error").await;
-    user.say(id, "go on").await;
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "error").await;
+    user.send_message(id, "go on").await;
+    user.wait_for_execution_status(id, "finished").await;
     // Events of the first message may be lost with the agent server.
     wait_for_events(user, id, 2, 1).await;
     world.service.assert_no_orphans(&[user]).await;
 }
 
 pub(crate) async fn events_of_a_downtime_are_fetched_after_the_restart(sandboxing: Sandboxing) {
-    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD STEPS=250").await;
     world.service.kill9();
-    world.stub.go();
+    world.stub.continue_runs();
     wait_until("the end of the run", RECONCILE_TIMEOUT, || {
         let file = world
             .service
@@ -43,7 +45,10 @@ pub(crate) async fn events_of_a_downtime_are_fetched_after_the_restart(sandboxin
     })
     .await;
     world.service.restart().await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     // More than two pages of the agent server's log: message, running, 250 actions, finish, finished. Its last reports may arrive
     // before the service has fetched the others.
     wait_for("all of its events", RECONCILE_TIMEOUT, || async {
@@ -59,38 +64,48 @@ pub(crate) async fn events_of_a_downtime_are_fetched_after_the_restart(sandboxin
 
 #[tokio::test]
 async fn sandbox_without_webhooks_is_polled() {
-    let world = World::with("no-webhooks").await;
+    let world = World::with_faults("no-webhooks").await;
     let conversation = world.user.converse("STEPS=3").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     wait_for_events(&world.user, &conversation.id, 1, 1).await;
 }
 
 #[tokio::test]
 async fn garbled_and_huge_responses_do_not_harm_the_service() {
     for fault in ["read-garbage", "read-huge"] {
-        let world = World::with(fault).await;
+        let world = World::with_faults(fault).await;
         let conversation = world.user.converse("hello").await;
-        world.user.executed(&conversation.id, "finished").await;
+        world
+            .user
+            .wait_for_execution_status(&conversation.id, "finished")
+            .await;
         assert_eq!(world.user.get("/ready").await.status, 200, "{fault}");
-        let memory = resident(world.service.pid()).expect("the service does not run");
+        let memory = resident_bytes(world.service.pid()).expect("the service does not run");
         assert!(memory < 300 << 20, "{fault}: {memory} bytes of memory");
-        world.stub.set("");
+        world.stub.set_faults("");
         let second = world.user.converse("hello again").await;
-        world.user.executed(&second.id, "finished").await;
+        world
+            .user
+            .wait_for_execution_status(&second.id, "finished")
+            .await;
     }
 }
 
 pub(crate) async fn hanging_sandbox_does_not_delay_others(sandboxing: Sandboxing) {
-    let world = World::on(&sandboxing, "", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let hanging = user.converse("one").await;
-    user.executed(&hanging.id, "finished").await;
+    user.wait_for_execution_status(&hanging.id, "finished")
+        .await;
     let stopped = world.service.agent_servers();
     for process in &stopped {
         process.signal(Signal::STOP);
     }
     let other = user.converse("two").await;
-    user.executed(&other.id, "finished").await;
+    user.wait_for_execution_status(&other.id, "finished").await;
     assert_eq!(user.conversations().await.len(), 2);
     // The sandbox must end although its agent server does not respond.
     user.delete_conversation(&hanging.id).await;
@@ -113,21 +128,30 @@ pub(crate) async fn hanging_sandbox_does_not_delay_others(sandboxing: Sandboxing
 }
 
 pub(crate) async fn stopped_service_adopts_its_sandboxes_at_the_next_start(sandboxing: Sandboxing) {
-    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD").await;
-    world.user.executed(&conversation.id, "running").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "running")
+        .await;
     let before = world.service.agent_servers();
     world.service.stop().await;
     world.service.restart().await;
-    world.stub.go();
-    world.user.executed(&conversation.id, "finished").await;
+    world.stub.continue_runs();
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     assert_eq!(
         world.service.agent_servers(),
         before,
         "the agent server must be the same process"
     );
-    world.user.say(&conversation.id, "more").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world.user.send_message(&conversation.id, "more").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     wait_for_events(&world.user, &conversation.id, 2, 2).await;
     assert_eq!(world.stub.starts(), 1);
 }
@@ -135,9 +159,12 @@ pub(crate) async fn stopped_service_adopts_its_sandboxes_at_the_next_start(sandb
 pub(crate) async fn sandbox_that_ended_during_a_downtime_is_reported_as_error(
     sandboxing: Sandboxing,
 ) {
-    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD").await;
-    world.user.executed(&conversation.id, "running").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "running")
+        .await;
     world.service.kill9();
     for process in world.service.processes() {
         process.signal(Signal::KILL);
@@ -152,11 +179,17 @@ pub(crate) async fn sandbox_that_ended_during_a_downtime_is_reported_as_error(
     let sandbox = &conversation.sandbox_id;
     let failed = world
         .user
-        .sandbox_becomes(sandbox, "ERROR", RECONCILE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "ERROR", RECONCILE_TIMEOUT)
         .await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     world.user.resume(sandbox).await;
-    world.user.executed(&conversation.id, "error").await;
-    world.user.say(&conversation.id, "go on").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "error")
+        .await;
+    world.user.send_message(&conversation.id, "go on").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
 }

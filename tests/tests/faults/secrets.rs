@@ -28,8 +28,9 @@ async fn secrets_are_absent_from_logs_files_responses_and_command_lines() {
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let request = json!({"initial_message": message, "secrets": {"MY_SECRET": CUSTOM_SECRET}});
     let task = user.start(&request).await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let created = world.stub.creates().join("\n");
     for canary in SENT_SECRETS {
         assert!(
@@ -71,12 +72,15 @@ async fn secrets_are_absent_from_logs_files_responses_and_command_lines() {
     for secret in &secrets {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-    let searched = assert_no_secret_in_files(&world.service.data(), &secrets, &["bootstrap.key"]);
+    let searched =
+        assert_no_secret_in_files(&world.service.data_dir(), &secrets, &["bootstrap.key"]);
     assert!(searched > 3, "only {searched} files were searched");
-    assert!(world.service.data().join("agent-workspace.db").exists());
+    assert!(world.service.data_dir().join("agent-workspace.db").exists());
     world.service.restart().await;
-    user.say(&conversation.id, "The keys still open.").await;
-    user.executed(&conversation.id, "finished").await;
+    user.send_message(&conversation.id, "The keys still open.")
+        .await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
 }
 
 /// Plants the secrets of settings.

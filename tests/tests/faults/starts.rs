@@ -9,7 +9,7 @@ use crate::support::{World, configure_model};
 /// Starts a conversation that must fail and leave nothing behind; returns the cause.
 async fn failure_cause(world: &World) -> String {
     let task = world.user.start_with("hello").await;
-    let ended = world.user.ended(&task).await;
+    let ended = world.user.wait_for_end(&task).await;
     assert_eq!(ended.status, "ERROR", "{ended:?}");
     world.assert_nothing_left().await;
     let detail = ended.detail.unwrap_or_default();
@@ -39,7 +39,7 @@ async fn start_without_a_model_names_the_setting_and_starts_no_sandbox() {
 }
 
 pub(crate) async fn silent_agent_server_fails_the_start_at_the_deadline(sandboxing: Sandboxing) {
-    let world = World::on(&sandboxing, "silent", |builder| {
+    let world = World::with_sandboxing(&sandboxing, "silent", |builder| {
         builder.env("WORKSPACE_START__SANDBOX_DEADLINE", "2s")
     })
     .await;
@@ -50,9 +50,12 @@ pub(crate) async fn silent_agent_server_fails_the_start_at_the_deadline(sandboxi
 pub(crate) async fn agent_server_that_dies_at_its_first_start_is_started_again(
     sandboxing: Sandboxing,
 ) {
-    let world = World::on(&sandboxing, "exit-at-start-1", |builder| builder).await;
+    let world = World::with_sandboxing(&sandboxing, "exit-at-start-1", |builder| builder).await;
     let conversation = world.user.converse("hello").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     assert_eq!(world.stub.starts(), 2);
     world.service.assert_no_orphans(&[&world.user]).await;
 }
@@ -60,7 +63,7 @@ pub(crate) async fn agent_server_that_dies_at_its_first_start_is_started_again(
 pub(crate) async fn agent_server_that_always_dies_fails_the_start_with_its_last_output(
     sandboxing: Sandboxing,
 ) {
-    let world = World::on(&sandboxing, "exit-at-start", |builder| {
+    let world = World::with_sandboxing(&sandboxing, "exit-at-start", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1")
     })
     .await;
@@ -71,9 +74,12 @@ pub(crate) async fn agent_server_that_always_dies_fails_the_start_with_its_last_
     );
     assert_eq!(world.stub.starts(), 2);
     // The failed start has released its capacity.
-    world.stub.set("");
+    world.stub.set_faults("");
     let conversation = world.user.converse("hello").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
 }
 
 #[tokio::test]
@@ -99,7 +105,7 @@ async fn failed_creation_of_the_conversation_fails_the_start() {
         ("create-garbage", "agent server"),
         ("create-huge", "agent server"),
     ] {
-        let world = World::with(fault).await;
+        let world = World::with_faults(fault).await;
         let cause = failure_cause(&world).await;
         assert!(cause.to_lowercase().contains(expected), "{fault}: {cause}");
         assert_eq!(world.user.conversations().await.len(), 0, "{fault}");
@@ -109,7 +115,7 @@ async fn failed_creation_of_the_conversation_fails_the_start() {
 
 #[tokio::test]
 async fn unknown_ids_are_refused_before_any_work() {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let unknown = "0123456789abcdef0123456789abcdef";
     for request in [
         json!({"sandbox_id": "nowhere"}),
@@ -132,14 +138,14 @@ async fn service_with_a_taken_port_or_directory_exits_and_names_it() {
     let other = tempfile::tempdir().expect("cannot create a temporary directory");
     let address = first.address().to_string();
     let second = Service::builder().env("WORKSPACE_HTTP__BIND", &address);
-    let output = second.fails_to_start(other.path()).await;
+    let output = second.start_expecting_failure(other.path()).await;
     assert!(
         output.contains(&address) && output.contains("WORKSPACE_HTTP__BIND"),
         "{output}"
     );
     // A service in the same directory names the process that uses it.
     let third = Service::builder().env("WORKSPACE_HTTP__BIND", "127.0.0.1:0");
-    let output = third.fails_to_start(&first.data()).await;
+    let output = third.start_expecting_failure(&first.data_dir()).await;
     assert!(output.contains(&first.pid().to_string()), "{output}");
     assert_eq!(first.admin().get("/ready").await.status, 200);
 }

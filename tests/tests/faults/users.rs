@@ -19,16 +19,18 @@ struct TwoUsers {
 }
 
 async fn two_users() -> TwoUsers {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let alice = world.service.user("alice");
     let bob = world.service.user("bob");
     configure_model(&alice).await;
     configure_model(&bob).await;
     let task = alice.start_with("hello").await;
-    let alices = alice.ready(&task).await;
-    let alices = alice.executed(&alices.id, "finished").await;
+    let alices = alice.wait_until_ready(&task).await;
+    let alices = alice
+        .wait_for_execution_status(&alices.id, "finished")
+        .await;
     let bobs = bob.converse("hello").await;
-    let bobs = bob.executed(&bobs.id, "finished").await;
+    let bobs = bob.wait_for_execution_status(&bobs.id, "finished").await;
     TwoUsers {
         world,
         alice,
@@ -115,7 +117,7 @@ async fn user_changes_nothing_of_another_user() {
         let task = bob
             .task(reply.body["id"].as_str().unwrap_or_default())
             .await;
-        assert_eq!(bob.ended(&task).await.status, "ERROR");
+        assert_eq!(bob.wait_for_end(&task).await.status, "ERROR");
     } else {
         assert_eq!(reply.status, 409, "{reply:?}");
     }
@@ -162,7 +164,7 @@ async fn assert_untouched(alice: &Client, alices: &Conversation) {
 
 #[tokio::test]
 async fn invalid_and_revoked_keys_are_refused() {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let wrong_key = world.user.with_key("aw_nothing");
     for path in [
         "/api/v1/app-conversations/search",

@@ -28,7 +28,7 @@ async fn wait_for_agent_servers(world: &World, count: usize) {
 }
 
 pub(crate) async fn start_claims_the_warm_sandbox_after_a_crash(sandboxing: Sandboxing) {
-    let mut world = World::on(&sandboxing, "", |builder| {
+    let mut world = World::with_sandboxing(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__WARM", "1")
     })
     .await;
@@ -40,8 +40,11 @@ pub(crate) async fn start_claims_the_warm_sandbox_after_a_crash(sandboxing: Sand
     world.service.kill9();
     world.service.restart().await;
     let task = world.user.start_with("hello").await;
-    let conversation = world.user.ready(&task).await;
-    world.user.executed(&conversation.id, "finished").await;
+    let conversation = world.user.wait_until_ready(&task).await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let timings = world.user.task(&task.id).await.timings;
     assert!(timings["WARM_SANDBOX"].is_u64(), "{timings:?}");
     let sandbox = world.user.sandboxes().await.remove(0).id;
@@ -49,12 +52,15 @@ pub(crate) async fn start_claims_the_warm_sandbox_after_a_crash(sandboxing: Sand
     wait_for_ready_count(&world, 2).await;
     world.user.pause(&sandbox).await;
     world.user.resume(&sandbox).await;
-    world.user.say(&conversation.id, "and again").await;
-    world.user.executed(&conversation.id, "finished").await;
+    world.user.send_message(&conversation.id, "and again").await;
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     wait_for_agent_servers(&world, 2).await;
     // Without a pool the warm sandbox is removed.
     world.service.stop().await;
-    world.service.set("WORKSPACE_SANDBOX__WARM", "0");
+    world.service.set_variable("WORKSPACE_SANDBOX__WARM", "0");
     world.service.restart().await;
     wait_for_agent_servers(&world, 1).await;
     world.service.assert_no_orphans(&[&world.user]).await;

@@ -51,10 +51,10 @@ async fn change_secret_and_token(user: &Client, n: usize) {
 
 #[tokio::test]
 async fn fifty_concurrent_writers_lose_no_update_and_are_not_refused() {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let user = &world.user;
     let task = user.start(&json!({})).await;
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     let key = conversation
         .session_api_key
         .expect("the conversation has no session key");
@@ -62,7 +62,7 @@ async fn fifty_concurrent_writers_lose_no_update_and_are_not_refused() {
 
     join_all((0..WRITERS).map(|n| change_secret_and_token(user, n))).await;
 
-    let listed = user.all("/api/v1/secrets/search").await;
+    let listed = user.get_all_pages("/api/v1/secrets/search").await;
     let names: BTreeSet<_> = listed.iter().map(|it| it["name"].to_string()).collect();
     assert_eq!((listed.len(), names.len()), (40, 40), "{listed:#?}");
     for n in 0..WRITERS {
@@ -90,7 +90,7 @@ async fn fifty_concurrent_writers_lose_no_update_and_are_not_refused() {
 
 #[tokio::test]
 async fn one_of_many_concurrent_writers_gets_a_contested_name() {
-    let world = World::with("").await;
+    let world = World::with_faults("").await;
     let user = &world.user;
     let contested = json!({"name": "ONE", "value": "v"});
     let replies = join_all((0..WRITERS).map(|_| user.post("/api/secrets", &contested))).await;

@@ -60,7 +60,7 @@ impl BackupInstallation {
 
     /// The paths in the chapter about `SQLite`, and those of this test.
     fn substitutions(&self) -> [(&'static str, String); 3] {
-        let data = self.service.data().display().to_string();
+        let data = self.service.data_dir().display().to_string();
         let backup_dir = self.backup_dir.path().display();
         [
             ("~/.local/share/agent-workspace", data),
@@ -71,7 +71,7 @@ impl BackupInstallation {
 
     /// Runs commands in the operator's shell, after the lines of `setup`.
     fn run(&self, setup: &str, commands: &str) {
-        let program = self.service.program(&[]);
+        let program = self.service.cli_command(&[]);
         let place = Path::new(program.get_program()).parent().unwrap();
         let mut path = std::ffi::OsString::from(place);
         for more in [Postgres::programs(), PathBuf::from("/usr/bin:/bin")] {
@@ -93,7 +93,7 @@ impl BackupInstallation {
     /// Stops the service and removes its data directory.
     async fn lose_everything(&mut self) {
         self.service.stop().await;
-        fs::remove_dir_all(self.service.data()).unwrap();
+        fs::remove_dir_all(self.service.data_dir()).unwrap();
     }
 }
 
@@ -113,7 +113,7 @@ impl BackupWork {
         let secret = json!({"name": "TOKEN", "value": "kept", "description": "of the user"});
         let _ = user.post("/api/v1/secrets", &secret).await.ok();
         let it = user.converse("remember this").await;
-        user.executed(&it.id, "finished").await;
+        user.wait_for_execution_status(&it.id, "finished").await;
         let file = sandbox_dir(service, &it.sandbox_id).join(WORKSPACE_FILE);
         fs::write(file, "kept").unwrap();
         // A paused sandbox changes no more.
@@ -129,13 +129,15 @@ impl BackupWork {
     /// Starts a conversation after the backup. Waits for its end, because its sandbox's files are about to be removed.
     async fn continue_after_backup(&self) {
         let lost = self.user.converse("after the backup: lost").await;
-        self.user.executed(&lost.id, "finished").await;
+        self.user
+            .wait_for_execution_status(&lost.id, "finished")
+            .await;
     }
 
     async fn assert_restored(&self, service: &Service) {
         let user = &self.user;
         assert_eq!(user.count_events(&self.conversation).await, self.events);
-        let secrets = user.all("/api/v1/secrets/search").await;
+        let secrets = user.get_all_pages("/api/v1/secrets/search").await;
         assert_eq!(secrets.len(), 1, "{secrets:?}");
         user.resume(&self.sandbox).await;
         let file = sandbox_dir(service, &self.sandbox).join(WORKSPACE_FILE);
@@ -146,7 +148,7 @@ impl BackupWork {
 }
 
 fn sandbox_dir(service: &Service, sandbox: &str) -> PathBuf {
-    service.data().join("sandboxes").join(sandbox)
+    service.data_dir().join("sandboxes").join(sandbox)
 }
 
 #[tokio::test]

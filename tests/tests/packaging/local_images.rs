@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use acceptance::agent_server::built;
+use acceptance::agent_server::built_program;
 use acceptance::engine::stub_image;
 use acceptance::{Engine, Postgres};
 
@@ -49,7 +49,7 @@ impl Images {
 
     /// The build image. Its `cargo` copies the program that was built beside this test.
     pub(crate) fn build(&mut self) -> String {
-        let program = built("agent-workspace");
+        let program = built_program("agent-workspace");
         let cargo = format!(
             "test -f Cargo.lock && test \"$1\" = build && mkdir -p target/dist\n\
              cp {} target/dist/agent-workspace",
@@ -60,7 +60,7 @@ impl Images {
 
     /// The runtime image.
     pub(crate) fn runtime(&mut self) -> String {
-        let libraries = libraries(&[built("agent-workspace")]);
+        let libraries = libraries(&[built_program("agent-workspace")]);
         self.build_image("runtime", &[NO_PACKAGES], &libraries, "")
     }
 

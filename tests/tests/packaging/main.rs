@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use acceptance::agent_server::built;
+use acceptance::agent_server::built_program;
 use acceptance::engine::stub_image;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Engine};
@@ -215,7 +215,7 @@ async fn compose_starts_a_healthy_unprivileged_service() {
     let key = project.exec(&["agent-workspace", "keys", "create", "--user", "ada"]);
     let ada = Client::new(format!("http://{bind}"), &key);
     let sandbox = ada.start_sandbox().await;
-    ada.sandbox_becomes(&sandbox.id, "RUNNING", STATE_TIMEOUT)
+    ada.wait_for_sandbox_status(&sandbox.id, "RUNNING", STATE_TIMEOUT)
         .await;
     assert_sandboxes_reach_the_service(&engine, &format!("agent-workspace-{}", sandbox.id), web)
         .await;
@@ -272,7 +272,7 @@ fn compose_file_sets_only_known_settings() {
         .map(|(name, value)| (name, value.trim_matches(['"', '\''])))
         .collect();
     assert!(variables.len() >= 4, "{text}");
-    let config = Command::new(built("agent-workspace"))
+    let config = Command::new(built_program("agent-workspace"))
         .arg("config")
         .env_clear()
         .env("HOME", project.dir.path())
@@ -312,7 +312,7 @@ fn doctor_reports_the_engine_and_creates_nothing() {
     );
     let file = dir.path().join("config.toml");
     fs::write(&file, templates).unwrap();
-    let mut doctor = Command::new(built("agent-workspace"));
+    let mut doctor = Command::new(built_program("agent-workspace"));
     doctor
         .arg("doctor")
         .env_clear()

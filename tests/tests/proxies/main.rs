@@ -67,15 +67,15 @@ impl ProxyBench {
         let mut connection = self.proxy.connect().await;
         for _ in 0..2 {
             let request = format!("GET {}/ready", self.path);
-            let (head, text) = connection.ask(&request, "").await;
+            let (head, text) = connection.exchange(&request, "").await;
             assert_eq!(head.status, 200, "{text}");
         }
-        let mut other = self.proxy.connect().await.asking_for("other.example.org");
-        other.begin("GET /alive", "").await;
-        assert_eq!(other.head().await.status, 421);
+        let mut other = self.proxy.connect().await.with_host("other.example.org");
+        other.send_head("GET /alive", "").await;
+        assert_eq!(other.read_head().await.status, 421);
         let mut connection = self.proxy.connect().await;
         let request = format!("GET {}/openapi.json", self.path);
-        let (_, document) = connection.ask(&request, "").await;
+        let (_, document) = connection.exchange(&request, "").await;
         let document: Value = serde_json::from_str(&document).unwrap();
         let below = json!([{"url": self.path}]);
         let servers = if self.path.is_empty() {
@@ -94,10 +94,10 @@ impl ProxyBench {
         let rest = rest.unwrap_or_else(|| panic!("{url} does not lead through the proxy"));
         let request = format!("GET {}/{rest}/events/count", self.path);
         let mut connection = self.proxy.connect().await;
-        let (head, text) = connection.ask(&request, &self.key_header()).await;
+        let (head, text) = connection.exchange(&request, &self.key_header()).await;
         assert_eq!(head.status, 200, "{text}");
         let (head, _) = connection
-            .ask(&request, "X-Session-API-Key: wrong\r\n")
+            .exchange(&request, "X-Session-API-Key: wrong\r\n")
             .await;
         assert_eq!(head.status, 401);
         let sandboxes = self.user.get("/api/v1/sandboxes/search").await.ok();
@@ -115,10 +115,10 @@ impl ProxyBench {
         let user = format!("X-Session-API-Key: {}\r\n", self.user.key());
         for (request, header) in [(slow, self.key_header()), (events, user)] {
             let mut connection = self.proxy.connect().await;
-            connection.begin(&request, &header).await;
-            let head = connection.head().await;
+            connection.send_head(&request, &header).await;
+            let head = connection.read_head().await;
             assert_eq!(head.status, 200, "{request}: {head:?}");
-            assert_ne!(connection.some().await.len(), 0, "{request}");
+            assert_ne!(connection.read_some().await.len(), 0, "{request}");
         }
     }
 
@@ -142,14 +142,14 @@ impl ProxyBench {
         assert_eq!(revoked.status, 200, "{}", revoked.text);
         // A close frame with 1008, a violation of policy.
         assert_eq!(
-            lost.rest().await,
+            lost.read_rest().await,
             [0x88, 2, 0x03, 0xf0],
             "the socket of a revoked key must be closed with 1008"
         );
         kept.assert_echo("still there").await;
         self.user.pause(&self.conversation.sandbox_id).await;
         // The agent server may end first, without a close frame.
-        kept.rest().await;
+        kept.read_rest().await;
     }
 
     /// Client addresses come from trusted proxies, never from headers of clients.
@@ -162,11 +162,11 @@ impl ProxyBench {
         let mut proxied = self.proxy.connect_from([127, 0, 0, 2]).await;
         let mut direct = Connection::plain([127, 0, 0, 3], self.service.address()).await;
         for connection in [&mut proxied, &mut direct] {
-            let (head, text) = connection.ask(&request, &header).await;
+            let (head, text) = connection.exchange(&request, &header).await;
             assert_eq!(head.status, 201, "{text}");
         }
         let sources = wait_for("two entries of the audit log", WAIT_TIMEOUT, || async {
-            let lines = self.user.all("/api/v1/audit").await;
+            let lines = self.user.get_all_pages("/api/v1/audit").await;
             let created = lines
                 .iter()
                 .filter(|it| it["action"] == "POST /api/v1/keys");
@@ -251,7 +251,7 @@ async fn container_ports_are_published_on_loopback_only() {
     let user = service.admin();
     let sandbox = user.start_sandbox().await;
     let sandbox = user
-        .sandbox_becomes(&sandbox.id, "RUNNING", WAIT_TIMEOUT)
+        .wait_for_sandbox_status(&sandbox.id, "RUNNING", WAIT_TIMEOUT)
         .await;
     let container = service.container(&sandbox.id).unwrap();
     // `8000/tcp -> 127.0.0.1:32768`

@@ -39,17 +39,17 @@ pub(crate) async fn upload_and_download(bench: &ProxyBench) {
     let mut connection = bench.proxy.connect().await;
     let request = format!("POST {}/api/file/upload?path=/workspace/large", bench.path);
     let headers = format!("{key}Content-Length: {size}\r\n");
-    connection.begin(&request, &headers).await;
+    connection.send_head(&request, &headers).await;
     let mut sent = 0;
     while sent < size {
         let piece = piece(sent, size - sent);
         connection.send(&piece).await;
         sent += piece.len() as u64;
     }
-    let head = connection.head().await;
+    let head = connection.read_head().await;
     let mut answer = Vec::new();
     connection
-        .body(&head, |piece| answer.extend_from_slice(piece))
+        .read_body(&head, |piece| answer.extend_from_slice(piece))
         .await;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     assert_eq!(
@@ -60,12 +60,12 @@ pub(crate) async fn upload_and_download(bench: &ProxyBench) {
 
     // The download uses the same connection.
     let request = format!("GET {}/api/file/download/bytes/{size}", bench.path);
-    connection.begin(&request, &key).await;
-    let head = connection.head().await;
+    connection.send_head(&request, &key).await;
+    let head = connection.read_head().await;
     assert_eq!(head.status, 200, "{head:?}");
     let (mut received, mut is_whole) = (0, true);
     connection
-        .body(&head, |piece| {
+        .read_body(&head, |piece| {
             is_whole &= is_intact(received, piece);
             received += piece.len() as u64;
         })

@@ -20,7 +20,7 @@ pub(crate) async fn a_program_is_the_agent(setup: Setup) {
 
     let conversation = user.converse("Please write.").await;
     let id = &conversation.id;
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     // The model that was asked for, the user's secret by value, and nothing of the user's own model.
     assert_eq!(
         world.file(&conversation, "acp.txt").as_deref(),
@@ -36,8 +36,8 @@ pub(crate) async fn a_program_is_the_agent(setup: Setup) {
     assert_eq!(shown["llm_model"], "m1");
     assert_eq!(world.llm.calls(), 0, "a program brings its own model");
 
-    user.say(id, "Something else.").await;
-    user.executed(id, "finished").await;
+    user.send_message(id, "Something else.").await;
+    user.wait_for_execution_status(id, "finished").await;
     let events = world.assert_complete(id).await;
     assert!(json!(events).to_string().contains("I was asked something."));
 }
@@ -51,7 +51,8 @@ pub(crate) async fn a_program_that_ends_is_a_cause_a_person_understands(setup: S
     )
     .await;
     let conversation = user.converse("Please write.").await;
-    user.executed(&conversation.id, "error").await;
+    user.wait_for_execution_status(&conversation.id, "error")
+        .await;
     let says_why = |events: &[Value]| {
         let mut errors = events
             .iter()
@@ -70,6 +71,6 @@ pub(crate) async fn a_program_that_ends_is_a_cause_a_person_understands(setup: S
     use_program(&world, &json!(scripted_acp::command())).await;
     let message = json!({"content": [{"type": "text", "text": "Please write."}], "run": true});
     let request = json!({"sandbox_id": conversation.sandbox_id, "initial_message": message});
-    let second = user.ready(&user.start(&request).await).await;
-    user.executed(&second.id, "finished").await;
+    let second = user.wait_until_ready(&user.start(&request).await).await;
+    user.wait_for_execution_status(&second.id, "finished").await;
 }

@@ -5,7 +5,7 @@ use acceptance::wait::{wait_for, wait_until};
 use serde_json::{Value, json};
 
 use crate::support::{
-    RECONCILE_TIMEOUT, Setup, World, actions, said_by_user, show_timings, titled,
+    RECONCILE_TIMEOUT, Setup, World, actions, show_timings, user_messages, wait_for_title,
 };
 
 pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
@@ -14,17 +14,18 @@ pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) 
 
     let task = user.start_with("Please.\nRUN: echo one > first.txt").await;
     assert_eq!(task.status, "WORKING");
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     show_timings(&world, &user.task(&task.id).await);
     assert_eq!(conversation.sandbox_status, "RUNNING");
-    user.executed(&conversation.id, "finished").await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
 
     assert_eq!(
         world.file(&conversation, "first.txt").as_deref(),
         Some("one")
     );
     let events = world.assert_complete(&conversation.id).await;
-    assert_eq!(said_by_user(&events).len(), 1);
+    assert_eq!(user_messages(&events).len(), 1);
     assert_eq!(
         (actions(&events, "terminal"), actions(&events, "finish")),
         (1, 1)
@@ -32,15 +33,16 @@ pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) 
     let key = world.llm.records().pop().and_then(|record| record.api_key);
     assert_eq!(key.as_deref(), Some("sk-scripted"));
 
-    user.say(&conversation.id, "Once more.\nRUN: echo two > second.txt")
+    user.send_message(&conversation.id, "Once more.\nRUN: echo two > second.txt")
         .await;
-    user.executed(&conversation.id, "finished").await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     assert_eq!(
         world.file(&conversation, "second.txt").as_deref(),
         Some("two")
     );
     let events = world.assert_complete(&conversation.id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     assert_eq!(actions(&events, "finish"), 2);
     world.assert_exactly_one().await;
 }
@@ -50,7 +52,7 @@ pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(setu
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
 
     user.pause(sandbox).await;
     let left = world.service.processes();
@@ -65,8 +67,8 @@ pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(setu
     );
 
     user.resume(sandbox).await;
-    user.say(id, "RUN: echo two > second.txt").await;
-    user.executed(id, "finished").await;
+    user.send_message(id, "RUN: echo two > second.txt").await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(
         world.file(&conversation, "first.txt").as_deref(),
         Some("one")
@@ -76,7 +78,7 @@ pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(setu
         Some("two")
     );
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     world.assert_exactly_one().await;
 }
 
@@ -85,7 +87,7 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     let traces = world.service.traces_of(sandbox);
     assert!(traces.len() > 1, "{traces:?}");
 
@@ -98,7 +100,7 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
     wait_until(
         "the end of everything that it had",
         RECONCILE_TIMEOUT,
-        || !traces.iter().any(Trace::is_there),
+        || !traces.iter().any(Trace::exists),
     )
     .await;
     assert_eq!(world.service.processes(), []);
@@ -125,7 +127,8 @@ pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(setup:
     let world = World::with_model(setup, "openai/refuse").await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
-    user.executed(&conversation.id, "error").await;
+    user.wait_for_execution_status(&conversation.id, "error")
+        .await;
     assert!(world.llm.calls() > 0);
     assert_eq!(user.get("/ready").await.status, 200);
 
@@ -136,8 +139,8 @@ pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(setup:
         json!({"content": [{"type": "text", "text": "RUN: echo two > second.txt"}], "run": true});
     let request = json!({"sandbox_id": conversation.sandbox_id, "initial_message": message});
     let second = user.start(&request).await;
-    let second = user.ready(&second).await;
-    user.executed(&second.id, "finished").await;
+    let second = user.wait_until_ready(&second).await;
+    user.wait_for_execution_status(&second.id, "finished").await;
     assert_eq!(world.file(&second, "second.txt").as_deref(), Some("two"));
     assert_eq!(
         user.conversation(&conversation.id)
@@ -155,7 +158,7 @@ pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(setup: Set
         json!({"content": [{"type": "text", "text": "RUN: echo one > first.txt"}], "run": true});
     let request = json!({"initial_message": message});
     let stream = user
-        .patient()
+        .with_long_timeout()
         .post("/api/v1/app-conversations/stream-start", &request)
         .await;
     let states = stream.ok();
@@ -179,7 +182,7 @@ pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(setup: Set
     let id = last["app_conversation_id"]
         .as_str()
         .expect("READY names it");
-    user.executed(id, "finished").await;
-    let title = titled(user, id).await;
+    user.wait_for_execution_status(id, "finished").await;
+    let title = wait_for_title(user, id).await;
     assert!(title.to_lowercase().contains("scripted run"), "{title}");
 }

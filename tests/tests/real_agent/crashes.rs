@@ -7,7 +7,7 @@ use acceptance::print_line;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, said_by_user};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, user_messages};
 
 /// Statuses in their order.
 const ORDER: [&str; 8] = [
@@ -59,14 +59,21 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
     world.service.kill9();
     world.service.restart().await;
 
-    let ready = world.user.ready(&task).await;
+    let ready = world.user.wait_until_ready(&task).await;
     assert_eq!(
         Some(&ready.sandbox_id),
         task.sandbox_id.as_ref().or(Some(&ready.sandbox_id))
     );
-    world.user.executed(&ready.id, "finished").await;
+    world
+        .user
+        .wait_for_execution_status(&ready.id, "finished")
+        .await;
     let events = world.assert_complete(&ready.id).await;
-    assert_eq!(said_by_user(&events).len(), 1, "the message was said again");
+    assert_eq!(
+        user_messages(&events).len(),
+        1,
+        "the message was said again"
+    );
     assert_eq!(world.file(&ready, "once.txt").as_deref(), Some("once"));
     assert_eq!(actions(&events, "finish"), 1);
     assert_eq!(world.assert_exactly_one().await.id, ready.id);
@@ -92,9 +99,9 @@ pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) 
         .expect("the run goes on without the service");
     world.service.restart().await;
 
-    world.user.executed(id, "finished").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 1);
+    assert_eq!(user_messages(&events).len(), 1);
     assert_eq!(actions(&events, "terminal"), STEPS);
     assert_eq!(actions(&events, "finish"), 1);
     let written = world.file(&conversation, "steps.txt").unwrap_or_default();
@@ -121,7 +128,9 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: S
     let servers = world.service.agent_servers();
     assert_eq!(servers.len(), 1, "{servers:#?}");
     servers[0].signal(Signal::KILL);
-    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICE_TIMEOUT).await;
+    let failed = user
+        .wait_for_sandbox_status(sandbox, "ERROR", NOTICE_TIMEOUT)
+        .await;
     let cause = failed.status_detail.expect("an ERROR has a cause");
     assert!(
         cause.to_lowercase().contains("kill") || cause.contains('9'),
@@ -138,10 +147,11 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: S
     user.use_model("openai/scripted", &world.llm.base_url(), "sk-scripted")
         .await;
     user.resume(sandbox).await;
-    user.executed(id, "error").await;
-    user.say(id, "Go on.\nRUN: echo two > second.txt").await;
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "error").await;
+    user.send_message(id, "Go on.\nRUN: echo two > second.txt")
+        .await;
+    user.wait_for_execution_status(id, "finished").await;
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     world.assert_exactly_one().await;
 }

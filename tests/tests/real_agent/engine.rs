@@ -6,7 +6,7 @@ use acceptance::engine::agent_server_image;
 use acceptance::wait::wait_for;
 use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 
-use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, said_by_user};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, user_messages};
 
 /// From the engine's first answer until the wire is right: by that itself, since all is compared every 30 s only.
 const SECONDS: Duration = Duration::from_secs(25);
@@ -40,7 +40,9 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     goes_on.expect("the run goes on");
 
     engine.restart();
-    let failed = user.sandbox_becomes(sandbox, "ERROR", SECONDS).await;
+    let failed = user
+        .wait_for_sandbox_status(sandbox, "ERROR", SECONDS)
+        .await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
     assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
     wait_for("the end of the run that was shown", SECONDS, || async {
@@ -54,14 +56,15 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     user.resume(sandbox).await;
     let steps = world.file(&conversation, "steps.txt").unwrap_or_default();
     assert!(steps.lines().count() > 1, "the workspace is kept: {steps}");
-    user.say(id, "Go on.\nRUN: echo two > second.txt").await;
-    user.executed(id, "finished").await;
+    user.send_message(id, "Go on.\nRUN: echo two > second.txt")
+        .await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(
         world.file(&conversation, "second.txt").as_deref(),
         Some("two")
     );
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     assert_eq!(actions(&events, "finish"), 1);
     world.assert_exactly_one().await;
     // The service ends what it has there before the engine ends.
@@ -74,11 +77,11 @@ async fn a_conversation_goes_on_in_a_new_container_around_its_workspace() {
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     let container = world.service.container(sandbox).expect("it runs in one");
     Engine::shared().docker(&["rm", "--force", &container]);
     let gone = user
-        .sandbox_becomes(sandbox, "MISSING", NOTICE_TIMEOUT)
+        .wait_for_sandbox_status(sandbox, "MISSING", NOTICE_TIMEOUT)
         .await;
     assert!(gone.status_detail.is_some_and(|cause| !cause.is_empty()));
 
@@ -87,13 +90,13 @@ async fn a_conversation_goes_on_in_a_new_container_around_its_workspace() {
         world.file(&conversation, "first.txt").as_deref(),
         Some("one")
     );
-    user.say(id, "RUN: echo two > second.txt").await;
-    user.executed(id, "finished").await;
+    user.send_message(id, "RUN: echo two > second.txt").await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(
         world.file(&conversation, "second.txt").as_deref(),
         Some("two")
     );
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     world.assert_exactly_one().await;
 }

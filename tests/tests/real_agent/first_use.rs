@@ -27,8 +27,9 @@ async fn the_first_conversation_installs_the_agent_server() {
     })
     .await;
     assert_eq!(ended.status, "READY", "{ended:?}");
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let file = service.workspace_file(&conversation.sandbox_id, "first.txt");
     assert_eq!(file.as_deref().map(str::trim), Some("one"));
     let as_many = "as many events as are counted";

@@ -11,9 +11,9 @@ pub(crate) async fn conversations_share_a_sandbox_and_not_a_directory(setup: Set
     let _ = user.post("/api/v1/settings", &grouping).await.ok();
 
     let first = user.converse("RUN: echo one > mine.txt").await;
-    user.executed(&first.id, "finished").await;
+    user.wait_for_execution_status(&first.id, "finished").await;
     let second = user.converse("RUN: echo two > mine.txt").await;
-    user.executed(&second.id, "finished").await;
+    user.wait_for_execution_status(&second.id, "finished").await;
     assert_eq!(second.sandbox_id, first.sandbox_id);
     assert_eq!(world.service.agent_servers().len(), 1);
     let mine = |id: &str| format!("{id}/mine.txt");
@@ -25,8 +25,8 @@ pub(crate) async fn conversations_share_a_sandbox_and_not_a_directory(setup: Set
     // A part works where its parent does.
     let message = json!({"content": [{"type": "text", "text": "RUN: cat mine.txt > part.txt"}]});
     let request = json!({"parent_conversation_id": second.id, "initial_message": message});
-    let part = user.ready(&user.start(&request).await).await;
-    user.executed(&part.id, "finished").await;
+    let part = user.wait_until_ready(&user.start(&request).await).await;
+    user.wait_for_execution_status(&part.id, "finished").await;
     let file = world.file(&second, &format!("{}/part.txt", second.id));
     assert_eq!(file.as_deref(), Some("two"));
 
@@ -34,8 +34,9 @@ pub(crate) async fn conversations_share_a_sandbox_and_not_a_directory(setup: Set
     user.delete_conversation(&second.id).await;
     assert!(user.find_conversation(&part.id).await.is_none());
     assert!(user.sandbox(&first.sandbox_id).await.is_some());
-    user.say(&first.id, "RUN: echo three > mine.txt").await;
-    user.executed(&first.id, "finished").await;
+    user.send_message(&first.id, "RUN: echo three > mine.txt")
+        .await;
+    user.wait_for_execution_status(&first.id, "finished").await;
     assert_eq!(
         world.file(&first, &mine(&first.id)).as_deref(),
         Some("three")
@@ -49,8 +50,9 @@ pub(crate) async fn a_planning_agent_writes_its_plan_where_front_ends_look(setup
     let request = json!({"agent_type": "plan", "initial_message": {
         "content": [{"type": "text", "text": format!("Please plan.\n{edit}")}], "run": true}});
     let task = user.start(&request).await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     // A request without tools asks for a title.
     let records = world.llm.records();
     let mut asked = records.iter().map(|record| &record.body);

@@ -23,19 +23,19 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     assert_eq!(saved.status, 201);
 
     let task = user.start_with(PROJECT).await;
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     let id = &conversation.id;
     assert_eq!(user.task(&task.id).await.detail, None, "nothing to note");
     let listed = profiles_there(&conversation).await;
     assert_eq!(listed["profiles"][0]["name"], "fast", "{listed}");
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     look_around(user, id).await;
 
     let path = format!("/api/v1/app-conversations/{id}/switch_profile");
     let switched = user.post(&path, &json!({"profile_name": "fast"})).await;
     assert_eq!(switched.ok(), json!({"success": true}));
-    user.say(id, "RUN: true").await;
-    user.executed(id, "finished").await;
+    user.send_message(id, "RUN: true").await;
+    user.wait_for_execution_status(id, "finished").await;
     let records = world.llm.records();
     let last = records
         .iter()

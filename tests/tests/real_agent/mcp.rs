@@ -3,7 +3,7 @@
 use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, World, said_to_agent, wait_for_events};
+use crate::support::{Setup, World, tool_outputs, wait_for_events};
 
 async fn use_servers(world: &World, servers: &Value) {
     let body = json!({"agent_settings_diff": {"mcp_config": servers}});
@@ -15,16 +15,19 @@ async fn look_up(world: &World, servers: &Value, term: &str) -> String {
     use_servers(world, servers).await;
     let ask = format!("Please.\nTOOL: lookup {{\"word\": \"{term}\"}}");
     let task = world.user.start_with(&ask).await;
-    let conversation = world.user.ready(&task).await;
+    let conversation = world.user.wait_until_ready(&task).await;
     let task = world.user.task(&task.id).await;
     assert_eq!(
         task.detail, None,
         "nothing to note about a server that works"
     );
-    world.user.executed(&conversation.id, "finished").await;
-    let found = |events: &[Value]| said_to_agent(events).contains(&format!("{term} found"));
+    world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
+    let found = |events: &[Value]| tool_outputs(events).contains(&format!("{term} found"));
     let events = wait_for_events(&world.user, &conversation.id, "what the tool said", found).await;
-    said_to_agent(&events)
+    tool_outputs(&events)
 }
 
 pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
@@ -73,14 +76,17 @@ pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
     use_servers(&world, &servers).await;
     let ask = "Please.\nTOOL: lookup {\"word\": \"star\"}";
     let task = world.user.start_with(ask).await;
-    let conversation = world.user.ready(&task).await;
+    let conversation = world.user.wait_until_ready(&task).await;
     let detail = world.user.task(&task.id).await.detail.expect("notes");
     for name in ["nobody", "ends", "hangs"] {
         assert!(detail.contains(name), "{name}: {detail}");
     }
     assert!(!detail.contains("fine"), "{detail}");
-    let ended = world.user.executed(&conversation.id, "finished").await;
+    let ended = world
+        .user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     assert_eq!(ended.sandbox_status, "RUNNING");
-    let found = |events: &[Value]| said_to_agent(events).contains("star found over stdio");
+    let found = |events: &[Value]| tool_outputs(events).contains("star found over stdio");
     wait_for_events(&world.user, &conversation.id, "what the tool said", found).await;
 }

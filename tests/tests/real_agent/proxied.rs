@@ -11,7 +11,7 @@ use acceptance::wait::wait_for;
 use acceptance::{Engine, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, actions, said_to_agent};
+use crate::support::{Setup, actions, tool_outputs};
 
 /// A real agent server boots in seconds, on a busy machine in many.
 const READY: Duration = Duration::from_secs(150);
@@ -61,7 +61,9 @@ impl RemoteClient {
     /// Uses a new connection for each request, because polls exceed the number of requests that nginx allows on one.
     async fn get(&self, path: &str) -> Value {
         let mut connection = self.proxy.connect().await;
-        let (head, answer) = connection.ask(&format!("GET {path}"), &self.header).await;
+        let (head, answer) = connection
+            .exchange(&format!("GET {path}"), &self.header)
+            .await;
         assert!(matches!(head.status, 200..300), "{path}: {head:?} {answer}");
         serde_json::from_str(&answer).expect("answers are JSON")
     }
@@ -158,7 +160,7 @@ async fn until_finished(
             && event["value"] == "finished"
     };
     while events.iter().filter(|event| is_end(event)).count() < runs {
-        let heard = socket.hear().await;
+        let heard = socket.receive_text().await;
         let heard = heard.unwrap_or_else(|| panic!("closed after {events:#?}"));
         let event: Value = serde_json::from_str(&heard).expect("events are JSON");
         // One that happens while what was before is told may be told twice.
@@ -182,13 +184,13 @@ async fn is_followed(kind: Kind, setup: Setup) {
     // What is said on the socket is a message, and what comes of it is told at once.
     let message =
         json!({"role": "user", "content": text("RUN: echo \"$((40 + 2)) seen\" | tee second.txt")});
-    socket.say(&message.to_string()).await;
+    socket.send_text(&message.to_string()).await;
     let events = until_finished(&mut socket, &mut known, 1).await;
-    assert!(said_to_agent(&events).contains("42 seen"), "{events:#?}");
+    assert!(tool_outputs(&events).contains("42 seen"), "{events:#?}");
 
     user.post(&format!("/api/v1/sandboxes/{sandbox}/pause"), &json!({}))
         .await;
-    while socket.hear().await.is_some() {}
+    while socket.receive_text().await.is_some() {}
     let paused = user.conversation(id).await;
     assert_eq!(paused["sandbox_status"], "PAUSED", "{paused}");
     user.post(&format!("/api/v1/sandboxes/{sandbox}/resume"), &json!({}))
@@ -200,10 +202,10 @@ async fn is_followed(kind: Kind, setup: Setup) {
     .await;
     let mut socket = user.socket(&resumed).await;
     let message = json!({"role": "user", "content": text("RUN: cat first.txt second.txt")});
-    socket.say(&message.to_string()).await;
+    socket.send_text(&message.to_string()).await;
     let events = until_finished(&mut socket, &mut BTreeSet::new(), 3).await;
     assert!(
-        said_to_agent(&events).contains("one\\n42 seen"),
+        tool_outputs(&events).contains("one\\n42 seen"),
         "{events:#?}"
     );
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use acceptance::Service;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, said_to_agent, wait_for_events};
+use crate::support::{Setup, tool_outputs, wait_for_events};
 
 const TOKEN: &str = "ghp-canary-of-pull-requests";
 const ADDRESS: &str = "https://git.example.com/acme/tools/pull/7";
@@ -23,7 +23,7 @@ fn github() -> (u16, Asked) {
     let log = Arc::clone(&asked);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let request = answer(stream).expect("a whole request");
+            let request = serve_connection(stream).expect("a whole request");
             log.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(request);
@@ -32,7 +32,7 @@ fn github() -> (u16, Asked) {
     (port, asked)
 }
 
-fn answer(mut stream: TcpStream) -> std::io::Result<(String, Value)> {
+fn serve_connection(mut stream: TcpStream) -> std::io::Result<(String, Value)> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -83,11 +83,12 @@ pub(crate) async fn the_agent_opens_one(setup: Setup) {
         "body": "It was broken."});
     let ask = format!("Please.\nTOOL: create_pr {arguments}");
     let task = user.start_with(&ask).await;
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     let ended = user.task(&task.id).await;
     assert_eq!(ended.detail, None, "nothing to note about our own server");
-    user.executed(&conversation.id, "finished").await;
-    let found = |events: &[Value]| said_to_agent(events).contains(ADDRESS);
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
+    let found = |events: &[Value]| tool_outputs(events).contains(ADDRESS);
     let events = wait_for_events(&user, &conversation.id, "the address of it", found).await;
 
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);

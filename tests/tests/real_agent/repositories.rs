@@ -95,7 +95,7 @@ impl GitWorld {
     fn assert_no_token(&self, sandbox: &str) {
         assert!(!self.service.log().contains(TOKEN), "in the log");
         assert_no_arguments();
-        let data = self.service.data().display().to_string();
+        let data = self.service.data_dir().display().to_string();
         assert_not_below(&[&data], |words| {
             let mut command = Command::new(words[0]);
             command.args(&words[1..]);
@@ -198,10 +198,11 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
     let see = "RUN: (pwd; git symbolic-ref --short HEAD; git rev-list --count HEAD; cat README.md set-up.txt) >seen.txt; \
                git remote -v >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt";
     let task = user.start(&request(see, &json!({}))).await;
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     let ended = user.task(&task.id).await;
     assert_eq!(ended.detail, None, "there is nothing to note");
-    user.executed(&conversation.id, "finished").await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let sandbox = &conversation.sandbox_id;
     let seen = service
         .workspace_file(sandbox, "tools/seen.txt")
@@ -233,7 +234,7 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
         .iter()
         .any(|record| record.body.to_string().contains(SKILL));
     assert!(told, "the skill reached the model");
-    assert!(town.git.packs() > 0);
+    assert!(town.git.count_content_requests() > 0);
     let path = format!("/api/v1/app-conversations?ids={}", conversation.id);
     let document = user.get(&path).await.ok();
     let tags = &document[0]["tags"];
@@ -269,8 +270,9 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
     let task = user
         .start(&request(see, &json!({"selected_branch": BRANCH})))
         .await;
-    let conversation = user.ready(&task).await;
-    user.executed(&conversation.id, "finished").await;
+    let conversation = user.wait_until_ready(&task).await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let seen = town
         .service
         .workspace_file(&conversation.sandbox_id, "tools/seen.txt");
@@ -278,7 +280,7 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
 
     let fails = async |more: Value, cause: &str| {
         let task = user.start(&request("RUN: true", &more)).await;
-        let ended = user.ended(&task).await;
+        let ended = user.wait_for_end(&task).await;
         let detail = ended.detail.clone().unwrap_or_default();
         assert_eq!(ended.status, "ERROR", "{ended:?}");
         assert!(detail.contains(cause), "{detail}");
@@ -294,10 +296,10 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
         "does not know it",
     )
     .await;
-    town.git.send_to(Some(&town.other));
+    town.git.redirect_to(Some(&town.other));
     fails(json!({}), "sends to another address").await;
-    assert_eq!(town.other.arrivals(), 0, "it was asked");
-    town.git.send_to(None);
+    assert_eq!(town.other.count_connections(), 0, "it was asked");
+    town.git.redirect_to(None);
     town.store_token("ghp-wrong-token").await;
     fails(json!({}), "does not accept the token of github").await;
     assert_eq!(user.conversations().await.len(), 1);
@@ -316,18 +318,23 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
         .await;
     let git = &town.git;
     wait_until("a clone under way", Duration::from_secs(150), || {
-        git.packs() > 0
+        git.count_content_requests() > 0
     })
     .await;
     town.assert_a_clone_without_the_token();
-    let before = town.git.packs();
+    let before = town.git.count_content_requests();
     town.service.kill9();
     town.service.restart().await;
     // The worker is back at the step; the clone that its predecessor began still waits for the host.
     tokio::time::sleep(Duration::from_secs(3)).await;
     town.git.release();
-    let conversation = town.user.ready(&town.user.task(&task.id).await).await;
-    town.user.executed(&conversation.id, "finished").await;
+    let conversation = town
+        .user
+        .wait_until_ready(&town.user.task(&task.id).await)
+        .await;
+    town.user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let sandbox = &conversation.sandbox_id;
     let seen = town.service.workspace_file(sandbox, "tools/seen.txt");
     assert_eq!(seen.as_deref(), Some(""), "a whole and clean clone");
@@ -341,10 +348,10 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
     assert_eq!(names, ["tools"], "nothing is left beside it");
     // Each clone asks twice at most (protocol 2: references, then content).
     assert!(
-        town.git.packs() <= before + 2,
+        town.git.count_content_requests() <= before + 2,
         "{} and then {}",
         before,
-        town.git.packs()
+        town.git.count_content_requests()
     );
     town.assert_no_token(sandbox);
 }
@@ -357,9 +364,9 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     let town = GitWorld::build_with(&setup, &limits).await;
     let user = &town.user;
     let asked = request("RUN: true", &json!({"selected_branch": ENDLESS}));
-    let conversation = user.ready(&user.start(&asked).await).await;
+    let conversation = user.wait_until_ready(&user.start(&asked).await).await;
     let tasks = user
-        .all("/api/v1/app-conversations/start-tasks/search")
+        .get_all_pages("/api/v1/app-conversations/start-tasks/search")
         .await;
     let note = tasks[0]["detail"].as_str().unwrap_or_default();
     assert!(
@@ -374,12 +381,12 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     town.git.hold();
     let asked = json!({"sandbox_id": conversation.sandbox_id, "selected_repository": "acme/tools", "selected_branch": BRANCH});
     // The repository is there already, so nothing has to be cloned.
-    let again = user.ended(&user.start(&asked).await).await;
+    let again = user.wait_for_end(&user.start(&asked).await).await;
     let note = again.detail.unwrap_or_default();
     assert_eq!(again.status, "READY", "{note}");
     assert!(note.contains("used as it is, on branch endless"), "{note}");
     let late = user
-        .ended(&user.start(&request("RUN: true", &json!({}))).await)
+        .wait_for_end(&user.start(&request("RUN: true", &json!({}))).await)
         .await;
     let cause = late.detail.unwrap_or_default();
     assert_eq!(late.status, "ERROR", "{cause}");

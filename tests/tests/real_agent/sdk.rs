@@ -8,8 +8,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::support::{RECONCILE_TIMEOUT, Setup, World, said_by_user};
-use acceptance::service::TRUSTED;
+use crate::support::{RECONCILE_TIMEOUT, Setup, World, user_messages};
+use acceptance::service::CERTIFICATES_VARIABLE;
 use acceptance::wait::wait_for;
 
 const PROGRAM: &str = include_str!("../../fixtures/sdk_user.py");
@@ -21,7 +21,7 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     let found = user.get(&format!("/api/v1/sandboxes?id={sandbox}")).await;
     let found = found.ok()[0].clone();
     let urls = found["exposed_urls"].as_array().into_iter().flatten();
@@ -55,7 +55,7 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
         assert_eq!(world.file(&conversation, name).as_deref(), Some(text));
     }
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     // What it made by itself is the user's conversation, too.
     let made = said["created"]["id"].as_str().expect("an id");
     let made = wait_for(
@@ -78,7 +78,12 @@ async fn program(setup: &Setup, world: &World, given: &Value) -> Value {
         .env_clear()
         .env("HOME", &home)
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        .envs(world.service.trusted().map(|file| (TRUSTED, file)))
+        .envs(
+            world
+                .service
+                .front_certificate_file()
+                .map(|file| (CERTIFICATES_VARIABLE, file)),
+        )
         .current_dir(&home)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

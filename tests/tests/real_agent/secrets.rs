@@ -52,12 +52,12 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
     set(user, values[0].0, values[0].1).await;
     let conversation = user.converse(&command("first.txt")).await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    user.executed(id, "finished").await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.file(&conversation, "first.txt"), sees(values[0]));
 
     set(user, values[1].0, values[1].1).await;
-    user.say(id, &command("second.txt")).await;
-    user.executed(id, "finished").await;
+    user.send_message(id, &command("second.txt")).await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.file(&conversation, "second.txt"), sees(values[1]));
 
     // An agent server that is started again reads from its disk where to ask, and by which key.
@@ -76,8 +76,8 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
     } else {
         assert_eq!(resumed.session_api_key, before, "a container keeps its key");
     }
-    user.say(id, &command("third.txt")).await;
-    user.executed(id, "finished").await;
+    user.send_message(id, &command("third.txt")).await;
+    user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.file(&conversation, "third.txt"), sees(values[2]));
 
     let events = serde_json::to_string(&world.assert_complete(id).await).unwrap_or_default();
@@ -93,7 +93,7 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
         let key = key.expect("it is RUNNING");
         let kept = values.iter().flat_map(|(secret, token)| [*secret, *token]);
         let kept: Vec<&str> = kept.chain([key.as_str()]).collect();
-        let files = search(&world.service.data(), &kept);
+        let files = search(&world.service.data_dir(), &kept);
         assert!(files > 10, "only {files} files were searched");
     }
 }

@@ -56,7 +56,7 @@ impl Setup {
 }
 
 /// The title that the model made: it comes on its own, some time after the first message.
-pub(crate) async fn titled(user: &Client, id: &str) -> String {
+pub(crate) async fn wait_for_title(user: &Client, id: &str) -> String {
     wait_for("a title that the model made", RECONCILE_TIMEOUT, || async {
         let title = user.conversation(id).await.title.unwrap_or_default();
         (!title.is_empty() && !title.starts_with("Conversation ")).then_some(title)
@@ -162,7 +162,7 @@ pub(crate) fn event_id(event: &Value) -> String {
 }
 
 /// What the user said, oldest first.
-pub(crate) fn said_by_user(events: &[Value]) -> Vec<String> {
+pub(crate) fn user_messages(events: &[Value]) -> Vec<String> {
     let messages = events
         .iter()
         .filter(|event| event["kind"] == "MessageEvent" && event["source"] == "user");
@@ -178,7 +178,7 @@ pub(crate) fn actions(events: &[Value], tool: &str) -> usize {
 }
 
 /// What the tools of the agent answered.
-pub(crate) fn said_to_agent(events: &[Value]) -> String {
+pub(crate) fn tool_outputs(events: &[Value]) -> String {
     let seen = events
         .iter()
         .filter(|event| event["kind"] == "ObservationEvent");

@@ -5,17 +5,17 @@ use acceptance::engine::agent_server_image;
 use acceptance::{Sandboxing, Version};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, World, actions, said_by_user, titled};
+use crate::support::{Setup, World, actions, user_messages, wait_for_title};
 
 /// From one release that is known to the other one.
 pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setup) {
     let mut world = World::start(setup.clone()).await;
     let conversation = world.user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    world.user.executed(id, "finished").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     assert_eq!(release(&world, id).await, setup.version.to_string());
     let before = world.assert_complete(id).await;
-    let title = Some(titled(&world.user, id).await);
+    let title = Some(wait_for_title(&world.user, id).await);
     world.user.pause(sandbox).await;
 
     let now = match setup.version {
@@ -39,15 +39,15 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     assert!(before.iter().all(|event| log.contains(event)), "{log:#?}");
     world
         .user
-        .say(id, "RUN: cat first.txt first.txt > second.txt")
+        .send_message(id, "RUN: cat first.txt first.txt > second.txt")
         .await;
-    world.user.executed(id, "finished").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     assert_eq!(
         world.file(&conversation, "second.txt").as_deref(),
         Some("one\none")
     );
     let events = world.assert_complete(id).await;
-    assert_eq!(said_by_user(&events).len(), 2);
+    assert_eq!(user_messages(&events).len(), 2);
     assert_eq!(actions(&events, "finish"), 2);
     assert_eq!(world.user.conversation(id).await.title, title);
     world.assert_exactly_one().await;
@@ -59,9 +59,9 @@ pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Se
     let mut world = World::start(setup.clone()).await;
     let conversation = world.user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
-    world.user.executed(id, "finished").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     let before = world.assert_complete(id).await;
-    let title = Some(titled(&world.user, id).await);
+    let title = Some(wait_for_title(&world.user, id).await);
     world.user.pause(sandbox).await;
 
     resumes_with(&mut world, Version::V1_34_0, sandbox).await;
@@ -82,9 +82,9 @@ pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Se
     assert!(before.iter().all(|event| log.contains(event)), "{log:#?}");
     world
         .user
-        .say(id, "RUN: cat first.txt first.txt > second.txt")
+        .send_message(id, "RUN: cat first.txt first.txt > second.txt")
         .await;
-    world.user.executed(id, "finished").await;
+    world.user.wait_for_execution_status(id, "finished").await;
     assert_eq!(
         world.file(&conversation, "second.txt").as_deref(),
         Some("one\none")
@@ -100,11 +100,13 @@ async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
     match world.service.sandboxing() {
         Sandboxing::Process => {
             let name = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
-            world.service.set(name, &release.command());
+            world.service.set_variable(name, &release.command());
         }
         Sandboxing::Docker(_) => {
             let image = agent_server_image(release);
-            world.service.set("WORKSPACE_DOCKER__IMAGE", &image);
+            world
+                .service
+                .set_variable("WORKSPACE_DOCKER__IMAGE", &image);
         }
     }
     world.service.restart().await;

@@ -27,9 +27,10 @@ pub(crate) async fn a_start_takes_no_boot(setup: Setup) {
     .await;
     let asked = Instant::now();
     let task = user.start_with("hello").await;
-    let conversation = user.ready(&task).await;
+    let conversation = user.wait_until_ready(&task).await;
     let took = asked.elapsed().as_millis();
-    user.executed(&conversation.id, "finished").await;
+    user.wait_for_execution_status(&conversation.id, "finished")
+        .await;
     let timings = user.task(&task.id).await.timings;
     print_line(&format!("POST to READY {took} ms, by steps {timings:?}"));
     assert!(timings["WARM_SANDBOX"].is_u64(), "{timings:?}");

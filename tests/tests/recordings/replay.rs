@@ -166,7 +166,7 @@ impl ReplaySession {
     async fn follow(&mut self, fact: &RecordedFact, status: u16, text: &str) {
         if fact.path == RESUME && status == 200 {
             let (user, sandbox) = (self.service.admin(), &self.names["{sandbox}"]);
-            user.sandbox_becomes(sandbox, "RUNNING", RESUME_TIMEOUT)
+            user.wait_for_sandbox_status(sandbox, "RUNNING", RESUME_TIMEOUT)
                 .await;
             return;
         }
@@ -179,7 +179,7 @@ impl ReplaySession {
         };
         let user = self.service.admin();
         let task = user.task(id).await;
-        let ended = user.ended(&task).await;
+        let ended = user.wait_for_end(&task).await;
         if !self.is_working || self.names.contains_key("{conversation}") {
             return;
         }

@@ -132,9 +132,9 @@ async fn start_conversation(user: &Client) -> (String, Client) {
 async fn events_are_followed_at_another_replica_and_after_its_kill() {
     let mut pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
-    let (id, sandbox) = start_conversation(user.on(0)).await;
+    let (id, sandbox) = start_conversation(user.client(0)).await;
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];
-    let mut follower = Follower::of(user.on(1), &id);
+    let mut follower = Follower::of(user.client(1), &id);
     let first = report(&sandbox, &id, 0..30);
     tokio::join!(follower.read(&urls[1], Some(29)), first);
     follower.assert_received(30);

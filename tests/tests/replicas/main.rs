@@ -31,18 +31,18 @@ async fn killed_replicas_that_share_an_engine_lose_and_duplicate_nothing() {
 async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
     let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
-    let started = user.on(0).converse("hello").await;
-    let (first, second) = (user.on(0), user.on(1));
+    let started = user.client(0).converse("hello").await;
+    let (first, second) = (user.client(0), user.client(1));
     assert_eq!(second.conversation(&started.id).await.id, started.id);
     second.pause(&started.sandbox_id).await;
     first
-        .sandbox_becomes(&started.sandbox_id, "PAUSED", TAKEOVER_TIMEOUT)
+        .wait_for_sandbox_status(&started.sandbox_id, "PAUSED", TAKEOVER_TIMEOUT)
         .await;
     second.resume(&started.sandbox_id).await;
     first
-        .sandbox_becomes(&started.sandbox_id, "RUNNING", TAKEOVER_TIMEOUT)
+        .wait_for_sandbox_status(&started.sandbox_id, "RUNNING", TAKEOVER_TIMEOUT)
         .await;
-    second.say(&started.id, "again").await;
+    second.send_message(&started.id, "again").await;
     second.delete_conversation(&started.id).await;
     wait_for("the end of the sandbox", TAKEOVER_TIMEOUT, || async {
         first.sandboxes().await.is_empty().then_some(())
@@ -55,15 +55,15 @@ async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
 async fn either_replica_streams_the_states_of_a_start() {
     let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
     let user = pair.user("ada").await;
-    let sandbox = user.on(0).start_sandbox().await;
+    let sandbox = user.client(0).start_sandbox().await;
     let id = sandbox.id;
-    user.on(0)
-        .sandbox_becomes(&id, "RUNNING", TAKEOVER_TIMEOUT)
+    user.client(0)
+        .wait_for_sandbox_status(&id, "RUNNING", TAKEOVER_TIMEOUT)
         .await;
     let body = json!({"sandbox_id": id});
     let streamed = user
-        .on(1)
-        .patient()
+        .client(1)
+        .with_long_timeout()
         .post("/api/v1/app-conversations/stream-start", &body)
         .await
         .ok();
@@ -79,7 +79,7 @@ async fn another_replica_completes_the_starts_of_a_killed_one() {
     let mut tasks = Vec::new();
     for n in 0..4 {
         let request = ReplicaRequest::start(&format!("take-over-{n}"), "hello");
-        tasks.push(user.acknowledged(0, &request).await);
+        tasks.push(user.send_until_acknowledged(0, &request).await);
     }
     pair.kill(0);
     for id in tasks {
@@ -87,7 +87,7 @@ async fn another_replica_completes_the_starts_of_a_killed_one() {
             "a finished start of the killed replica",
             TAKEOVER_TIMEOUT,
             || async {
-                let task = user.on(1).task(&id).await;
+                let task = user.client(1).task(&id).await;
                 matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
             },
         )

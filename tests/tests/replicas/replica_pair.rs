@@ -35,7 +35,7 @@ impl ReplicaPair {
         variables: &[(&str, &str)],
     ) -> Self {
         let postgres = Postgres::start();
-        let stub = Stub::with(faults);
+        let stub = Stub::with_faults(faults);
         let host = format!("replicas-{}", std::process::id());
         let replica = async || {
             let mut builder = Service::builder()
@@ -67,7 +67,7 @@ impl ReplicaPair {
         let key = self.replicas[0].user(name).key().to_owned();
         let at = |service: &Service| Client::new(service.url(), &key);
         let user = ReplicaUser([at(&self.replicas[0]), at(&self.replicas[1])]);
-        configure_model(user.on(0)).await;
+        configure_model(user.client(0)).await;
         user
     }
 
@@ -100,7 +100,7 @@ impl ReplicaPair {
             directories.extend(replica.sandbox_directories());
         }
         for user in users {
-            for sandbox in user.on(1).sandboxes().await {
+            for sandbox in user.client(1).sandboxes().await {
                 let found = servers.remove(&sandbox.id).unwrap_or(0);
                 if found != usize::from(sandbox.status == "RUNNING") {
                     return Err(format!("{found} agent servers of {sandbox:?}"));
@@ -176,7 +176,7 @@ pub(crate) enum RequestOutcome {
 pub(crate) struct ReplicaUser([Client; 2]);
 
 impl ReplicaUser {
-    pub(crate) fn on(&self, which: usize) -> &Client {
+    pub(crate) fn client(&self, which: usize) -> &Client {
         &self.0[which % 2]
     }
 
@@ -185,9 +185,12 @@ impl ReplicaUser {
     pub(crate) async fn send(&self, first: usize, request: &ReplicaRequest) -> RequestOutcome {
         for which in [first, first + 1] {
             let (method, body) = (request.method.clone(), request.body.as_ref());
-            let sent =
-                self.on(which)
-                    .try_repeatable(method, &request.path, body, request.key.as_deref());
+            let sent = self.client(which).try_repeatable(
+                method,
+                &request.path,
+                body,
+                request.key.as_deref(),
+            );
             let Ok(reply) = sent.await else { continue };
             let may_retry = reply.headers.contains_key("retry-after");
             assert!(
@@ -202,7 +205,11 @@ impl ReplicaUser {
     }
 
     /// Repeats the request until it succeeds. Returns the id in the response.
-    pub(crate) async fn acknowledged(&self, first: usize, request: &ReplicaRequest) -> String {
+    pub(crate) async fn send_until_acknowledged(
+        &self,
+        first: usize,
+        request: &ReplicaRequest,
+    ) -> String {
         wait_for("an acknowledgement", RETRY_TIMEOUT, || async {
             match self.send(first, request).await {
                 RequestOutcome::Responded(200, body) => body["id"].as_str().map(str::to_owned),

@@ -65,7 +65,7 @@ impl LoadBalancer {
         for which in [first, first + 1] {
             let body = request.body.as_ref();
             let sent = user
-                .on(which)
+                .client(which)
                 .try_repeatable(
                     request.method.clone(),
                     &request.path,
@@ -149,7 +149,7 @@ async fn a_rolling_restart_fails_no_request() {
     for (user, tasks) in users.iter().zip(&tasks) {
         for id in tasks {
             let task = wait_for("a finished start", SETTLE_TIMEOUT, || async {
-                let task = user.on(1).task(id).await;
+                let task = user.client(1).task(id).await;
                 matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
             })
             .await;
@@ -165,16 +165,16 @@ async fn a_stopping_replica_hands_over_its_starts() {
     let user = pair.user("ada").await;
     pair.kill(1);
     let id = user
-        .acknowledged(0, &ReplicaRequest::start("hand-over", "hello"))
+        .send_until_acknowledged(0, &ReplicaRequest::start("hand-over", "hello"))
         .await;
     // The agent server does not answer the first request, so the start stays in progress.
     wait_for("a hanging start", SETTLE_TIMEOUT, || async {
-        let task = user.on(0).task(&id).await;
+        let task = user.client(0).task(&id).await;
         (task.status == "STARTING_CONVERSATION").then_some(())
     })
     .await;
     pair.replicas[1].restart().await;
-    pair.stub.set("");
+    pair.stub.set_faults("");
     pair.replicas[0].stop().await;
     let log = pair.replicas[0].log();
     assert!(
@@ -186,7 +186,7 @@ async fn a_stopping_replica_hands_over_its_starts() {
         "a finished start after the handover",
         SETTLE_TIMEOUT,
         || async {
-            let task = user.on(1).task(&id).await;
+            let task = user.client(1).task(&id).await;
             matches!(task.status.as_str(), "READY" | "ERROR").then_some(task)
         },
     )

@@ -198,7 +198,7 @@ async fn assert_settled(user: &ReplicaUser, reported: &ReportedState) {
     for id in &reported.starts {
         let task = wait_for("a finished start", SETTLE_TIMEOUT, || async {
             let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
-            let found = user.on(0).get(&path).await.ok();
+            let found = user.client(0).get(&path).await.ok();
             // Tasks of deleted conversations are deleted, too.
             let ended = found[0].is_null()
                 || found[0]["status"] == "READY"
@@ -211,15 +211,15 @@ async fn assert_settled(user: &ReplicaUser, reported: &ReportedState) {
             assert!(!cause.is_empty(), "a start failed without a cause: {task}");
         }
     }
-    for sandbox in user.on(1).sandboxes().await {
+    for sandbox in user.client(1).sandboxes().await {
         assert!(
             !reported.deleted.contains(&sandbox.id),
             "a deleted sandbox exists: {sandbox:?}"
         );
     }
     let tasks = user
-        .on(0)
-        .all(&format!("{CONVERSATIONS}/start-tasks/search"))
+        .client(0)
+        .get_all_pages(&format!("{CONVERSATIONS}/start-tasks/search"))
         .await;
     let conversations: Vec<&str> = tasks
         .iter()
@@ -235,15 +235,15 @@ async fn assert_settled(user: &ReplicaUser, reported: &ReportedState) {
 
 /// The store has each event of every running conversation once.
 async fn assert_events_stored(user: &ReplicaUser) {
-    for conversation in user.on(0).conversations().await {
+    for conversation in user.client(0).conversations().await {
         if conversation.sandbox_status != "RUNNING" {
             continue;
         }
-        let theirs = user.on(0).events_at_agent_server(&conversation).await;
+        let theirs = user.client(0).events_at_agent_server(&conversation).await;
         let theirs: BTreeSet<String> = theirs.iter().map(id).collect();
         let ours = wait_for("all events of a conversation", SETTLE_TIMEOUT, || async {
             let ours: Vec<String> = user
-                .on(1)
+                .client(1)
                 .events(&conversation.id)
                 .await
                 .iter()

@@ -115,7 +115,7 @@ async fn assert_nothing_lost(client: &Client) {
         names(&profiles["profiles"]),
         (0..10).map(|n| format!("p{n}")).collect()
     );
-    let secrets = json!(client.all("/api/v1/secrets/search").await);
+    let secrets = json!(client.get_all_pages("/api/v1/secrets/search").await);
     assert_eq!(names(&secrets), (0..10).map(|n| format!("S{n}")).collect());
     let legacy = client.get("/api/settings").await.ok();
     for field in [

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use acceptance::agent_server::variable_of;
 use acceptance::client::Client;
-use acceptance::processes::{raise_file_limit, resident};
+use acceptance::processes::{raise_file_limit, resident_bytes};
 use acceptance::wait::wait_until;
 use acceptance::{Service, Stub, figures, print_line};
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ impl World {
             .during("opening idle connections", opened)
             .await;
         self.normal_user.during("idle connections", sleep(2)).await;
-        let (resident_bytes, files) = (resident(pid).unwrap_or_default(), files_of(pid));
+        let (resident_bytes, files) = (resident_bytes(pid).unwrap_or_default(), files_of(pid));
         let (mib, before, open) = (resident_bytes >> 20, memory >> 20, crowd::open(&idle));
         print_line(&format!(
             "{count} idle connections: {open} open, {files} descriptors, resident {mib} MiB, before {before}"
@@ -217,7 +217,7 @@ async fn slow_clients_do_not_delay_others_and_leave_no_resources() {
     let world = World::start().await;
     let pid = world.service.pid();
     world.normal_user.during("no other clients", sleep(2)).await;
-    let (files, memory) = (files_of(pid), resident(pid).unwrap_or_default());
+    let (files, memory) = (files_of(pid), resident_bytes(pid).unwrap_or_default());
     world.heads_that_never_end().await;
     world.clients_that_never_read().await;
     world.heads_of_a_megabyte_and_bombs().await;

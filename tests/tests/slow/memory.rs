@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use acceptance::processes::resident;
+use acceptance::processes::resident_bytes;
 use acceptance::wait::{wait_for, wait_until};
 use acceptance::{Service, Stub, print_line};
 
@@ -28,7 +28,7 @@ async fn memory_is_released_after_large_unread_responses() {
     let requests = request.repeat(4);
     let status = || async { crowd::statuses(address, 1, closing.as_bytes()).await[0] };
     assert_eq!(status().await, 200);
-    let memory = || resident(pid).expect("the service runs");
+    let memory = || resident_bytes(pid).expect("the service runs");
     let before = memory();
     let mut peak = before;
     for _ in 0..ROUNDS {

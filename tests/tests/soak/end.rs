@@ -136,8 +136,8 @@ async fn check_free_capacity(
     client: &SoakClient,
 ) -> Result<(), String> {
     let all = (users.len() - 1).to_string();
-    service.set("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
-    service.set("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
+    service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
+    service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
     service.restart().await;
     let start = async |user: &SoakUser| {
         client
@@ -165,7 +165,7 @@ import sqlite3, sys
 db = sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True)
 print(db.execute('select count(*) from sandboxes').fetchone()[0])
 ";
-    let database = service.data().join("agent-workspace.db");
+    let database = service.data_dir().join("agent-workspace.db");
     until("empty table of sandboxes", || {
         let mut count = Command::new("python3");
         count.args(["-c", COUNT]).arg(&database);

@@ -13,7 +13,7 @@ mod user_loop;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use acceptance::processes::resident;
+use acceptance::processes::resident_bytes;
 use acceptance::{Sandboxing, Service, Stub, print_line};
 use futures::future::{join, join_all};
 
@@ -59,7 +59,7 @@ async fn killed_services_lose_no_acknowledged_change_and_leave_no_resource() {
     assert!(failures.is_empty(), "seed {}: {failures}", options.seed);
     let lost = end::compare(&service, &users, &client, kept).await;
     assert!(lost.is_ok(), "seed {}: {}", options.seed, lost.unwrap_err());
-    let memory = resident(service.pid()).unwrap_or_default() >> 20;
+    let memory = resident_bytes(service.pid()).unwrap_or_default() >> 20;
     let left = end::assert_nothing_left(&mut service, &users, &client).await;
     assert!(left.is_ok(), "seed {}: {}", options.seed, left.unwrap_err());
     print_line(&format!(

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use acceptance::client::is_of_a_proxy;
+use acceptance::client::is_proxy_error;
 use acceptance::proxy::relay::client_builder_for;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ impl SoakClient {
         let answer = async {
             let answer = request.send().await?;
             let status = answer.status().as_u16();
-            let is_answer = !is_of_a_proxy(status, answer.headers());
+            let is_answer = !is_proxy_error(status, answer.headers());
             let text = answer.text().await?;
             Ok::<_, reqwest::Error>(is_answer.then_some((status, text)))
         };

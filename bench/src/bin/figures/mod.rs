@@ -12,8 +12,8 @@ use benchmarks::SortedTimes;
 pub(crate) fn times_cell(times: &SortedTimes) -> String {
     format!(
         "median {:.1} ms, p95 {:.1} ms (n={})",
-        times.at(50),
-        times.at(95),
+        times.percentile(50),
+        times.percentile(95),
         times.count()
     )
 }

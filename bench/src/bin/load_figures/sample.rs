@@ -34,7 +34,7 @@ impl Sample {
             self.costs.push(spent * 1e6 / f64::from(load.count()));
         }
         self.rates.push(load.per_second());
-        self.latencies.push(load.at(99.0));
+        self.latencies.push(load.percentile(99.0));
         Ok(())
     }
 

@@ -78,8 +78,8 @@ impl Percentiles {
     pub(crate) fn row(&self) -> String {
         format!(
             "p50 {:.0} ms, p95 {:.0} ms (n={})",
-            self.at(50),
-            self.at(95),
+            self.percentile(50),
+            self.percentile(95),
             self.0.len()
         )
     }

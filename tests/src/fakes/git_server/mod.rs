@@ -97,13 +97,13 @@ impl GitServer {
 
     /// Authenticated requests for the repository's content so far.
     #[must_use]
-    pub fn packs(&self) -> u64 {
+    pub fn count_content_requests(&self) -> u64 {
         self.host.pack_requests.load(Ordering::SeqCst)
     }
 
     /// Connections so far, authenticated or not.
     #[must_use]
-    pub fn arrivals(&self) -> u64 {
+    pub fn count_connections(&self) -> u64 {
         self.host.connections.load(Ordering::SeqCst)
     }
 
@@ -111,7 +111,7 @@ impl GitServer {
     ///
     /// # Panics
     /// When the lock is poisoned.
-    pub fn send_to(&self, other: Option<&Self>) {
+    pub fn redirect_to(&self, other: Option<&Self>) {
         let mut redirect = self.host.redirect_to.lock().expect("the lock is poisoned");
         *redirect = other.map(Self::url);
     }

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::agent_server::built;
+use crate::agent_server::built_program;
 
 pub use server::{StubOptions, serve};
 
@@ -71,9 +71,9 @@ impl Stub {
     /// # Panics
     /// As [`Self::new`].
     #[must_use]
-    pub fn with(faults: &str) -> Self {
+    pub fn with_faults(faults: &str) -> Self {
         let stub = Self::new();
-        stub.set(faults);
+        stub.set_faults(faults);
         stub
     }
 
@@ -81,7 +81,7 @@ impl Stub {
     ///
     /// # Panics
     /// When the file cannot be written.
-    pub fn set(&self, faults: &str) {
+    pub fn set_faults(&self, faults: &str) {
         // A rename, so that concurrent readers see the old words or the new ones.
         let unfinished = self.dir.path().join("faults.new");
         std::fs::write(&unfinished, faults).expect("cannot write the faults");
@@ -93,7 +93,7 @@ impl Stub {
     ///
     /// # Panics
     /// When the file cannot be written.
-    pub fn go(&self) {
+    pub fn continue_runs(&self) {
         std::fs::write(self.dir.path().join(conversation::CONTINUE_FILE), "")
             .expect("cannot write the file");
     }
@@ -108,7 +108,7 @@ impl Stub {
     }
 
     pub(crate) fn command_in(dir: &Path) -> String {
-        let program = built("stub-agent-server");
+        let program = built_program("stub-agent-server");
         format!("'{}' --dir '{}'", program.display(), dir.display())
     }
 

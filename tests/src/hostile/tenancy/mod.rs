@@ -108,7 +108,9 @@ pub async fn check(service: &Service) -> Vec<String> {
     // A caller at a time: the last one, a sandbox, makes what had not existed by reporting it.
     for caller in &matrix.callers {
         for operation in matrix.surface.operations() {
-            matrix.ask(operation, caller, &mut failures).await;
+            matrix
+                .send_and_check(operation, caller, &mut failures)
+                .await;
         }
     }
     let after = matrix.read_as_owner().await;
@@ -197,7 +199,12 @@ impl<'a> TenancyMatrix<'a> {
             .unwrap_or_else(|silence| panic!("{} {}: {silence:?}", request.method, request.target))
     }
 
-    async fn ask(&self, operation: &Operation, caller: &Caller, failures: &mut Vec<String>) {
+    async fn send_and_check(
+        &self,
+        operation: &Operation,
+        caller: &Caller,
+        failures: &mut Vec<String>,
+    ) {
         if caller.role.may_change() && operation.method != "GET" {
             return;
         }

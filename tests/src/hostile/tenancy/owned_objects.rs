@@ -29,7 +29,9 @@ pub(super) async fn sandbox_key(user: &Client) -> String {
     user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
         .await;
     let conversation = user.converse("hello").await;
-    let conversation = user.executed(&conversation.id, "finished").await;
+    let conversation = user
+        .wait_for_execution_status(&conversation.id, "finished")
+        .await;
     conversation
         .session_api_key
         .expect("a running sandbox has a key")
@@ -100,13 +102,15 @@ impl OwnedObjects {
         let request =
             json!({"title": CANARY, "initial_message": message, "secrets": {"MINE": CANARY}});
         let task = alice.start(&request).await;
-        let conversation = alice.ready(&task).await;
-        let conversation = alice.executed(&conversation.id, "finished").await;
+        let conversation = alice.wait_until_ready(&task).await;
+        let conversation = alice
+            .wait_for_execution_status(&conversation.id, "finished")
+            .await;
         let sandbox_key = conversation.session_api_key.clone();
         let sandbox_key = sandbox_key.expect("a running sandbox has a key");
         // Newer than these: with it, lists have two pages.
         let newer = json!({"title": CANARY, "sandbox_id": conversation.sandbox_id});
-        let _ = alice.ready(&alice.start(&newer).await).await;
+        let _ = alice.wait_until_ready(&alice.start(&newer).await).await;
         let newer = json!({"name": "NEWER_SECRET", "value": CANARY, "description": CANARY});
         let _ = alice.post("/api/v1/secrets", &newer).await.ok();
         let events = alice.events(&conversation.id).await;

@@ -13,9 +13,9 @@ pub use private::PrivateEngine;
 use crate::agent_server::{Version, configured_command, variable_of};
 
 /// The label with the installation: the content of `host.id` in its data directory.
-pub const INSTANCE: &str = "agent-workspace.instance";
+pub const INSTANCE_LABEL: &str = "agent-workspace.instance";
 /// The label with the sandbox.
-pub const SANDBOX: &str = "agent-workspace.sandbox";
+pub const SANDBOX_LABEL: &str = "agent-workspace.sandbox";
 const CALL_TIMEOUT_SECONDS: &str = "120";
 
 /// An engine at an address.
@@ -128,7 +128,7 @@ impl Engine {
 
     /// Whether it responds.
     #[must_use]
-    pub fn answers(&self) -> bool {
+    pub fn is_responding(&self) -> bool {
         self.try_docker(&["version"]).status.success()
     }
 
@@ -138,8 +138,9 @@ impl Engine {
     /// When the engine does not respond.
     #[must_use]
     pub fn containers_of(&self, instance: &str) -> Vec<Container> {
-        let format =
-            format!("{{{{.ID}}}}\t{{{{.Names}}}}\t{{{{.State}}}}\t{{{{.Label {SANDBOX:?}}}}}");
+        let format = format!(
+            "{{{{.ID}}}}\t{{{{.Names}}}}\t{{{{.State}}}}\t{{{{.Label {SANDBOX_LABEL:?}}}}}"
+        );
         let label = filter(instance);
         let rows = self.docker(&[
             "ps",
@@ -166,7 +167,7 @@ impl Engine {
     /// When the engine does not respond.
     #[must_use]
     pub fn volumes_of(&self, instance: &str) -> Vec<Volume> {
-        let format = format!("{{{{.Name}}}}\t{{{{.Label {SANDBOX:?}}}}}");
+        let format = format!("{{{{.Name}}}}\t{{{{.Label {SANDBOX_LABEL:?}}}}}");
         let rows = self.docker(&[
             "volume",
             "ls",
@@ -258,7 +259,7 @@ fn remove_firewall_rules(instance: &str) {
 }
 
 fn filter(instance: &str) -> String {
-    format!("label={INSTANCE}={instance}")
+    format!("label={INSTANCE_LABEL}={instance}")
 }
 
 fn fields<const N: usize>(row: &str) -> [String; N] {

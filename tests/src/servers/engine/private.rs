@@ -174,7 +174,7 @@ impl PrivateEngine {
                 "unix://{}",
                 self.dir.path().join("docker.sock").display()
             ))
-            .answers()
+            .is_responding()
             {
                 return Ok(());
             }
@@ -235,7 +235,7 @@ impl Drop for PrivateEngine {
         self.end();
         // A killed engine may leave its containerd and the shims of containers.
         let dir = self.dir.path().to_string_lossy().into_owned();
-        for pid in processes::mentioning(&dir) {
+        for pid in processes::with_argument(&dir) {
             let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
         }
         for mount in mounts_below(self.dir.path()) {

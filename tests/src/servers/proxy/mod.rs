@@ -222,7 +222,7 @@ impl Proxy {
     /// # Panics
     /// When the proxy refuses the connection.
     pub async fn connect_from(&self, from: [u8; 4]) -> Connection {
-        Connection::secure(self.name, from, self.address()).await
+        Connection::connect_tls(self.name, from, self.address()).await
     }
 }
 

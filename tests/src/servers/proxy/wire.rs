@@ -70,7 +70,7 @@ impl Connection {
     ///
     /// # Panics
     /// When the connection is refused.
-    pub async fn plain(from: [u8; 4], to: SocketAddr) -> Self {
+    pub async fn connect_plain(from: [u8; 4], to: SocketAddr) -> Self {
         Self {
             stream: BufReader::new(Box::new(connect(from, to).await)),
             host: to.to_string(),
@@ -81,7 +81,7 @@ impl Connection {
     ///
     /// # Panics
     /// When the connection or the handshake fails.
-    pub async fn secure(name: &'static str, from: [u8; 4], to: SocketAddr) -> Self {
+    pub async fn connect_tls(name: &'static str, from: [u8; 4], to: SocketAddr) -> Self {
         let server = ServerName::try_from(name).expect("the host name is invalid");
         let connector = Authority::of_this_process().connector();
         let stream = connector.connect(server, connect(from, to).await);
@@ -94,7 +94,7 @@ impl Connection {
 
     /// Sets the Host header of later requests.
     #[must_use]
-    pub fn asking_for(mut self, host: &str) -> Self {
+    pub fn with_host(mut self, host: &str) -> Self {
         host.clone_into(&mut self.host);
         self
     }
@@ -113,7 +113,7 @@ impl Connection {
     }
 
     /// Sends the head of a request; `headers` are lines with line ends.
-    pub async fn begin(&mut self, request: &str, headers: &str) {
+    pub async fn send_head(&mut self, request: &str, headers: &str) {
         let host = &self.host;
         let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
         self.send(head.as_bytes()).await;
@@ -132,7 +132,7 @@ impl Connection {
     ///
     /// # Panics
     /// When none comes.
-    pub async fn head(&mut self) -> Head {
+    pub async fn read_head(&mut self) -> Head {
         let first = self.read_line_text().await;
         let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status in {first:?}"));
@@ -150,7 +150,7 @@ impl Connection {
     ///
     /// # Panics
     /// When neither arrives in time.
-    pub async fn some(&mut self) -> Vec<u8> {
+    pub async fn read_some(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 64 * 1024];
         let read = within("bytes or the end", IO_TIMEOUT, self.stream.read(&mut bytes)).await;
         // A reset counts as an end.
@@ -163,7 +163,7 @@ impl Connection {
     ///
     /// # Panics
     /// When it is cut off.
-    pub async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) {
+    pub async fn read_body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) {
         if let Some(length) = head.header("content-length") {
             let length = length.parse().expect("the content length is not a number");
             return self.read_exactly(length, &mut take).await;
@@ -199,11 +199,11 @@ impl Connection {
     }
 
     /// Sends a request without a body; returns the complete response.
-    pub async fn ask(&mut self, request: &str, headers: &str) -> (Head, String) {
-        self.begin(request, headers).await;
-        let head = self.head().await;
+    pub async fn exchange(&mut self, request: &str, headers: &str) -> (Head, String) {
+        self.send_head(request, headers).await;
+        let head = self.read_head().await;
         let mut body = Vec::new();
-        self.body(&head, |piece| body.extend_from_slice(piece))
+        self.read_body(&head, |piece| body.extend_from_slice(piece))
             .await;
         (head, String::from_utf8_lossy(&body).into_owned())
     }
@@ -214,11 +214,11 @@ impl Connection {
         let length = body.len();
         let lines =
             format!("{headers}Content-Type: application/json\r\nContent-Length: {length}\r\n");
-        self.begin(request, &lines).await;
+        self.send_head(request, &lines).await;
         self.send(body.as_bytes()).await;
-        let head = self.head().await;
+        let head = self.read_head().await;
         let mut answer = Vec::new();
-        self.body(&head, |piece| answer.extend_from_slice(piece))
+        self.read_body(&head, |piece| answer.extend_from_slice(piece))
             .await;
         (head, serde_json::from_slice(&answer).unwrap_or_default())
     }
@@ -231,8 +231,8 @@ impl Connection {
         let headers = format!(
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {SOCKET_KEY}\r\n"
         );
-        self.begin(&format!("GET {path}"), &headers).await;
-        let head = self.head().await;
+        self.send_head(&format!("GET {path}"), &headers).await;
+        let head = self.read_head().await;
         assert_eq!(head.status, 101, "{head:?}");
     }
 
@@ -253,7 +253,7 @@ impl Connection {
     }
 
     /// Sends a text on a WebSocket.
-    pub async fn say(&mut self, text: &str) {
+    pub async fn send_text(&mut self, text: &str) {
         self.send_frame(TEXT_FRAME, text.as_bytes()).await;
     }
 
@@ -261,7 +261,7 @@ impl Connection {
     ///
     /// # Panics
     /// When nothing arrives in time, or the message is not text.
-    pub async fn hear(&mut self) -> Option<String> {
+    pub async fn receive_text(&mut self) -> Option<String> {
         let mut text = Vec::new();
         loop {
             let head = self.read_bytes(2).await?;
@@ -308,7 +308,7 @@ impl Connection {
     /// # Panics
     /// When the echo differs.
     pub async fn assert_echo(&mut self, word: &str) {
-        self.say(word).await;
+        self.send_text(word).await;
         let length = u8::try_from(word.len()).expect("the text is too long");
         let frame = [
             &[0x80 | TEXT_FRAME, 0x80 | length, 0, 0, 0, 0],
@@ -323,10 +323,10 @@ impl Connection {
     }
 
     /// Reads all bytes up to the end of the connection.
-    pub async fn rest(&mut self) -> Vec<u8> {
+    pub async fn read_rest(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
-            let some = self.some().await;
+            let some = self.read_some().await;
             if some.is_empty() {
                 return all;
             }

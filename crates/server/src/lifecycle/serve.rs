@@ -81,14 +81,7 @@ pub(crate) async fn serve(
     background::prepare(&service.app);
     let manager = ServiceManager::of(variables);
     manager.ready();
-    let mut reloader = ConfigReloader {
-        started: config,
-        variables,
-        level,
-        app: app.clone(),
-        http: http.clone(),
-        last: None,
-    };
+    let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
     let audit = service.app.audit.clone();
     let metrics = metrics_listener
         .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));

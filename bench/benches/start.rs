@@ -176,7 +176,7 @@ fn row(what: &str, mut times: Vec<f64>) -> String {
     format!("| {what} | {median:.1} ms | {least:.1} | {p10:.1} | {p90:.1} |")
 }
 
-fn send_message(line: &str) {
+fn say(line: &str) {
     writeln!(std::io::stdout(), "{line}").expect("standard output is open");
 }
 

@@ -46,7 +46,7 @@ impl Load {
 
     /// A percentile, in milliseconds.
     #[must_use]
-    pub fn at(&self, percent: f64) -> f64 {
+    pub fn percentile(&self, percent: f64) -> f64 {
         let micros = self.times.value_at_percentile(percent);
         f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1000.0
     }
@@ -54,7 +54,11 @@ impl Load {
     /// As a cell of a table.
     #[must_use]
     pub fn summary(&self) -> String {
-        format!("p50 {:.2} ms, p99 {:.2} ms", self.percentile(50.0), self.percentile(99.0))
+        format!(
+            "p50 {:.2} ms, p99 {:.2} ms",
+            self.percentile(50.0),
+            self.percentile(99.0)
+        )
     }
 }
 

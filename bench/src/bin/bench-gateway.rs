@@ -171,7 +171,8 @@ async fn latency(
             }
         }
     }
-    let at = |which: usize, percent| median(found[which].iter().map(|load| load.at(percent)));
+    let at =
+        |which: usize, percent| median(found[which].iter().map(|load| load.percentile(percent)));
     let summary = |which| {
         format!(
             "p50 {:.3} ms, p99 {:.3} ms",

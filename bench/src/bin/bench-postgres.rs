@@ -113,7 +113,11 @@ async fn reads() -> anyhow::Result<()> {
 }
 
 fn summary(times: &SortedTimes) -> String {
-    format!("p50 {:.2} ms, p95 {:.2} ms", times.percentile(50), times.percentile(95))
+    format!(
+        "p50 {:.2} ms, p95 {:.2} ms",
+        times.percentile(50),
+        times.percentile(95)
+    )
 }
 
 /// Compares pages of many rows with pages of few rows.
@@ -240,8 +244,13 @@ async fn intake(
     );
     let spent = began.elapsed().as_secs_f64();
     let stored = large.count_events()? - before;
-    let summary =
-        |times: &SortedTimes| format!("p50 {:.1} ms, p99 {:.1} ms", times.percentile(50), times.percentile(99));
+    let summary = |times: &SortedTimes| {
+        format!(
+            "p50 {:.1} ms, p99 {:.1} ms",
+            times.percentile(50),
+            times.percentile(99)
+        )
+    };
     let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;

@@ -168,8 +168,8 @@ struct PageLatency(Vec<Load>);
 
 impl PageLatency {
     /// The median of the blocks' percentiles, in milliseconds.
-    fn at(&self, percent: f64) -> f64 {
-        median(self.0.iter().map(|block| block.at(percent)))
+    fn percentile(&self, percent: f64) -> f64 {
+        median(self.0.iter().map(|block| block.percentile(percent)))
     }
 
     /// As a cell of a table.

@@ -160,7 +160,7 @@ impl ProxyBench {
             self.user.key()
         );
         let mut proxied = self.proxy.connect_from([127, 0, 0, 2]).await;
-        let mut direct = Connection::plain([127, 0, 0, 3], self.service.address()).await;
+        let mut direct = Connection::connect_plain([127, 0, 0, 3], self.service.address()).await;
         for connection in [&mut proxied, &mut direct] {
             let (head, text) = connection.exchange(&request, &header).await;
             assert_eq!(head.status, 201, "{text}");

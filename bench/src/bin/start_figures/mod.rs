@@ -68,7 +68,7 @@ impl Percentiles {
         self.0.sort_by(f64::total_cmp);
     }
 
-    pub(crate) fn at(&self, percent: usize) -> f64 {
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
         // The nearest rank: of 20 the 19th is the 95th percentile.
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()

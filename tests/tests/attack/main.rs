@@ -260,7 +260,7 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     let errors: usize = run.rows.iter().map(|row| row.beside.error_count).sum();
     assert_eq!(errors, 0, "normal users met errors:\n{table}");
     if options.minutes.is_some() {
-        let broken: Vec<_> = run.rows.iter().flat_map(Row::broken).collect();
+        let broken: Vec<_> = run.rows.iter().flat_map(Row::broken_bounds).collect();
         assert!(
             broken.is_empty() && memory.is_back(),
             "bounds are broken:\n{table}"

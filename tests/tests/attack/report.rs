@@ -199,7 +199,7 @@ mod tests {
         );
         bad = row(10, 400);
         bad.is_mixed = true;
-        assert_eq!(bad.broken(), [""; 0]);
+        assert_eq!(bad.broken_bounds(), [""; 0]);
         bad = row(30, 80);
         bad.beside = Samples::default();
         assert_eq!(bad.broken_bounds(), ["no answer"]);

@@ -334,6 +334,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
 
 /// The unsettled conversations of a host's running sandboxes are listed, and no others.
 pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
+    let reports = &ports.conversation_reports;
     for id in ["a", "b", "starts", "paused"] {
         ports.sandbox(id, "alice").await;
     }
@@ -371,11 +372,7 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         };
         ports.conversation(&row).await;
     }
-    let found = ports
-        .conversation_reports
-        .list_unsettled(&host(), at(5), 10)
-        .await
-        .unwrap();
+    let found = reports.list_unsettled(&host(), at(5), 10).await.unwrap();
     let unsettled = |n, sandbox, execution_status| UnsettledConversation {
         id: conversation_id(n),
         sandbox_id: sandbox_id(sandbox),
@@ -388,19 +385,11 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
         unsettled(1, "b", Some(ExecutionStatus::Running)),
     ];
     assert_eq!(found, expected);
-    let first = ports
-        .conversation_reports
-        .list_unsettled(&host(), at(5), 2)
-        .await
-        .unwrap();
+    let first = reports.list_unsettled(&host(), at(5), 2).await.unwrap();
     assert_eq!(first, expected[..2], "at most `limit` rows");
     let elsewhere = HostId::parse("elsewhere").unwrap();
     assert_eq!(
-        ports
-            .conversation_reports
-            .list_unsettled(&elsewhere, at(5), 10)
-            .await
-            .unwrap(),
+        reports.list_unsettled(&elsewhere, at(5), 10).await.unwrap(),
         []
     );
 }

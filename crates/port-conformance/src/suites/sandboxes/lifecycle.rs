@@ -94,7 +94,8 @@ pub async fn the_caps_count_what_runs(ports: &StorePorts) {
 /// Pause and resume, each repeated.
 pub async fn intents_are_committed(ports: &StorePorts) {
     let id = ports.sandbox("a", "alice").await.id;
-    let (repo, alice) = (&ports.sandboxes, scope("alice"));
+    let (repo, host) = (&ports.sandboxes, &ports.host_sandboxes);
+    let alice = scope("alice");
     let set = async |desired, when| {
         repo.set_desired(&alice, &id, desired, &AMPLE_CAPS, when)
             .await
@@ -125,9 +126,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
     let again = set(DesiredState::Paused, at(3)).await;
     assert_eq!(again.paused_at, Some(at(2)), "already paused");
 
-    ports
-        .host_sandboxes
-        .record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
+    host.record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
     let resumed = set(DesiredState::Running, at(5)).await;
@@ -140,44 +139,36 @@ pub async fn intents_are_committed(ports: &StorePorts) {
         detail: "it died".to_owned(),
     };
     set(DesiredState::Running, at(7)).await;
-    ports
-        .host_sandboxes
-        .record_facts(&id, DesiredState::Running, &failed, at(8))
+    host.record_facts(&id, DesiredState::Running, &failed, at(8))
         .await
         .unwrap();
     let revived = set(DesiredState::Running, at(9)).await;
     assert_eq!(revived.status, SandboxStatus::Starting);
     assert_eq!(revived.status_detail, None);
     assert_eq!(ports.sandbox_row(&id).await, Some(revived));
+    let (unknown, caps) = (sandbox_id("x"), &AMPLE_CAPS);
     let unknown = repo
-        .set_desired(
-            &alice,
-            &sandbox_id("x"),
-            DesiredState::Paused,
-            &AMPLE_CAPS,
-            at(1),
-        )
+        .set_desired(&alice, &unknown, DesiredState::Paused, caps, at(1))
         .await;
     assert_eq!(unknown.unwrap(), None);
 }
 
 /// Facts are recorded only while the intent is the expected one.
 pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
+    let hosted = &ports.host_sandboxes;
     let id = ports.sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let running = SandboxFacts::Running {
         endpoints: endpoints(8000),
     };
     assert!(
-        !ports
-            .host_sandboxes
+        !hosted
             .record_facts(&id, DesiredState::Paused, &running, at(1))
             .await
             .unwrap()
     );
     assert!(
-        ports
-            .host_sandboxes
+        hosted
             .record_facts(&id, DesiredState::Running, &running, at(1))
             .await
             .unwrap()
@@ -189,8 +180,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
         detail: "late".to_owned(),
     };
     assert!(
-        !ports
-            .host_sandboxes
+        !hosted
             .record_facts(&id, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
@@ -202,8 +192,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
     );
     let unknown = sandbox_id("x");
     assert!(
-        !ports
-            .host_sandboxes
+        !hosted
             .record_facts(&unknown, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
@@ -213,6 +202,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
 /// A session key is replaced once, while the intent is to run and the row has the old key. The sandbox is then STARTING with
 /// the new key and without addresses, and the old key finds nothing. The callback token stays.
 pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
+    let keys = &ports.sandbox_keys;
     let token = KeyHash::of("callback token");
     let before = Sandbox {
         callback_token_hash: Some(token),
@@ -234,12 +224,8 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
     };
     let (first, second) = (new("first"), new("second"));
     let (one, two) = join!(
-        ports
-            .sandbox_keys
-            .replace_session_key(id, &before.key_hash, &first, at(2)),
-        ports
-            .sandbox_keys
-            .replace_session_key(id, &before.key_hash, &second, at(2)),
+        keys.replace_session_key(id, &before.key_hash, &first, at(2)),
+        keys.replace_session_key(id, &before.key_hash, &second, at(2)),
     );
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(one.is_some() != two.is_some(), "one of them wins");
@@ -256,35 +242,20 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
     };
     assert_eq!(row, expected);
     assert_eq!(ports.sandbox_row(id).await, Some(expected));
-    assert_eq!(
-        ports
-            .sandbox_keys
-            .find_by_key(&before.key_hash)
-            .await
-            .unwrap(),
-        None
-    );
-    let found = ports.sandbox_keys.find_by_key(&won.hash).await.unwrap();
+    assert_eq!(keys.find_by_key(&before.key_hash).await.unwrap(), None);
+    let found = keys.find_by_key(&won.hash).await.unwrap();
     assert_eq!(found.as_ref(), Some(&row));
-    let found = ports
-        .sandbox_keys
-        .find_by_callback_token(&token)
-        .await
-        .unwrap();
+    let found = keys.find_by_callback_token(&token).await.unwrap();
     assert_eq!(found.as_ref(), Some(&row));
 
     repo.set_desired(&alice, id, DesiredState::Paused, &AMPLE_CAPS, at(3))
         .await
         .unwrap();
     let third = new("third");
-    let paused = ports
-        .sandbox_keys
-        .replace_session_key(id, &won.hash, &third, at(4));
+    let paused = keys.replace_session_key(id, &won.hash, &third, at(4));
     assert_eq!(paused.await.unwrap(), None);
     let unknown = sandbox_id("x");
-    let unknown = ports
-        .sandbox_keys
-        .replace_session_key(&unknown, &won.hash, &third, at(4));
+    let unknown = keys.replace_session_key(&unknown, &won.hash, &third, at(4));
     assert_eq!(unknown.await.unwrap(), None);
     let row = ports.sandbox_row(id).await.unwrap();
     assert_eq!((row.key_hash, row.updated_at), (won.hash, at(3)));
@@ -398,6 +369,7 @@ async fn one_of_each(ports: &StorePorts) -> Vec<Sandbox> {
 
 /// Only STARTING, RUNNING and PAUSED sandboxes of the host are annotated, and only their detail changes.
 pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) {
+    let hosted = &ports.host_sandboxes;
     let rows = one_of_each(ports).await;
     let mut elsewhere = sandbox("elsewhere", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
@@ -407,7 +379,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
         .await
         .unwrap();
     for detail in [Some("the engine is down"), Some("still down"), None] {
-        let annotated = ports.host_sandboxes.annotate(&host(), detail).await;
+        let annotated = hosted.annotate(&host(), detail).await;
         assert_eq!(annotated.unwrap(), 3, "{detail:?}");
         for (row, is_annotated) in rows.iter().zip([true, true, true, false, false]) {
             let mut expected = row.clone();
@@ -420,12 +392,13 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
     let row = ports.sandbox_row(&elsewhere.id).await;
     assert_eq!(row, Some(elsewhere));
     let nowhere = HostId::parse("host-3").unwrap();
-    let annotated = ports.host_sandboxes.annotate(&nowhere, Some("down")).await;
+    let annotated = hosted.annotate(&nowhere, Some("down")).await;
     assert_eq!(annotated.unwrap(), 0);
 }
 
 /// Every fact that is recorded after an annotation clears it, also an unchanged one.
 pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
+    let hosted = &ports.host_sandboxes;
     let id = ports.sandbox("a", "alice").await.id;
     let endpoints = endpoints(8000);
     for facts in [
@@ -437,14 +410,9 @@ pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
     ] {
         for annotated in [false, true] {
             if annotated {
-                ports
-                    .host_sandboxes
-                    .annotate(&host(), Some("down"))
-                    .await
-                    .unwrap();
+                hosted.annotate(&host(), Some("down")).await.unwrap();
             }
-            let known = ports
-                .host_sandboxes
+            let known = hosted
                 .record_facts(&id, DesiredState::Running, &facts, at(5))
                 .await;
             assert!(known.unwrap());

@@ -167,7 +167,7 @@ mod tests {
         };
         let client = async {
             let mut connection = Connection::open(address).await.unwrap();
-            let request = request("GET", "/", &[key("k")], "");
+            let request = request("GET", "/", &[key_header("k")], "");
             let mut answers = Vec::new();
             for _ in 0..3 {
                 let answer = connection.exchange(&request).await.unwrap();

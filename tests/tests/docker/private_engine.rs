@@ -1,7 +1,7 @@
 //! The test engine itself: tests that kill an engine must leave nothing behind.
 
 use acceptance::engine::stub_image;
-use acceptance::processes::mentioning;
+use acceptance::processes::with_argument;
 use acceptance::{Engine, PrivateEngine};
 
 #[test]
@@ -35,10 +35,10 @@ fn killed_private_engine_restarts_and_leaves_nothing_behind() {
         .trim_start_matches("unix://")
         .trim_end_matches("/docker.sock")
         .to_owned();
-    assert!(!mentioning(&directory).is_empty());
+    assert!(!with_argument(&directory).is_empty());
     drop(private);
     assert_eq!(
-        mentioning(&directory),
+        with_argument(&directory),
         [0; 0],
         "processes of the private engine are left"
     );

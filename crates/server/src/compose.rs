@@ -123,50 +123,8 @@ pub(crate) fn service(
     tasks: BackgroundTasks,
     (bound, route, disk): (SocketAddr, &CallbackRoute, &DiskSpace),
 ) -> anyhow::Result<Service> {
-    let agents = Arc::new(HttpAgentRuntime::new(
-        agents_config(config),
-        clock(),
-        Arc::clone(&sandboxes.ports.endpoints),
-    ));
-    let git = git::open(&config.git)?;
-    let fingerprints = vault.installation;
-    let ports = Ports {
-        conversations: Arc::clone(store) as _,
-        conversation_reports: Arc::clone(store) as _,
-        conversation_deletions: Arc::clone(store) as _,
-        events: Arc::clone(store) as _,
-        start_tasks: Arc::clone(store) as _,
-        start_queue: Arc::clone(store) as _,
-        sandboxes: Arc::clone(store) as _,
-        sandbox_keys: Arc::clone(store) as _,
-        host_sandboxes: Arc::clone(store) as _,
-        warm: Arc::clone(store) as _,
-        backend: Arc::clone(&sandboxes.ports.backend),
-        specs: Arc::new(sandboxes.ports.specs.clone()),
-        agents: Arc::clone(&agents) as _,
-        agent_lifecycle: Arc::clone(&agents) as _,
-        agent_reader: Arc::clone(&agents) as _,
-        settings: Arc::clone(store) as _,
-        secrets: Arc::clone(store) as _,
-        workspace: agents,
-        pending: Arc::clone(store) as _,
-        skills: Arc::new(skills(config)),
-        git: Arc::new(git),
-        api_keys: Arc::clone(store) as _,
-        users: Arc::clone(store) as _,
-        administration: Arc::clone(store) as _,
-        audit: Arc::clone(store) as _,
-        answers: Arc::clone(store) as _,
-        usage: Arc::clone(store) as _,
-        hosts: Arc::clone(store) as _,
-        leases: Arc::clone(store) as _,
-        changes: Arc::clone(store) as _,
-        vault: Arc::clone(store) as _,
-        cipher: vault.keyring,
-        fingerprints: Arc::clone(&fingerprints) as _,
-        clock: clock(),
-        ids: ids(),
-    };
+    let fingerprints = Arc::clone(&vault.installation);
+    let ports = ports(config, vault, store, sandboxes)?;
     let mut policy = policy(config, host, route)?;
     policy.single_user = sandboxes.features.single_user;
     policy.warm.keep = config.kept_warm(&sandboxes.features);
@@ -188,6 +146,56 @@ pub(crate) fn service(
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
     Ok(Service { app, http })
+}
+
+fn ports(
+    config: &Config,
+    vault: Vault,
+    store: &Arc<Store>,
+    sandboxes: &OpenedBackend,
+) -> anyhow::Result<Ports> {
+    let agents = Arc::new(HttpAgentRuntime::new(
+        agents_config(config),
+        clock(),
+        Arc::clone(&sandboxes.ports.endpoints),
+    ));
+    Ok(Ports {
+        conversations: Arc::clone(store) as _,
+        conversation_reports: Arc::clone(store) as _,
+        conversation_deletions: Arc::clone(store) as _,
+        events: Arc::clone(store) as _,
+        start_tasks: Arc::clone(store) as _,
+        start_queue: Arc::clone(store) as _,
+        sandboxes: Arc::clone(store) as _,
+        sandbox_keys: Arc::clone(store) as _,
+        host_sandboxes: Arc::clone(store) as _,
+        warm: Arc::clone(store) as _,
+        backend: Arc::clone(&sandboxes.ports.backend),
+        specs: Arc::new(sandboxes.ports.specs.clone()),
+        agents: Arc::clone(&agents) as _,
+        agent_lifecycle: Arc::clone(&agents) as _,
+        agent_reader: Arc::clone(&agents) as _,
+        settings: Arc::clone(store) as _,
+        secrets: Arc::clone(store) as _,
+        workspace: agents,
+        pending: Arc::clone(store) as _,
+        skills: Arc::new(skills(config)),
+        git: Arc::new(git::open(&config.git)?),
+        api_keys: Arc::clone(store) as _,
+        users: Arc::clone(store) as _,
+        administration: Arc::clone(store) as _,
+        audit: Arc::clone(store) as _,
+        answers: Arc::clone(store) as _,
+        usage: Arc::clone(store) as _,
+        hosts: Arc::clone(store) as _,
+        leases: Arc::clone(store) as _,
+        changes: Arc::clone(store) as _,
+        vault: Arc::clone(store) as _,
+        cipher: vault.keyring,
+        fingerprints: vault.installation,
+        clock: clock(),
+        ids: ids(),
+    })
 }
 
 pub(crate) fn caps(config: &Config) -> SandboxCaps {

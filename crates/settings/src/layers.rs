@@ -86,6 +86,9 @@ pub struct SettingLayers {
 
 impl SettingLayers {
     /// Merges the defaults, those of `sections`, a file and the environment.
+    ///
+    /// # Panics
+    /// If a default is not TOML.
     pub fn load(
         sections: Vec<SettingSection>,
         file: Option<&Path>,

@@ -145,6 +145,9 @@ impl<'a> SettingReader<'a> {
     }
 
     /// A parsed text. On failure records a problem and returns the default.
+    ///
+    /// # Panics
+    /// If the default is not valid.
     pub fn parsed<T>(&self, key: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> T {
         if let Some(value) = parse(&self.text(key)) {
             return value;
@@ -155,6 +158,9 @@ impl<'a> SettingReader<'a> {
     }
 
     /// One of several names.
+    ///
+    /// # Panics
+    /// If there are no names.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> T {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let (last, others) = names.split_last().expect("a setting has choices");

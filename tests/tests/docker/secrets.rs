@@ -33,9 +33,7 @@ async fn engine_sees_only_the_secrets_that_the_agent_server_needs_to_start() {
         "the secrets did not reach the agent server, so the test proves nothing"
     );
 
-    let session_key = conversation
-        .session_api_key
-        .expect("the conversation has no session key");
+    let session_key = conversation.session_api_key.expect("no session key");
     let container = container(&world, &conversation.sandbox_id);
     let inspect = |format: &str| engine().docker(&["inspect", "--format", format, &container]);
     let environment = inspect("{{json .Config.Env}}");

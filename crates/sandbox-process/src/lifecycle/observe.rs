@@ -148,12 +148,13 @@ fn inspect(
         return ObservedProcess::Running(key, state.port);
     }
     match state.phase {
-        LifecyclePhase::Stopping | LifecyclePhase::Stopped => ObservedProcess::Stopped,
         LifecyclePhase::Exited { detail } => ObservedProcess::Exited(detail),
         LifecyclePhase::Starting | LifecyclePhase::Running if state.boot != proc::boot_id() => {
             ObservedProcess::Exited("the machine was restarted".to_owned())
         }
-        LifecyclePhase::Starting => ObservedProcess::Stopped,
+        LifecyclePhase::Starting | LifecyclePhase::Stopping | LifecyclePhase::Stopped => {
+            ObservedProcess::Stopped
+        }
         LifecyclePhase::Running => {
             let exit = "ended while the service was not watching";
             ObservedProcess::Exited(describe(exit, paths, &[]))

@@ -87,17 +87,18 @@ pub(crate) fn previous_backend(data_dir: &DataDir) -> anyhow::Result<Option<Stri
 
 fn isolation_warning(backend: &dyn ConfiguredBackend) -> String {
     let features = backend.features();
-    match features.is_isolated {
-        true => String::new(),
-        false => format!("; {} are not isolated from this machine", features.noun),
+    if features.is_isolated {
+        return String::new();
     }
+    format!("; {} are not isolated from this machine", features.noun)
 }
 
 fn advice(backend: &dyn ConfiguredBackend, when: &str) -> String {
     let features = backend.features();
-    let isolation = match features.is_isolated {
-        true => "",
-        false => ", without isolation from this machine",
+    let isolation = if features.is_isolated {
+        ""
+    } else {
+        ", without isolation from this machine"
     };
     format!(
         "; for {} {when}{isolation}, set WORKSPACE_SANDBOX__BACKEND={}",

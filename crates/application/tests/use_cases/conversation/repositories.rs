@@ -303,7 +303,7 @@ async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
     fixture.agents.hold_responses(true);
     let task = fixture
         .start(start_input(|r| {
-            r.sandbox_id = Some(first.sandbox_id.clone())
+            r.sandbox_id = Some(first.sandbox_id.clone());
         }))
         .await;
     let made = || async {

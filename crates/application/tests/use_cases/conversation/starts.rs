@@ -337,7 +337,7 @@ async fn the_conversation_of_a_failed_launch_is_deleted() {
     fixture.agents.lose_responses(true);
     let task = fixture
         .start_and_wait(start_input(|r| {
-            r.sandbox_id = Some(first.sandbox_id.clone())
+            r.sandbox_id = Some(first.sandbox_id.clone());
         }))
         .await;
     assert_eq!(task.status, StartStatus::Error);

@@ -98,7 +98,7 @@ impl Stage {
         let agent = agent_server();
         let (world, state, conversation, session_key) = system.block_on(async {
             let world = World::idle().await;
-            world.backend.start_at(agent.port());
+            world.backend.set_port(agent.port());
             let world = world.at_work().await;
             world.app.set_caps(CAPS);
             let state = state(&world);

@@ -13,7 +13,6 @@ use acceptance::processes::resident_bytes;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use benchmarks::{SortedTimes, event, megabytes, rows};
-use benchmarks::{event, megabytes, rows};
 use serde_json::{Value, json};
 
 use crate::figures::{Table, get, mebibytes, times, times_cell};

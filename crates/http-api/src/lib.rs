@@ -32,10 +32,10 @@
 //! ```
 //!
 //!    A model with a `SecretString`, a [`decode::Sensitive`] or a [`decode::JsonObject`] is sensitive by itself: no error
-//!    quotes its members. The macro `choice!` of [`dto::enums`] declares a closed set of words, a `model` of an enum
-//!    alternatives. `#[decode(flatten)]` with [`dto::page::PageQuery`] reads `page_id` and `limit`. The rest is in
+//!    quotes its members. The macro `choice!` of `dto::enums` declares a closed set of words, a `model` of an enum
+//!    alternatives. `#[decode(flatten)]` with `PageQuery` reads `page_id` and `limit`. The rest is in
 //!    [`decode::model`]. Only what no attribute can say implements [`decode::Decode`] by hand, and says why.
-//!    Shapes that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
+//!    Shapes that several resources share are in `dto` (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
 //! 2. Add the handler in `routes/<subject>/<resource>.rs`, at most 15 lines: one [`extract::ApiCall`], one call of the
 //!    application, one conversion.
 //!

@@ -82,10 +82,11 @@ impl ConfiguredBackend for ConfiguredDocker {
     }
 
     async fn probe(&self, installation: &Installation<'_>) -> Result<&'static str, String> {
-        let sandboxes = self.connect(installation);
-        let mut reachability = sandboxes
-            .map_err(|error| format!("{error:#}"))?
-            .watch_reachability();
+        // Its streams end when it is dropped.
+        let sandboxes = self
+            .connect(installation)
+            .map_err(|error| format!("{error:#}"))?;
+        let mut reachability = sandboxes.watch_reachability();
         match tokio::time::timeout(ENGINE_TIMEOUT, reachability.next()).await {
             Ok(Some(BackendReachability::Reachable)) => Ok("an engine answers"),
             Ok(Some(BackendReachability::Unreachable { detail })) => Err(detail),

@@ -3,6 +3,7 @@
 //! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use domain::sandbox::{SandboxLaunch, mask_line};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -69,13 +70,19 @@ pub fn add_launch_variables(all: &mut SandboxVariables, launch: &SandboxLaunch, 
 const MAX_QUOTED_LINES: usize = 12;
 const MAX_LINE_CHARS: usize = 300;
 
-/// The last lines of a log as a quotation for people, without keys.
-pub fn quote_log(text: &str, keys: &[SecretString]) -> String {
+/// The last lines of a log as a quotation for people, without keys, and with names instead of `paths`.
+pub fn quote_log(text: &str, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
+    let shown = |line: &str| {
+        let named = paths.iter().fold(line.to_owned(), |line, (path, name)| {
+            line.replace(&*path.to_string_lossy(), name)
+        });
+        truncated(&mask_line(&named, keys))
+    };
     let lines: Vec<String> = text
         .lines()
         .map(message)
         .filter(|line| !line.trim().is_empty())
-        .map(|line| truncated(&mask_line(line.trim_end(), keys)))
+        .map(|line| shown(line.trim_end()))
         .collect();
     lines[lines.len().saturating_sub(MAX_QUOTED_LINES)..].join("\n")
 }
@@ -124,7 +131,7 @@ mod tests {
         );
         let keys = [SecretString::from("canary-1")];
         assert_eq!(
-            quote_log(&text, &keys),
+            quote_log(&text, &keys, &[]),
             format!("using ***\nfailed: OSError: no\nplain *** {id}")
         );
     }
@@ -132,13 +139,13 @@ mod tests {
     #[test]
     fn quotations_are_short() {
         let text = format!("{}\n", "long words ".repeat(100)).repeat(50);
-        let quoted = quote_log(&text, &[]);
+        let quoted = quote_log(&text, &[], &[]);
         assert_eq!(quoted.lines().count(), MAX_QUOTED_LINES);
         assert!(
             quoted
                 .lines()
                 .all(|line| line.chars().count() == MAX_LINE_CHARS + 1)
         );
-        assert_eq!(quote_log("", &[]), "");
+        assert_eq!(quote_log("", &[], &[]), "");
     }
 }

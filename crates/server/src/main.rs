@@ -139,6 +139,9 @@ fn run(
         .enable_all()
         .build()
         .context("cannot start the runtime's threads: raise the limit of processes (ulimit -u, TasksMax of systemd)")?;
+    // When the system refuses a thread, tokio panics unless the pool has one already: this one.
+    let (last_thread, end) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || end.recv());
     let result = runtime.block_on(async {
         match command {
             Command::Serve => Box::pin(serve::serve(config, variables, level)).await?,
@@ -178,6 +181,7 @@ fn run(
         }
         Ok(SUCCESS)
     });
+    drop(last_thread);
     // Blocking work cannot be cancelled; a hanging disk must not keep the process alive.
     runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     result

@@ -50,6 +50,7 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
                     &text
                 },
                 keys,
+                &[],
             )
         }
         Err(error) => {

@@ -60,11 +60,7 @@ fn last_bytes(log_file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// The last lines without keys and paths of this machine. Empty without a log. Blocks.
 pub(crate) fn quote(log_file: &Path, keys: &[SecretString], paths: &[(PathBuf, &str)]) -> String {
     let end = last_bytes(log_file, MAX_QUOTED_BYTES).unwrap_or_default();
-    let mut text = String::from_utf8_lossy(&end).into_owned();
-    for (path, name) in paths {
-        text = text.replace(&*path.to_string_lossy(), name);
-    }
-    quote_log(&text, keys)
+    quote_log(&String::from_utf8_lossy(&end), keys, paths)
 }
 
 /// Whether the log reports that the port is in use. Blocks.

@@ -107,7 +107,7 @@ event_routes!(InPath {
     "/api/v1/conversation/{conversation_id}/events" => batch,
 });
 
-event_routes!(InQuery ConversationParam #[doc = "A former path of `/api/v1/conversation/{conversation_id}/events`."] {
+event_routes!(InQuery ConversationParam #[doc = " A former path of `/api/v1/conversation/{conversation_id}/events`."] {
     "/api/v1/events/search" => search_events,
     "/api/v1/events/count" => count_events,
     "/api/v1/events" => batch_events,

@@ -16,7 +16,7 @@ use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
 use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;
 
-/// Idle time after which all but one connection to an `SQLite` file are closed. Opening one takes about a millisecond.
+/// Idle time after which connections to an `SQLite` file are closed. The pool opens one again, in about a millisecond.
 const SQLITE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A pool of connections and the queue of jobs for it.

@@ -35,7 +35,7 @@ pub enum ForwardError {
     UploadStalled,
     /// The client disconnected.
     #[error("The body could not be read")]
-    UploadBroken,
+    UploadDisconnected,
     /// The caller lost access before the response.
     #[error(
         "The request was ended: its key is no longer valid, or the sandbox does not run any more. Repeat the request to see which."
@@ -48,10 +48,10 @@ pub enum ForwardError {
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection ended, or the response is not valid HTTP.
     #[error("The sandbox's server broke off before it answered. Try again.")]
-    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    UpstreamDisconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response head did not arrive in time, or the upstream stopped reading the body.
     #[error("The sandbox's server did not answer in time.")]
-    Silent,
+    UpstreamTimedOut,
 }
 
 impl ForwardError {
@@ -60,12 +60,12 @@ impl ForwardError {
         match self {
             Self::SandboxFull | Self::OwnerFull => 429,
             Self::Full => 503,
-            Self::BadUpgrade | Self::BadRequest | Self::UploadBroken => 400,
+            Self::BadUpgrade | Self::BadRequest | Self::UploadDisconnected => 400,
             Self::TooLarge(_) => 413,
             Self::UploadStalled => 408,
             Self::Ended => 409,
-            Self::Unreachable(_) | Self::Broken(_) => 502,
-            Self::Silent => 504,
+            Self::Unreachable(_) | Self::UpstreamDisconnected(_) => 502,
+            Self::UpstreamTimedOut => 504,
         }
     }
 }

@@ -175,7 +175,7 @@ impl SandboxReconciler {
         let max_age = if policy.is_host_shared {
             policy.lease / 2
         } else {
-            policy.sandbox_start_deadline
+            policy.sandbox_start_timeout
         };
         row.desired == DesiredState::Running
             && row.status == SandboxStatus::Starting

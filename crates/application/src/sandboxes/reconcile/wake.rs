@@ -115,7 +115,7 @@ impl SandboxReconciler {
             Ok(()) => return Ok(endpoints),
             Err(BootFailure::Exited(detail)) => format!("it ended while starting: {detail}"),
             Err(BootFailure::Silent) => {
-                let seconds = self.0.policy.sandbox_start_deadline.as_secs();
+                let seconds = self.0.policy.sandbox_start_timeout.as_secs();
                 format!("it did not answer within {seconds}s")
             }
         };

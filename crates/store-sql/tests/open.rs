@@ -187,7 +187,7 @@ async fn a_long_wait_for_the_writer_fails_as_unavailable() {
     let store = SqlStore::open(
         StoreConfig {
             // Longer than a read waits for its slot on a busy machine.
-            wait: Duration::from_millis(500),
+            slot_timeout: Duration::from_millis(500),
             ..config(directory.path())
         },
         Handle::current(),

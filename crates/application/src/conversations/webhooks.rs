@@ -169,7 +169,7 @@ impl WebhookService {
         }
         let adopted = self.conversations.adopt(conversation).await?;
         if matches!(adopted, AppendOutcome::Stored { new } if new > 0) {
-            self.quotas.add(&from.owner, &wanted);
+            self.quotas.add_usage(&from.owner, &wanted);
         }
         Ok(adopted)
     }

@@ -210,10 +210,12 @@ impl SandboxService {
         &self,
         owner: &UserId,
         spec: Option<&str>,
-        repeatable: Option<&IdempotentCall<'_, Sandbox>>,
+        idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
-        if let Some(repeatable) = repeatable
-            && let Some(answer) = repeatable.find_earlier(&self.idempotency, owner).await?
+        if let Some(idempotent_call) = idempotent_call
+            && let Some(answer) = idempotent_call
+                .find_earlier(&self.idempotency, owner)
+                .await?
         {
             return Ok(IdempotentResult::Repeated(answer));
         }
@@ -225,7 +227,7 @@ impl SandboxService {
         let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
-        let answer = repeatable.map(|it| it.response(&self.idempotency, owner, &sandbox));
+        let answer = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
         let known = if let Some(answer) = answer {
             sandboxes.insert_once(&sandbox, caps, &answer).await
         } else {

@@ -34,7 +34,7 @@ pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage 
             run: true,
         },
         created_at: at(i64::try_from(n).unwrap()),
-        answers: Vec::new(),
+        responses: Vec::new(),
     }
 }
 
@@ -414,7 +414,7 @@ pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
             answer: format!("{n} is {position}"),
             at: at(1),
         };
-        message.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
+        message.responses = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
         message
     };
     queue(ports, 1, CONVERSATION(1)).await;

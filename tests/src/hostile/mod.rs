@@ -248,12 +248,12 @@ impl HostileRun {
             *self.report.statuses.entry(status).or_default() += 1;
             if let Some(broken) = rules::judge(&self.surface, &request, &outcome) {
                 let label = format!("seed {seed}, request {number}");
-                self.print_line(service, &label, request, &broken).await;
+                self.record_failure(service, &label, request, &broken).await;
             }
         }
     }
 
-    async fn print_line(
+    async fn record_failure(
         &mut self,
         service: &Service,
         label: &str,

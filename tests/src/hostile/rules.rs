@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::surface::ApiSurface;
 use super::values::CANARY;
-use super::wire::{Request, Response, SilenceKind};
+use super::wire::{ExchangeError, Request, Response};
 
 /// Stands in what belongs to another user.
 pub(super) const OTHER_USERS_CANARY: &str = "canary-of-another-user";
@@ -34,26 +34,26 @@ fn broken(rule: &'static str, detail: impl Into<String>) -> BrokenRule {
 pub(super) fn judge(
     surface: &ApiSurface,
     request: &Request,
-    outcome: &Result<Response, SilenceKind>,
+    outcome: &Result<Response, ExchangeError>,
 ) -> Option<BrokenRule> {
     let response = match outcome {
         Ok(response) => response,
-        Err(SilenceKind::TimedOut(received)) if received.is_empty() => {
+        Err(ExchangeError::TimedOut(received)) if received.is_empty() => {
             return Some(broken("hangs", "no answer within the deadline"));
         }
-        Err(SilenceKind::TimedOut(received)) => {
+        Err(ExchangeError::TimedOut(received)) => {
             return Some(broken("keeps the connection open", received));
         }
-        Err(SilenceKind::Closed(why)) => return Some(broken("answers nothing", why)),
-        // KnownIds: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
+        Err(ExchangeError::Closed(why)) => return Some(broken("answers nothing", why)),
+        // Known limitation: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
         // stream off. What was started goes on.
-        Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => {
+        Err(ExchangeError::Garbled(_) | ExchangeError::Cut(_)) if request.has_header("upgrade") => {
             return None;
         }
         // Another of these requests may delete the conversation meanwhile. The cut shows the client that the download
         // is incomplete.
-        Err(SilenceKind::Cut(_)) if request.path().ends_with("/download") => return None,
-        Err(SilenceKind::Garbled(what) | SilenceKind::Cut(what)) => {
+        Err(ExchangeError::Cut(_)) if request.path().ends_with("/download") => return None,
+        Err(ExchangeError::Garbled(what) | ExchangeError::Cut(what)) => {
             return Some(broken("answers no HTTP", what));
         }
     };

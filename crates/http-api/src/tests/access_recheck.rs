@@ -20,7 +20,7 @@ use crate::state::HttpState;
 /// The keys and their users; `None` simulates an unavailable store.
 type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
 
-struct Register(Keys);
+struct FakeKeyStore(Keys);
 
 fn actor(name: &str) -> Actor {
     let user = UserId::parse(name).unwrap();
@@ -28,7 +28,7 @@ fn actor(name: &str) -> Actor {
 }
 
 #[async_trait]
-impl Authenticator for Register {
+impl Authenticator for FakeKeyStore {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let keys = self.0.lock().unwrap();
         let keys = keys.as_ref().ok_or_else(|| Problem::internal("away"))?;
@@ -44,7 +44,7 @@ impl Authenticator for Register {
 
 #[actix_web::test]
 async fn access_lasts_as_long_as_one_key_is_valid() {
-    let register = Arc::new(Register(Mutex::default()));
+    let register = Arc::new(FakeKeyStore(Mutex::default()));
     let mut ports = state(&config(), None).ports.clone();
     ports.authenticator = register.clone();
     let request = TestRequest::get()

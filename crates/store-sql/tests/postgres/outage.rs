@@ -63,9 +63,9 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
 }
 
 async fn seed(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    ports.conversation(&conversation).await;
+    ports.insert_conversation(&conversation).await;
 }
 
 fn assert_unavailable(result: &Result<(), StoreError>) {

@@ -1,4 +1,4 @@
-//! What no answer may be.
+//! Rules that every response must keep.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ pub(super) fn judge(
     }
     status(surface, request, response)
         .or_else(|| form(request, response, &text))
-        .or_else(|| hints(response))
+        .or_else(|| check_required_headers(response))
 }
 
 /// The one answer that holds a secret: to a sandbox that asks for it by its name.
@@ -153,7 +153,7 @@ fn is_validation(list: &[Value]) -> bool {
         })
 }
 
-fn hints(response: &Response) -> Option<BrokenRule> {
+fn check_required_headers(response: &Response) -> Option<BrokenRule> {
     let missing = |header: &'static str| {
         let detail = format!("{} without {header}", response.status);
         response

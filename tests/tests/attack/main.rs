@@ -55,7 +55,7 @@ fn attackers_runtime() -> Runtime {
 }
 
 /// Keeps the agent servers of the attackers at the attackers' priority, also those that are started again.
-async fn lower_attackers(sandboxes: Vec<String>, data: PathBuf) {
+async fn lower_attacker_priority(sandboxes: Vec<String>, data: PathBuf) {
     loop {
         for process in of_sandboxes_in(&data) {
             if sandboxes.contains(&process.sandbox) {
@@ -236,7 +236,7 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     let before = run.fixture.memory.now();
     run.fixture.prepare_attacks(scale).await;
     let sandboxes = run.fixture.attackers.iter().map(|it| it.sandbox.clone());
-    let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data_dir());
+    let lowered = lower_attacker_priority(sandboxes.collect(), run.fixture.service.data_dir());
     let memory = Arc::clone(&run.fixture.memory);
     let memory = tokio::select! {
         () = run.all_phases() => run.settle(before).await,

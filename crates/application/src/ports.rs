@@ -116,7 +116,7 @@ pub struct Policy {
     pub quota: LiveSetting<QuotaLimits>,
     /// Longest time from the start of a sandbox's process until its agent server answers.
     pub sandbox_start_timeout: Duration,
-    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start deadline.
+    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start timeout.
     pub parallel_boots: usize,
     pub warm: WarmPolicy,
     /// Longest time to prepare the backend for its first start (downloads).

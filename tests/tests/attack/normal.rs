@@ -379,17 +379,17 @@ impl NormalUser {
     /// Every message that was acknowledged comes by the stream, however late.
     async fn wait_for_last_message(&self) {
         let began = Instant::now();
-        let said = self.last_sent.get();
+        let last_sent = self.last_sent.get();
         while self
             .undelivered
             .borrow()
             .iter()
-            .any(|number| *number <= said)
+            .any(|number| *number <= last_sent)
         {
             if began.elapsed() > FOLLOW_TIMEOUT {
                 let missing = self.undelivered.borrow();
                 let error =
-                    format!("the stream has not brought the messages {missing:?} of {said}");
+                    format!("the stream has not brought the messages {missing:?} of {last_sent}");
                 self.shared.recorder.record_error(error);
                 return;
             }

@@ -211,7 +211,7 @@ fn skills(config: &Config) -> DirectoryLibrary {
         global: config.skill_directories.clone(),
         user: config.data_dir.join("skills"),
         scratch: config.data_dir.join("marketplaces"),
-        authorities: authorities.map(|(path, _)| path.clone()),
+        ca_file: authorities.map(|(path, _)| path.clone()),
     })
 }
 

@@ -7,8 +7,8 @@
 //! # Conventions of the ports
 //!
 //! * A port is an object-safe `#[async_trait] pub trait X: Send + Sync + 'static`, used as `Arc<dyn X>`.
-//! * Every read or write of a user's object takes a [`Scope`](user::scope::Scope) or the id of its owner (a
-//!   [`UserId`](id::UserId)). A row outside the scope is *not found*, never *forbidden*.
+//! * A method that acts for a user takes a [`Scope`](user::scope::Scope) or the user's id ([`UserId`](id::UserId)). A row
+//!   outside the scope is *not found*, never *forbidden*. Methods for the service itself take neither.
 //! * **One method call is one transaction.** When it returns `Ok`, its changes are durable.
 //! * Look-ups return `Option`. `find_many` keeps order and length. An idempotent delete returns whether anything existed.
 //! * No port polls or logs a secret. Only [`prepare`](sandbox::SandboxBackend::prepare) takes a callback. Time, ids and

@@ -1,6 +1,7 @@
 //! A typed client of the service's HTTP interface.
 //!
-//! Knows: the HTTP API, as `config/openapi.json` describes it. Must never know: any other crate of this workspace.
+//! Knows: the HTTP API, as `config/openapi.json` describes it. Must never know: any other crate of this workspace but
+//! `outbound-http`.
 //!
 //! ```no_run
 //! use client::{Client, StartRequest};

@@ -7,12 +7,12 @@
 //! # Conventions of the ports
 //!
 //! * A port is an object-safe `#[async_trait] pub trait X: Send + Sync + 'static`, used as `Arc<dyn X>`.
-//! * The first argument of every read or write of a user's object is a [`Scope`](user::scope::Scope), which names the caller.
-//!   A row outside the scope is *not found*, never *forbidden*.
+//! * A method that acts for a user takes a [`Scope`](user::scope::Scope) or the user's id ([`UserId`](id::UserId)). A row
+//!   outside the scope is *not found*, never *forbidden*. Methods for the service itself take neither.
 //! * **One method call is one transaction.** When it returns `Ok`, its changes are durable.
 //! * Look-ups return `Option`. `find_many` keeps order and length. An idempotent delete returns whether anything existed.
-//! * No port takes a callback, polls, or logs a secret. Time, ids and randomness are parameters
-//!   ([`Clock`](clock::Clock), [`IdGenerator`](id::IdGenerator)).
+//! * No port polls or logs a secret. Only [`prepare`](sandbox::SandboxBackend::prepare) takes a callback. Time, ids and
+//!   randomness are parameters ([`Clock`](clock::Clock), [`IdGenerator`](id::IdGenerator)).
 //! * Each port's error enum is small and concrete and implements [`Classify`](error::Classify): the text for clients
 //!   ([`public`](error::Classify::public)) is separate from the text for the operator's log (`Display` and `source`).
 

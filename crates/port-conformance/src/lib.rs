@@ -1,7 +1,7 @@
 //! Conformance tests of the ports: what every adapter must do.
 //!
-//! Each conformance test is a named `async fn`. One macro per port generates a `#[tokio::test]` for each of them, given an
-//! expression that makes a fresh adapter:
+//! Each conformance test is a named `async fn`. One macro for each group of ports generates a `#[tokio::test]` for each
+//! of them, given an expression that makes a fresh adapter:
 //!
 //! ```text
 //! async fn fresh() -> Fixture { … }   // derefs to `StorePorts` (or, for backends, to the backend); its drop cleans up

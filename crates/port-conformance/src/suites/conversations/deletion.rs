@@ -1,4 +1,4 @@
-//! Conformance tests of `ConversationRepository::delete` and its consequences.
+//! Conformance tests of `ConversationRepository::delete` and its consequences, and `ConversationDeletionRepository`.
 
 use domain::conversation::{Conversation, ConversationReport, PendingAgentDeletion};
 use domain::error::StoreError;

@@ -1,4 +1,5 @@
-//! Conformance tests of `ConversationRepository`: finding, changing and adopting single conversations.
+//! Conformance tests of `ConversationRepository` and `ConversationReportRepository::adopt`: finding, changing and
+//! adopting single conversations.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Conformance tests of `SandboxRepository`: caps, intents and facts.
+//! Conformance tests of `SandboxRepository` and `HostSandboxRepository`: caps, intents and facts.
 
 use domain::encryption::cipher::Sealed;
 use domain::error::{ReachedCap, StoreError};

@@ -1,4 +1,4 @@
-//! Conformance tests of `StartTaskRepository`: releasing leases, and counting unfinished tasks.
+//! Conformance tests of `StartTaskQueue`: releasing leases, and counting unfinished tasks.
 
 use domain::error::StoreError;
 use domain::id::HostId;

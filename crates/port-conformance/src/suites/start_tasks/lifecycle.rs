@@ -1,4 +1,4 @@
-//! Conformance tests of `StartTaskRepository`: leases, fences, updates and failure.
+//! Conformance tests of `StartTaskQueue`: leases, fences, updates and failure.
 
 use std::collections::BTreeMap;
 

@@ -313,7 +313,7 @@ impl PendingDelivery {
             if let Some(tried) = message.tried_at {
                 self.check_call_ended(id, tried)?;
                 if self.has_arrived(&at, id, &message, tried).await? {
-                    tracing::info!(conversation.id = %id, message.id = %message.id, "a pending message had arrived already");
+                    tracing::info!(conversation.id = %id, message.id = %message.id, "the agent server already has a pending message; not sending it again");
                     self.pending.complete_delivery(message.id).await?;
                     continue;
                 }

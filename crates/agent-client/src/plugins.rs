@@ -84,7 +84,7 @@ async fn is_loadable(
                 error = %chain(&error),
                 plugin = label(plugin),
                 sandbox.id = %at.sandbox,
-                "plugin stays installed in the sandbox after its test"
+                "cannot uninstall a plugin after its test; it stays in the sandbox"
             );
         }
     }

@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ForwardError {
     /// The limit of all requests is reached.
-    #[error("The service forwards as many requests as it can at the moment. Try again.")]
+    #[error("Too many requests are being forwarded to sandboxes. Try again.")]
     Full,
     /// The limit of one sandbox is reached.
     #[error(
@@ -20,8 +20,8 @@ pub enum ForwardError {
     OwnerFull,
     /// An upgrade in a form that cannot be forwarded.
     #[error(
-        "A request that upgrades is a GET without a body and says `Connection: Upgrade`. A reverse proxy in between may have \
-         dropped that header."
+        "Invalid upgrade: send a GET without a body and with `Connection: Upgrade`. A reverse proxy may have removed that \
+         header."
     )]
     BadUpgrade,
     /// The request has no valid form for the upstream.
@@ -47,7 +47,7 @@ pub enum ForwardError {
     )]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection ended, or the response is not valid HTTP.
-    #[error("The sandbox's server broke off before it answered. Try again.")]
+    #[error("The sandbox's server closed the connection before it responded. Try again.")]
     UpstreamDisconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response head did not arrive in time, or the upstream stopped reading the body.
     #[error("The sandbox's server did not answer in time.")]

@@ -112,7 +112,9 @@ impl SqlStore {
         });
         tokio::time::timeout(PING_TIMEOUT, query)
             .await
-            .unwrap_or_else(|elapsed| Err(unavailable("database response", elapsed)))
+            .unwrap_or_else(|elapsed| {
+                Err(unavailable("the database did not respond in time", elapsed))
+            })
     }
 
     /// Statistics of the connection pools, for metrics. Cheap.

@@ -317,7 +317,7 @@ impl PendingDelivery {
             if let Some(attempted_at) = message.tried_at {
                 self.check_call_ended(id, attempted_at)?;
                 if self.has_arrived(&at, id, &message, attempted_at).await? {
-                    tracing::info!(conversation.id = %id, message.id = %message.id, "a pending message had arrived already");
+                    tracing::info!(conversation.id = %id, message.id = %message.id, "the agent server already has a pending message; not sending it again");
                     self.pending.complete_delivery(message.id).await?;
                     continue;
                 }

@@ -220,9 +220,11 @@ impl ConversationSyncer {
         match tokio::time::timeout(PASS_TIMEOUT, self.sync_sandbox(&id)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(sandbox.id = %id, error = %chain(&error), "sync failed; trying again later");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot sync the conversations of a sandbox; trying again later");
             }
-            Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; continuing later"),
+            Err(_) => {
+                tracing::debug!(sandbox.id = %id, "the sync of a sandbox takes long; continuing later");
+            }
         }
         id
     }
@@ -380,7 +382,7 @@ impl ConversationSyncer {
                     let bytes = quotas.count_stored(&row.owner, &admitted, new);
                     quotas.count_report(&row.id, bytes);
                     self.0.streams.wake(id);
-                    tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
+                    tracing::debug!(conversation.id = %id, events = new, "stored missed events from the agent server's log");
                 }
                 AppendOutcome::Stored { .. } => {}
                 AppendOutcome::Unknown | AppendOutcome::Deleted | AppendOutcome::Foreign => {

@@ -195,7 +195,7 @@ impl SandboxService {
         let open = || cipher.open(&Sandbox::key_context(of.id), of.sealed);
         self.session_keys
             .get_or_open(of, open)
-            .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "session key does not open"))
+            .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "cannot decrypt the session key of a sandbox; check the master key with `agent-workspace doctor`"))
             .ok()
     }
 

@@ -214,7 +214,7 @@ impl TenantJobs<'_> {
             Some(outcome) => outcome,
             None => timeout(job_timeout, receiver)
                 .await
-                .map_err(|elapsed| unavailable("database response", elapsed))?
+                .map_err(|elapsed| unavailable("the database did not respond in time", elapsed))?
                 // The runtime shut down before the job ran.
                 .map_err(|error| unavailable("the service is stopping", error))?,
         };
@@ -324,7 +324,10 @@ impl JobContext {
                 Ok(connection) => return Ok(connection),
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(unavailable("database connection", error));
+                    return Err(unavailable(
+                        "no database connection became free in time",
+                        error,
+                    ));
                 }
                 Err(_) => {}
             }

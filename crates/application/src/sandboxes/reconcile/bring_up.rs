@@ -278,7 +278,7 @@ impl SandboxReconciler {
             let endpoints = match self.0.backend.start(&launch).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start");
                     continue;
                 }
                 started => started?,
@@ -301,7 +301,7 @@ impl SandboxReconciler {
                     return Ok(endpoints);
                 }
                 Err(BootFailure::Exited(detail)) => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server ended during its start");
                     last = Some(detail);
                 }
                 Err(BootFailure::Silent) => {

@@ -115,7 +115,7 @@ impl PoolPartition {
         tokio::select! {
             () = sleep(self.context.slot_timeout) => {
                 unavailable(
-                    "database connection",
+                    "no database connection became free in time",
                     "all connections are busy; raise `storage.connections` if this repeats",
                 )
             }

@@ -191,9 +191,12 @@ impl StartService {
     ) -> Result<(StartTask, mpsc::Receiver<StartTask>), AppError> {
         let planned = self.plan(owner, input).await?;
         let id = planned.start.task.id;
+        // A poll of other processes would take a task that is not committed yet for a deleted one.
+        let uncommitted = self.updates.track_local(id);
         // Subscribe before the commit, so that no state is missed.
         let updates = self.updates.subscribe(&planned.start.task);
         let committed = self.commit(planned).await;
+        drop(uncommitted);
         let task = committed.and_then(IdempotentResult::into_new);
         let task = task.inspect_err(|_| self.updates.end(id))?;
         if task.id == id {

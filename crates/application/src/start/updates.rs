@@ -1,6 +1,7 @@
 //! Followers of start tasks: the streams of `stream-start`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::StartTaskId;
@@ -20,8 +21,8 @@ pub struct StartUpdates(Arc<Mutex<UpdateSubscriptions>>);
 #[derive(Debug, Default)]
 struct UpdateSubscriptions {
     followed: HashMap<StartTaskId, FollowedTask>,
-    /// Tasks that this process runs.
-    here: HashSet<StartTaskId>,
+    /// Tasks that this process commits or runs, with the number of their guards.
+    here: HashMap<StartTaskId, u32>,
 }
 
 #[derive(Debug, Default)]
@@ -30,13 +31,18 @@ struct FollowedTask {
     last: Option<StartTask>,
 }
 
-/// While this guard lives, the task's states come from this process.
+/// While this guard lives, the task's states come from this process, and a poll of the store does not look for it.
 #[derive(Debug)]
 pub(crate) struct LocalRun(StartUpdates, StartTaskId);
 
 impl Drop for LocalRun {
     fn drop(&mut self) {
-        self.0.lock().here.remove(&self.1);
+        if let Entry::Occupied(mut guards) = self.0.lock().here.entry(self.1) {
+            *guards.get_mut() -= 1;
+            if *guards.get() == 0 {
+                guards.remove();
+            }
+        }
     }
 }
 
@@ -60,16 +66,16 @@ impl StartUpdates {
         receiver
     }
 
-    /// Marks the task as run by this process while the guard lives.
+    /// Marks the task as committed or run by this process while the guard lives.
     pub(crate) fn track_local(&self, id: StartTaskId) -> LocalRun {
-        self.lock().here.insert(id);
+        *self.lock().here.entry(id).or_default() += 1;
         LocalRun(self.clone(), id)
     }
 
     pub(crate) fn list_remote(&self) -> Vec<StartTaskId> {
         let state = self.lock();
         let ids = state.followed.keys().copied();
-        ids.filter(|id| !state.here.contains(id)).collect()
+        ids.filter(|id| !state.here.contains_key(id)).collect()
     }
 
     /// Sends a state to the followers, unless they have it. A follower that disconnected or does not read is dropped.
@@ -106,5 +112,22 @@ impl StartUpdates {
             Ok(Some(_)) | Err(_) => {}
             Ok(None) => self.end(id),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_local_until_its_last_guard_is_dropped() {
+        let (updates, id) = (StartUpdates::default(), StartTaskId::new(uuid::Uuid::nil()));
+        updates.lock().followed.insert(id, FollowedTask::default());
+        assert_eq!(updates.list_remote(), [id]);
+        let (commit, run) = (updates.track_local(id), updates.track_local(id));
+        drop(commit);
+        assert!(updates.list_remote().is_empty());
+        drop(run);
+        assert_eq!(updates.list_remote(), [id]);
     }
 }

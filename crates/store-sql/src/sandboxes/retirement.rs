@@ -11,9 +11,9 @@ use crate::schema::{conversations, sandboxes, start_tasks};
 
 /// Sandboxes to which the reason applies.
 ///
-/// `HostSandboxRepository::retire` checks this in a serializable transaction. On Postgres, such a transaction also tracks the absence of the
-/// conversations and start tasks that this query looks for. If another transaction adds one and reads the sandbox at the same
-/// time, Postgres orders the two or makes one of them retry.
+/// `HostSandboxRepository::retire` checks this in a serializable transaction. On Postgres, such a transaction also tracks
+/// the absence of the conversations and start tasks that this query looks for. If another transaction adds one and reads
+/// the sandbox at the same time, Postgres orders the two or makes one of them retry.
 pub(super) fn retirable<'a>(reason: RetirementReason) -> sandboxes::BoxedQuery<'a, AnyBackend> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
     let running = inside()

@@ -24,8 +24,8 @@ pub(crate) struct TruncatedUpload;
 
 /// The body that hyper reads.
 pub(crate) enum UploadBody {
-    None,
-    Some {
+    Empty,
+    Streaming {
         /// An empty chunk marks the end. A channel that closes without it means a truncated body.
         chunks: mpsc::Receiver<Bytes>,
         /// Bytes still to come, if the length is known.

@@ -4,7 +4,7 @@
 use std::io;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use telemetry::lines::LogWriter;
+use telemetry::log_writer::LogWriter;
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;

@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::support::{DockerFixture, SPEC, fresh, launch, wait_until_connected};
+use crate::support::{DockerFixture, SPEC, launch, unique_name, wait_until_connected};
 
 const ROUNDS: usize = 60;
 const ENGINE: &str = "/var/run/docker.sock";
@@ -122,7 +122,7 @@ async fn start(backend: &DockerSandboxes) -> Duration {
 
 /// The durations of creation and start, and of the backend's other calls: creation of the volume and inspection.
 async fn start_bare(fixture: &DockerFixture, body: &ContainerCreateBody) -> (Duration, Duration) {
-    let name = fresh("bare-");
+    let name = unique_name("bare-");
     let mut body = body.clone();
     let host = body.host_config.as_mut().expect("limits");
     let mounts = host.mounts.as_mut().expect("a workspace");

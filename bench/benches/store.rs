@@ -60,7 +60,7 @@ fn fill(bench: &Bench) {
     bench.runtime.block_on(async {
         for n in 0..SANDBOXES {
             let owner = format!("user-{}", n % USERS);
-            ports.sandbox(&format!("sandbox-{n}"), &owner).await;
+            ports.insert_sandbox(&format!("sandbox-{n}"), &owner).await;
         }
         let template = Conversation {
             title: Some("Fix the flaky test of the importer".to_owned()),
@@ -75,7 +75,7 @@ fn fill(bench: &Bench) {
             tags: BTreeMap::from([("team".to_owned(), "one".to_owned())]),
             ..fixtures::conversation(0, "user-0", "sandbox-0", fixtures::at(0))
         };
-        ports.conversation(&template).await;
+        ports.insert_conversation(&template).await;
     });
     let conversations = if is_measuring() {
         CONVERSATIONS
@@ -170,9 +170,9 @@ fn batch(first: u64) -> Vec<Event> {
 fn log() -> (Bench, ConversationId) {
     let bench = bench();
     let id = bench.runtime.block_on(async {
-        bench.ports.sandbox("s", "alice").await;
+        bench.ports.insert_sandbox("s", "alice").await;
         let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-        bench.ports.conversation(&conversation).await
+        bench.ports.insert_conversation(&conversation).await
     });
     (bench, id)
 }

@@ -120,12 +120,13 @@ fn bodies(criterion: &mut Criterion, stage: &Lazy) {
                 let request = TestRequest::post().app_data(shared.clone());
                 let request = request.insert_header(("content-type", "application/json"));
                 let (request, mut payload) = request.set_payload(body.clone()).to_http_parts();
-                let batch = EventBatch::extract(&mut RequestInput {
+                let mut input = RequestInput {
                     req: &request,
                     payload: &mut payload,
                     flavour: Flavour::V1,
                     errors: FieldErrors::new(),
-                });
+                };
+                let batch = EventBatch::extract(&mut input);
                 let mut batch = batch.await.expect("readable").expect("a list");
                 assert_eq!(
                     batch.first_chunk().await.expect("readable").events.len(),

@@ -29,7 +29,7 @@ pub struct Config {
     /// Interrupting a conversation, or deleting it or a profile.
     pub stop: Duration,
     /// Largest response body, in bytes.
-    pub max_body: usize,
+    pub max_body_bytes: usize,
     /// Trace headers of every request; `None` if no traces are exported.
     pub trace: Option<TraceHeaderSource>,
 }
@@ -47,7 +47,7 @@ impl Default for Config {
             git: Duration::from_secs(30),
             switch: Duration::from_secs(30),
             stop: Duration::from_secs(15),
-            max_body: 32 << 20,
+            max_body_bytes: 32 << 20,
             trace: None,
         }
     }

@@ -40,11 +40,11 @@ impl HttpAgentRuntime {
         &self,
         at: AgentAddress<'_>,
     ) -> Result<DormancyStage, AgentError> {
-        let call = AgentCall::open(Method::GET, at, &INIT_PATH, self.config.read)
-            .max_response(MAX_RESPONSE_BYTES);
+        let call = AgentCall::without_key(Method::GET, at, &INIT_PATH, self.config.read)
+            .max_response_bytes(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
-            return Err(call.refused(&reply));
+            return Err(call.rejection(&reply));
         }
         // An image without this route may respond with anything, also with HTML.
         Ok(match reply.lenient_document()["state"].as_str() {
@@ -57,8 +57,8 @@ impl HttpAgentRuntime {
     /// Sends requests whose first response is slow (docs/explanation/agent-server.md, "Dormant").
     pub(crate) async fn send_prewarm_requests(&self, at: AgentAddress<'_>) {
         for path in PREWARM_PATHS {
-            let call = AgentCall::open(Method::GET, at, path, self.config.wake)
-                .max_response(MAX_RESPONSE_BYTES);
+            let call = AgentCall::without_key(Method::GET, at, path, self.config.wake)
+                .max_response_bytes(MAX_RESPONSE_BYTES);
             if let Err(error) = self.transport.exchange(&call).await {
                 let error = AgentError::from(error);
                 tracing::debug!(
@@ -77,20 +77,22 @@ impl HttpAgentRuntime {
         request: &InitRequest,
     ) -> Result<(), AgentError> {
         // Safe to repeat: a second request gets 400.
-        let call = AgentCall::waking(at, &request.secret_key, &INIT_PATH, self.config.wake)
+        let call = AgentCall::to_dormant(at, &request.secret_key, &INIT_PATH, self.config.wake)
             .json(&body(request))
             .with_secrets([request.session_key.expose_secret()])
-            .max_response(MAX_RESPONSE_BYTES)
+            .max_response_bytes(MAX_RESPONSE_BYTES)
             .idempotent();
         loop {
-            let reply = self.change("agent: waking", &call).await?;
+            let reply = self
+                .exchange_with_crash_points("agent: waking", &call)
+                .await?;
             if reply.is_success() {
                 return Ok(());
             }
             match self.dormancy_stage(at).await? {
                 DormancyStage::Awake => return Ok(()),
                 DormancyStage::Dormant if reply.status != 400 => {
-                    return Err(call.refused(&reply));
+                    return Err(call.rejection(&reply));
                 }
                 // Another request initializes it or has just failed to.
                 DormancyStage::Dormant | DormancyStage::Waking => {

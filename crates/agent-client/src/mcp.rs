@@ -121,7 +121,7 @@ async fn is_reachable(
     let body = json!({"server": entry.document, "timeout": time_limit.as_secs_f64() * 0.9});
     let call = AgentCall::new(Method::POST, at, &["api", "mcp", "test"], time_limit)
         .json(&body)
-        .max_response(MAX_TEST_RESPONSE_BYTES)
+        .max_response_bytes(MAX_TEST_RESPONSE_BYTES)
         .idempotent();
     match transport.exchange(&call).await {
         Ok(reply) if reply.is_success() => reply.lenient_document()["ok"] == true,

@@ -21,14 +21,14 @@ const PROFILE_DIGEST_CHARS: usize = 12;
 impl HttpAgentRuntime {
     /// Makes the agent server's list equal to `profiles`. Sends one request at a time, because the agent server locks its list. A
     /// refused profile does not stop the others.
-    pub(crate) async fn keep_profiles(
+    pub(crate) async fn sync_profiles(
         &self,
         at: &AgentEndpoint,
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError> {
         let mut outcome = Ok(());
         for profile in profiles {
-            match self.keep_profile(at, profile).await {
+            match self.save_profile(at, profile).await {
                 Err(refusal @ AgentError::Rejected { .. }) => outcome = Err(refusal),
                 result => result?,
             }
@@ -44,7 +44,9 @@ impl HttpAgentRuntime {
         for name in stale {
             let path = ["api", "profiles", name];
             let call = AgentCall::new(Method::DELETE, at, &path, self.config.stop);
-            let reply = self.change("agent: removing a profile", &call).await?;
+            let reply = self
+                .exchange_with_crash_points("agent: removing a profile", &call)
+                .await?;
             if !reply.is_success() {
                 tracing::debug!(
                     sandbox.id = %at.sandbox,
@@ -56,7 +58,7 @@ impl HttpAgentRuntime {
         outcome
     }
 
-    async fn keep_profile(
+    async fn save_profile(
         &self,
         at: &AgentEndpoint,
         profile: &LlmProfile,
@@ -68,16 +70,24 @@ impl HttpAgentRuntime {
             .json(&body)
             .with_secrets(secrets_of_llm(&profile.llm))
             .idempotent();
-        call.check(&self.change("agent: keeping a profile", &call).await?)
+        call.check(
+            &self
+                .exchange_with_crash_points("agent: saving a profile", &call)
+                .await?,
+        )
     }
 }
 
 /// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
 /// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
 /// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
-pub(crate) fn llm_with_digest(profile: &LlmProfile, key: &SecretString, streams: bool) -> Value {
+pub(crate) fn llm_with_digest(
+    profile: &LlmProfile,
+    key: &SecretString,
+    is_streaming: bool,
+) -> Value {
     let usage = format!("profile:{}", profile.name);
-    let mut llm = launch::llm(&profile.llm, &usage, streams);
+    let mut llm = launch::llm(&profile.llm, &usage, is_streaming);
     let mut hash = Sha256::new();
     hash.update(key.expose_secret());
     hash.update([0]);

@@ -69,7 +69,7 @@ async fn is_loadable(
     let path = ["api", "plugins", "install"];
     let call = AgentCall::new(Method::POST, at, &path, time_limit)
         .json(&document(plugin))
-        .max_response(MAX_RESPONSE_BYTES);
+        .max_response_bytes(MAX_RESPONSE_BYTES);
     let Ok(reply) = transport.exchange(&call).await else {
         return false;
     };
@@ -84,7 +84,7 @@ async fn is_loadable(
                 error = %chain(&error),
                 plugin = label(plugin),
                 sandbox.id = %at.sandbox,
-                "plugin stays installed in the sandbox after its test"
+                "cannot uninstall a plugin after its test; it stays in the sandbox"
             );
         }
     }

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::dormant::DormancyStage;
 use crate::errors::{CallError, malformed, secrets_of_launch, secrets_of_llm};
 use crate::server_info::ServerInfo;
-use crate::transport::{AgentAddress, AgentCall, AgentReply, Transport};
+use crate::transport::{AgentAddress, AgentCall, AgentResponse, Transport};
 use crate::{launch, mcp, models, plugins};
 
 /// Conversations per request. The agent server accepts up to 99 ids; each one returns the whole agent and its statistics.
@@ -81,7 +81,9 @@ impl HttpAgentRuntime {
         let call = AgentCall::new(Method::POST, at, &path, self.config.start)
             .json(&body)
             .with_secrets(secrets_of_launch(request));
-        let reply = self.change("agent: making the conversation", &call).await?;
+        let reply = self
+            .exchange_with_crash_points("agent: creating the conversation", &call)
+            .await?;
         let info = call.document(&reply)?;
         let mut conversation = AgentConversation::from_document(&info)
             .ok_or_else(|| malformed("the conversation has no valid id"))?;
@@ -116,7 +118,9 @@ impl HttpAgentRuntime {
         let rest = ["events"];
         let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.send)
             .json(&launch::message(message));
-        let reply = self.change("agent: saying", &call).await?;
+        let reply = self
+            .exchange_with_crash_points("agent: sending a message", &call)
+            .await?;
         match reply.status {
             429 => Ok(MessageDelivery::RunRefused),
             _ => call.check(&reply).map(|()| MessageDelivery::Delivered),
@@ -124,18 +128,18 @@ impl HttpAgentRuntime {
     }
 
     /// An exchange that changes the state of the agent server, with crash points before and after it.
-    pub(crate) async fn change(
+    pub(crate) async fn exchange_with_crash_points(
         &self,
         crash_point_name: &'static str,
         call: &AgentCall<'_>,
-    ) -> Result<AgentReply, CallError> {
+    ) -> Result<AgentResponse, CallError> {
         crash_point::before(crash_point_name);
         let outcome = self.transport.exchange(call).await;
         crash_point::after(crash_point_name);
         outcome
     }
 
-    async fn page(
+    async fn fetch_event_page(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
@@ -183,7 +187,9 @@ impl AgentRuntime for HttpAgentRuntime {
         let rest = ["interrupt"];
         let call =
             AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.stop).idempotent();
-        let reply = self.change("agent: interrupting", &call).await?;
+        let reply = self
+            .exchange_with_crash_points("agent: interrupting", &call)
+            .await?;
         match reply.status {
             // 1.34 answers 400 for an unknown id, and for no other reason.
             400 => Err(AgentError::NotFound),
@@ -197,15 +203,19 @@ impl AgentRuntime for HttpAgentRuntime {
         id: ConversationId,
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
-        let streams = self.server_info(at).await?.hides_stream_fragments();
-        let body = json!({"llm": models::llm_with_digest(profile, &at.key, streams)});
+        let is_streaming = self.server_info(at).await?.hides_stream_fragments();
+        let body = json!({"llm": models::llm_with_digest(profile, &at.key, is_streaming)});
         let rest = ["switch_llm"];
         // Idempotent: the second request selects the entry of the first.
         let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.switch)
             .json(&body)
             .with_secrets(secrets_of_llm(&profile.llm))
             .idempotent();
-        call.check(&self.change("agent: switching the model", &call).await?)
+        call.check(
+            &self
+                .exchange_with_crash_points("agent: switching the model", &call)
+                .await?,
+        )
     }
 
     async fn switch_acp_model(
@@ -218,7 +228,11 @@ impl AgentRuntime for HttpAgentRuntime {
         let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.switch)
             .json(&json!({"model": model}))
             .idempotent();
-        call.check(&self.change("agent: switching the model", &call).await?)
+        call.check(
+            &self
+                .exchange_with_crash_points("agent: switching the model", &call)
+                .await?,
+        )
     }
 
     async fn seed_profiles(
@@ -226,7 +240,7 @@ impl AgentRuntime for HttpAgentRuntime {
         at: &AgentEndpoint,
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError> {
-        self.keep_profiles(at, profiles).await
+        self.sync_profiles(at, profiles).await
     }
 
     async fn delete_conversation(
@@ -235,7 +249,9 @@ impl AgentRuntime for HttpAgentRuntime {
         id: ConversationId,
     ) -> Result<(), AgentError> {
         let call = AgentCall::of_conversation(Method::DELETE, at, id, &[], self.config.stop);
-        let reply = self.change("agent: forgetting", &call).await?;
+        let reply = self
+            .exchange_with_crash_points("agent: deleting a conversation", &call)
+            .await?;
         match reply.status {
             // Unknown id: 400 from 1.34, 404 from 1.58.
             400 | 404 => Ok(()),
@@ -273,7 +289,7 @@ impl AgentLifecycle for HttpAgentRuntime {
 
     async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
         let at = AgentAddress { sandbox, url };
-        let call = AgentCall::open(Method::GET, at, &["alive"], self.config.alive);
+        let call = AgentCall::without_key(Method::GET, at, &["alive"], self.config.alive);
         let reply = self.transport.exchange(&call).await;
         reply.is_ok_and(|reply| reply.is_success())
     }
@@ -321,9 +337,9 @@ impl AgentConversationReader for HttpAgentRuntime {
         from: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError> {
-        let mut page = Err(CallError::TooLarge(self.config.max_body));
+        let mut page = Err(CallError::TooLarge(self.config.max_body_bytes));
         for limit in PAGE_SIZES {
-            page = self.page(at, id, from, cursor, limit).await;
+            page = self.fetch_event_page(at, id, from, cursor, limit).await;
             if !matches!(page, Err(CallError::TooLarge(_))) {
                 break;
             }

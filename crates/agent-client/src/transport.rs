@@ -27,7 +27,7 @@ const KEY_HEADER: &str = "x-session-api-key";
 const WAKE_HEADER: &str = "x-init-api-key";
 
 /// Idle time before TCP keep-alive probes.
-const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
+const TCP_KEEP_ALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// An agent server: its base URL, and the sandbox that must listen there.
 #[derive(Debug, Clone, Copy)]
@@ -56,10 +56,10 @@ pub(crate) struct AgentCall<'a> {
     key: Option<(&'static str, &'a SecretString)>,
     body: Option<Vec<u8>>,
     content_type: &'static str,
-    deadline: Duration,
+    timeout: Duration,
     is_idempotent: bool,
-    /// Size limit of the response in bytes; `None`: the configured `max_body`.
-    max_response: Option<usize>,
+    /// Size limit of the response in bytes; `None`: the configured `max_body_bytes`.
+    max_response_bytes: Option<usize>,
     /// The secrets of the request, which its errors must not contain.
     secrets: Vec<&'a str>,
 }
@@ -71,15 +71,16 @@ const JSON_MEMORY_BYTES_RANGE: (usize, usize) = (1 << 20, 64 << 20);
 
 /// Boundary of form parts. It does not occur in files by chance.
 const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
-const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
+const MULTIPART_CONTENT_TYPE: &str =
+    "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
 
 /// A whole response within the size limit.
-pub(crate) struct AgentReply {
+pub(crate) struct AgentResponse {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
 }
 
-impl AgentReply {
+impl AgentResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -96,9 +97,9 @@ impl<'a> AgentCall<'a> {
         method: Method,
         at: &'a AgentEndpoint,
         segments: &[&str],
-        deadline: Duration,
+        timeout: Duration,
     ) -> Self {
-        Self::open(method, at.into(), segments, deadline).with_key(KEY_HEADER, &at.key)
+        Self::without_key(method, at.into(), segments, timeout).with_key(KEY_HEADER, &at.key)
     }
 
     /// A request to `/api/conversations/{id}/…`, with the session key.
@@ -107,29 +108,29 @@ impl<'a> AgentCall<'a> {
         at: &'a AgentEndpoint,
         id: ConversationId,
         rest: &[&str],
-        deadline: Duration,
+        timeout: Duration,
     ) -> Self {
         let id = id.dashed();
         let segments = [&["api", "conversations", &id], rest].concat();
-        Self::new(method, at, &segments, deadline)
+        Self::new(method, at, &segments, timeout)
     }
 
     /// A request to a dormant agent server, with its encryption key.
-    pub(crate) fn waking(
+    pub(crate) fn to_dormant(
         at: AgentAddress<'a>,
         secret_key: &'a SecretString,
         segments: &[&str],
-        deadline: Duration,
+        timeout: Duration,
     ) -> Self {
-        Self::open(Method::POST, at, segments, deadline).with_key(WAKE_HEADER, secret_key)
+        Self::without_key(Method::POST, at, segments, timeout).with_key(WAKE_HEADER, secret_key)
     }
 
     /// A request without a key.
-    pub(crate) fn open(
+    pub(crate) fn without_key(
         method: Method,
         at: AgentAddress<'a>,
         segments: &[&str],
-        deadline: Duration,
+        timeout: Duration,
     ) -> Self {
         // All other methods that this crate uses are idempotent. The caller marks an idempotent POST by `idempotent`.
         let is_idempotent = method != Method::POST;
@@ -141,9 +142,9 @@ impl<'a> AgentCall<'a> {
             key: None,
             body: None,
             content_type: "application/json",
-            deadline,
+            timeout,
             is_idempotent,
-            max_response: None,
+            max_response_bytes: None,
             secrets: Vec::new(),
         }
     }
@@ -178,13 +179,13 @@ impl<'a> AgentCall<'a> {
         );
         let tail = format!("\r\n--{BOUNDARY}--\r\n");
         self.body = Some([head.as_bytes(), content, tail.as_bytes()].concat());
-        self.content_type = FORM;
+        self.content_type = MULTIPART_CONTENT_TYPE;
         self
     }
 
     /// Limits the bytes read of the response.
-    pub(crate) fn max_response(mut self, bytes: usize) -> Self {
-        self.max_response = Some(bytes);
+    pub(crate) fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.max_response_bytes = Some(bytes);
         self
     }
 
@@ -195,21 +196,21 @@ impl<'a> AgentCall<'a> {
     }
 
     /// The error of a response without success.
-    pub(crate) fn refused(&self, reply: &AgentReply) -> AgentError {
+    pub(crate) fn rejection(&self, reply: &AgentResponse) -> AgentError {
         refused(reply.status, &reply.body, &self.secrets)
     }
 
     /// Checks the status of a response whose body carries no information.
-    pub(crate) fn check(&self, reply: &AgentReply) -> Result<(), AgentError> {
+    pub(crate) fn check(&self, reply: &AgentResponse) -> Result<(), AgentError> {
         if reply.is_success() {
             Ok(())
         } else {
-            Err(self.refused(reply))
+            Err(self.rejection(reply))
         }
     }
 
     /// Parses the response.
-    pub(crate) fn document(&self, reply: &AgentReply) -> Result<Value, AgentError> {
+    pub(crate) fn document(&self, reply: &AgentResponse) -> Result<Value, AgentError> {
         self.check(reply)?;
         // The error omits the parser's message, which could quote the document.
         serde_json::from_slice(&reply.body).map_err(|_| malformed("the response is not valid JSON"))
@@ -256,7 +257,7 @@ impl<'a> AgentCall<'a> {
 #[derive(Clone)]
 pub(crate) struct Transport {
     client: Client<Connector, Full<Bytes>>,
-    max_body: usize,
+    max_body_bytes: usize,
     trace: Option<TraceHeaderSource>,
 }
 
@@ -265,7 +266,7 @@ impl Transport {
     pub(crate) fn new(config: &Config, guard: Arc<dyn EndpointGuard>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
+        tcp.set_keepalive(Some(TCP_KEEP_ALIVE_IDLE_TIMEOUT));
         let connector = Connector::new(tcp, config.connect, guard);
         let client = Client::builder(TokioExecutor::new())
             // Shorter than the 5 s after which agent servers close idle connections (uvicorn's keep-alive).
@@ -275,7 +276,7 @@ impl Transport {
             .build(connector);
         Self {
             client,
-            max_body: config.max_body,
+            max_body_bytes: config.max_body_bytes,
             trace: config.trace,
         }
     }
@@ -283,19 +284,19 @@ impl Transport {
     /// Sends the request and reads the response within the call's deadline. Repeats an idempotent request once if the
     /// connection broke: the agent server closes connections after a 500, and a pooled connection may have died
     /// unnoticed.
-    pub(crate) async fn exchange(&self, call: &AgentCall<'_>) -> Result<AgentReply, CallError> {
+    pub(crate) async fn exchange(&self, call: &AgentCall<'_>) -> Result<AgentResponse, CallError> {
         let attempts = async {
             match self.attempt(call).await {
                 Err(CallError::Broken(_)) if call.is_idempotent => self.attempt(call).await,
                 other => other,
             }
         };
-        tokio::time::timeout(call.deadline, attempts)
+        tokio::time::timeout(call.timeout, attempts)
             .await
-            .unwrap_or(Err(CallError::TimedOut(call.deadline)))
+            .unwrap_or(Err(CallError::TimedOut(call.timeout)))
     }
 
-    async fn attempt(&self, call: &AgentCall<'_>) -> Result<AgentReply, CallError> {
+    async fn attempt(&self, call: &AgentCall<'_>) -> Result<AgentResponse, CallError> {
         let mut request = call.request()?;
         for (name, value) in self.trace.map(|headers| headers()).unwrap_or_default() {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -310,7 +311,7 @@ impl Transport {
             }
         })?;
         let status = response.status().as_u16();
-        let max = call.max_response.unwrap_or(self.max_body);
+        let max = call.max_response_bytes.unwrap_or(self.max_body_bytes);
         let body = read_body(response.into_body(), max).await;
         let body = body.map_err(|error| match error {
             BodyError::TooLarge(max) => CallError::TooLarge(max),
@@ -324,6 +325,6 @@ impl Transport {
         if estimate_memory_bytes(&body) > max_memory {
             return Err(CallError::TooLarge(max_memory));
         }
-        Ok(AgentReply { status, body })
+        Ok(AgentResponse { status, body })
     }
 }

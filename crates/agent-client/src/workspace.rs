@@ -89,7 +89,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         let call = AgentCall::new(Method::GET, at, &segments, self.config.read)
             .query("path", path)
             // The text of an error may be longer than the limit of the file.
-            .max_response(limit.max(4 << 10));
+            .max_response_bytes(limit.max(4 << 10));
         match self.transport.exchange(&call).await {
             // 404: no such path. 400: not a file but a directory.
             Ok(reply) if matches!(reply.status, 400 | 404) => Ok(None),
@@ -112,7 +112,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         let command = ShellCommand {
             script: list_script(directory, limit),
             directory: None,
-            deadline: self.config.read,
+            timeout: self.config.read,
         };
         let output = self.execute(at, &command).await?.unwrap_or_default();
         if !outcome(&output)?.is_success() {
@@ -180,7 +180,7 @@ impl HttpAgentRuntime {
         at: &AgentEndpoint,
         command: &ShellCommand,
     ) -> Result<Option<Value>, AgentError> {
-        let seconds = whole_seconds(command.deadline);
+        let seconds = whole_seconds(command.timeout);
         let limit = Duration::from_secs(seconds).saturating_add(COMMAND_GRACE);
         // The agent server runs the text with `sh`, which may lack features of bash.
         let script = format!("exec bash -c {}", quoted(&command.script));
@@ -191,7 +191,7 @@ impl HttpAgentRuntime {
         let segments = ["api", "bash", "execute_bash_command"];
         let call = AgentCall::new(Method::POST, at, &segments, limit)
             .json(&body)
-            .max_response(MAX_COMMAND_RESPONSE_BYTES);
+            .max_response_bytes(MAX_COMMAND_RESPONSE_BYTES);
         let span = debug_span!("agent.command");
         match self.fetch_of_workspace(&call).instrument(span).await {
             // The agent server did not end the command at its deadline. The caller treats it as ended.
@@ -211,7 +211,7 @@ impl HttpAgentRuntime {
         let segments = ["api", "git", resource];
         let mut call = AgentCall::new(Method::GET, at, &segments, self.config.git)
             .query("path", path)
-            .max_response(MAX_GIT_RESPONSE_BYTES);
+            .max_response_bytes(MAX_GIT_RESPONSE_BYTES);
         if let Some(reference) = reference {
             call = call.query("ref", reference);
         }
@@ -227,7 +227,7 @@ impl HttpAgentRuntime {
     ) -> Result<Value, AgentError> {
         let call = AgentCall::new(Method::POST, at, &["api", resource], self.config.read)
             .json(body)
-            .max_response(MAX_PROJECT_RESPONSE_BYTES)
+            .max_response_bytes(MAX_PROJECT_RESPONSE_BYTES)
             .idempotent();
         self.fetch_of_workspace(&call).await
     }

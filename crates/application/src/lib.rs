@@ -27,7 +27,7 @@ mod warm;
 pub use conversations::{event_streams, events, export, pending, sync, webhooks};
 pub use git::pull_requests;
 pub use identity::{administration, audit, authenticate, single_user, users};
-pub use runtime::{background, idempotency, keyed_semaphore, rotation, tasks, trace};
+pub use runtime::{background, idempotency, keyed_semaphore, master_key_rotation, tasks, trace};
 pub use sandboxes::{gateway, inspection};
 
 use std::sync::Arc;

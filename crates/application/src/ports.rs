@@ -115,15 +115,15 @@ pub struct Policy {
     /// Quotas of each user, and the report rate of each sandbox. Unlimited by default.
     pub quota: LiveSetting<QuotaLimits>,
     /// Longest time from the start of a sandbox's process until its agent server answers.
-    pub sandbox_start_deadline: Duration,
-    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start deadline.
+    pub sandbox_start_timeout: Duration,
+    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start timeout.
     pub parallel_boots: usize,
     pub warm: WarmPolicy,
     /// Longest time to prepare the backend for its first start (downloads).
-    pub prepare_deadline: Duration,
-    pub clone_deadline: Duration,
+    pub prepare_timeout: Duration,
+    pub clone_timeout: Duration,
     /// Longest run time of a repository's setup script.
-    pub setup_deadline: Duration,
+    pub setup_timeout: Duration,
     /// How long a lease on a start task or a sandbox lasts without a renewal.
     pub lease: Duration,
     /// How often the worker polls for unclaimed tasks, in case another replica has died.
@@ -221,12 +221,12 @@ impl Policy {
                 overall: 50,
             }),
             quota: LiveSetting::default(),
-            sandbox_start_deadline: Duration::from_secs(120),
+            sandbox_start_timeout: Duration::from_secs(120),
             parallel_boots: 8,
             warm: WarmPolicy::default(),
-            prepare_deadline: Duration::from_secs(20 * 60),
-            clone_deadline: Duration::from_secs(120),
-            setup_deadline: Duration::from_secs(600),
+            prepare_timeout: Duration::from_secs(20 * 60),
+            clone_timeout: Duration::from_secs(120),
+            setup_timeout: Duration::from_secs(600),
             lease: Duration::from_secs(10),
             claim_interval: Duration::from_secs(2),
             max_parallel_starts: 8,

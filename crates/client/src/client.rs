@@ -189,7 +189,7 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(Error::Unusable("it was not tried".into()))
+        Err(Error::Unusable("the request was not sent".into()))
     }
 
     /// Starts a streamed response.

@@ -24,7 +24,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The connection ended before the response did. The service may have executed the request.
-    #[error("the connection to {origin} broke before the answer was complete")]
+    #[error("the connection to {origin} broke before the response was complete")]
     Cut {
         /// Scheme, host and port.
         origin: String,
@@ -44,7 +44,8 @@ pub enum Error {
     Refused(Refusal),
     /// The response does not match the service's API document.
     #[error(
-        "the answer to {path} cannot be read; is this an agent-workspace service, and of a release near this one's?"
+        "response to {path} does not match the API. Check that the URL is that of an agent-workspace service, and that its \
+         version is near this program's"
     )]
     Unreadable {
         /// The path of the operation, with the names of its parameters.

@@ -6,9 +6,9 @@ use serde_json::Deserializer;
 /// The data is not an array of the expected objects, or an element is too long.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JsonArrayError {
-    #[error("not a list of objects")]
+    #[error("response is not a JSON array of objects")]
     Shape,
-    #[error("an element has more than {0} bytes")]
+    #[error("an element of the response has more than {0} bytes")]
     ElementTooLong(usize),
     #[error(transparent)]
     Element(#[from] serde_json::Error),

@@ -31,7 +31,7 @@ pub enum ConnectError {
     #[error("the host name cannot be resolved")]
     Host(#[source] io::Error),
     /// The connection was not accepted.
-    #[error("the connection was not accepted")]
+    #[error("cannot connect")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection timed out.
     #[error("no connection within {}s", .0.as_secs())]

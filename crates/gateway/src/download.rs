@@ -103,7 +103,7 @@ impl DownloadTask {
             .map_or_else(Fuse::terminated, FutureExt::fuse);
         loop {
             let next = timeout(idle_timeout, next_piece(&mut self.body, &mut rest)).await;
-            let piece = next.unwrap_or(Err(ForwardError::Silent));
+            let piece = next.unwrap_or(Err(ForwardError::UpstreamTimedOut));
             if let Err(failure) = &piece {
                 tracing::warn!(%failure, cause = ?failure.source(), "forwarded response truncated: the sandbox's server failed");
             }
@@ -138,7 +138,9 @@ async fn next_piece(
         };
         match piece {
             Some(Ok(piece)) if piece.is_empty() => {}
-            Some(piece) => return piece.map_err(|error| ForwardError::Broken(error.into())),
+            Some(piece) => {
+                return piece.map_err(|error| ForwardError::UpstreamDisconnected(error.into()));
+            }
             None => return Ok(Bytes::new()),
         }
     }

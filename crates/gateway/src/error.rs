@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ForwardError {
     /// The limit of all requests is reached.
-    #[error("The service forwards as many requests as it can at the moment. Try again.")]
+    #[error("Too many requests are being forwarded to sandboxes. Try again.")]
     Full,
     /// The limit of one sandbox is reached.
     #[error(
@@ -20,8 +20,8 @@ pub enum ForwardError {
     OwnerFull,
     /// An upgrade in a form that cannot be forwarded.
     #[error(
-        "A request that upgrades is a GET without a body and says `Connection: Upgrade`. A reverse proxy in between may have \
-         dropped that header."
+        "Invalid upgrade: send a GET without a body and with `Connection: Upgrade`. A reverse proxy may have removed that \
+         header."
     )]
     BadUpgrade,
     /// The request has no valid form for the upstream.
@@ -35,7 +35,7 @@ pub enum ForwardError {
     UploadStalled,
     /// The client disconnected.
     #[error("The body could not be read")]
-    UploadBroken,
+    UploadDisconnected,
     /// The caller lost access before the response.
     #[error(
         "The request was ended: its key is no longer valid, or the sandbox does not run any more. Repeat the request to see which."
@@ -47,11 +47,11 @@ pub enum ForwardError {
     )]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection ended, or the response is not valid HTTP.
-    #[error("The sandbox's server broke off before it answered. Try again.")]
-    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("The sandbox's server closed the connection before it responded. Try again.")]
+    UpstreamDisconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response head did not arrive in time, or the upstream stopped reading the body.
     #[error("The sandbox's server did not answer in time.")]
-    Silent,
+    UpstreamTimedOut,
 }
 
 impl ForwardError {
@@ -60,12 +60,12 @@ impl ForwardError {
         match self {
             Self::SandboxFull | Self::OwnerFull => 429,
             Self::Full => 503,
-            Self::BadUpgrade | Self::BadRequest | Self::UploadBroken => 400,
+            Self::BadUpgrade | Self::BadRequest | Self::UploadDisconnected => 400,
             Self::TooLarge(_) => 413,
             Self::UploadStalled => 408,
             Self::Ended => 409,
-            Self::Unreachable(_) | Self::Broken(_) => 502,
-            Self::Silent => 504,
+            Self::Unreachable(_) | Self::UpstreamDisconnected(_) => 502,
+            Self::UpstreamTimedOut => 504,
         }
     }
 }

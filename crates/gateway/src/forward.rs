@@ -22,7 +22,7 @@ use crate::limits::{ForwardSlot, TrafficKind};
 use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
 use crate::tunnel::unauthenticated::Admission;
-use crate::upload::{UploadBody, channel, pump};
+use crate::upload::{UploadBody, channel, copy_body};
 use crate::upstream::UpstreamClient;
 use crate::{headers, tunnel};
 
@@ -129,7 +129,7 @@ impl Gateway {
         tokio::select! {
             biased;
             response = timeout(self.shared.limits.authentication_timeout, exchange) => {
-                response.unwrap_or(Err(ForwardError::Silent))
+                response.unwrap_or(Err(ForwardError::UpstreamTimedOut))
             }
             () = admission.evicted() => Err(ForwardError::SandboxFull),
         }
@@ -172,7 +172,7 @@ impl UpstreamRequest<'_> {
         is_upgrade: bool,
         end: &mut Revocation,
     ) -> Result<Response<Incoming>, ForwardError> {
-        let request = self.request(is_upgrade, UploadBody::None)?;
+        let request = self.request(is_upgrade, UploadBody::Empty)?;
         let exchange = pin!(self.gateway.upstreams.send(request));
         self.await_response(exchange, end).await
     }
@@ -191,7 +191,7 @@ impl UpstreamRequest<'_> {
         let left = response_timeout.saturating_sub(grace);
         tokio::select! {
             biased;
-            response = timeout(left, exchange) => response.unwrap_or(Err(ForwardError::Silent)),
+            response = timeout(left, exchange) => response.unwrap_or(Err(ForwardError::UpstreamTimedOut)),
             () = end => Err(ForwardError::Ended),
         }
     }
@@ -202,7 +202,7 @@ impl UpstreamRequest<'_> {
         end: &mut Revocation,
     ) -> Result<Response<Incoming>, ForwardError> {
         match self.send_once(false, end).await {
-            Err(ForwardError::Broken(error)) if self.req.method().is_safe() => {
+            Err(ForwardError::UpstreamDisconnected(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "repeating a forwarded request: its pooled connection was closed");
                 self.send_once(false, end).await
             }
@@ -218,17 +218,17 @@ impl UpstreamRequest<'_> {
         end: &mut Revocation,
     ) -> Result<(Response<Incoming>, Option<PendingUpload>), ForwardError> {
         let shared = &self.gateway.shared;
-        let (pieces, body) = channel(length, shared.limits.max_chunks);
+        let (chunks, body) = channel(length, shared.limits.max_chunks);
         let mut exchange = pin!(self.gateway.upstreams.send(self.request(false, body)?));
-        let pump = pump(payload, length.is_some(), pieces, shared.clone());
-        let mut rest: PendingUpload = pump.boxed_local();
+        let upload = copy_body(payload, length.is_some(), chunks, shared.clone());
+        let mut rest: PendingUpload = upload.boxed_local();
         tokio::select! {
             biased;
             response = &mut exchange => return Ok((response?, Some(rest))),
             result = &mut rest => result?,
             () = &mut *end => return Err(ForwardError::Ended),
         }
-        // The response time-out starts here, because an upload may take long.
+        // The response timeout starts here, because an upload may take long.
         Ok((self.await_response(exchange, end).await?, None))
     }
 
@@ -242,7 +242,7 @@ impl UpstreamRequest<'_> {
         let shared = &self.gateway.shared;
         let (parts, body) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(ForwardError::Broken(
+            return Err(ForwardError::UpstreamDisconnected(
                 "the sandbox's server responded with 101, but the request asked for no upgrade"
                     .into(),
             ));
@@ -266,7 +266,7 @@ impl UpstreamRequest<'_> {
             }
             _ => Ok(None),
         };
-        let first = first.map_err(|error| ForwardError::Broken(error.into()))?;
+        let first = first.map_err(|error| ForwardError::UpstreamDisconnected(error.into()))?;
         let first_bytes = first.as_ref().map_or(0, Bytes::len);
         shared.meter.add_bytes_down(first_bytes);
         match (first, size) {

@@ -147,7 +147,7 @@ impl ForwardSlots {
 
     /// Takes the slots of the owner and the sandbox, once the client of a tunnel has authenticated. The tunnel has its slot in
     /// [`SlotGroup::All`] already.
-    pub(crate) fn take_shares(
+    pub(crate) fn take_owner_and_sandbox_slots(
         self: &Arc<Self>,
         owner: &Arc<str>,
         sandbox: &Arc<str>,
@@ -294,7 +294,7 @@ mod tests {
         let take = |is_unauthenticated| {
             slots.take(TrafficKind::Tunnel, &target("a", "ada", is_unauthenticated))
         };
-        let shares = || slots.take_shares(&"ada".into(), &"a".into());
+        let shares = || slots.take_owner_and_sandbox_slots(&"ada".into(), &"a".into());
         let unauthenticated = take(true).unwrap();
         let authenticated = take(false).unwrap();
         assert!(matches!(take(true), Err(ForwardError::Full)));

@@ -24,12 +24,12 @@ pub(crate) struct TruncatedUpload;
 
 /// The body that hyper reads.
 pub(crate) enum UploadBody {
-    None,
-    Some {
+    Empty,
+    Streaming {
         /// An empty chunk marks the end. A channel that closes without it means a truncated body.
-        pieces: mpsc::Receiver<Bytes>,
+        chunks: mpsc::Receiver<Bytes>,
         /// Bytes still to come, if the length is known.
-        left: Option<u64>,
+        remaining_bytes: Option<u64>,
     },
 }
 
@@ -41,44 +41,63 @@ impl Body for UploadBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TruncatedUpload>>> {
-        let Self::Some { pieces, left } = &mut *self else {
+        let Self::Streaming {
+            chunks,
+            remaining_bytes,
+        } = &mut *self
+        else {
             return Poll::Ready(None);
         };
-        let piece = std::task::ready!(pieces.poll_recv(cx));
+        let piece = std::task::ready!(chunks.poll_recv(cx));
         Poll::Ready(match piece {
             None => Some(Err(TruncatedUpload)),
             Some(end) if end.is_empty() => {
-                *self = Self::None;
+                *self = Self::Empty;
                 None
             }
             Some(piece) => {
-                *left = left.map(|left| left.saturating_sub(piece.len() as u64));
+                *remaining_bytes = remaining_bytes
+                    .map(|remaining_bytes| remaining_bytes.saturating_sub(piece.len() as u64));
                 Some(Ok(Frame::data(piece)))
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::None | Self::Some { left: Some(0), .. })
+        matches!(
+            self,
+            Self::Empty
+                | Self::Streaming {
+                    remaining_bytes: Some(0),
+                    ..
+                }
+        )
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::None => SizeHint::with_exact(0),
-            Self::Some {
-                left: Some(left), ..
-            } => SizeHint::with_exact(*left),
-            Self::Some { left: None, .. } => SizeHint::default(),
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Streaming {
+                remaining_bytes: Some(remaining_bytes),
+                ..
+            } => SizeHint::with_exact(*remaining_bytes),
+            Self::Streaming {
+                remaining_bytes: None,
+                ..
+            } => SizeHint::default(),
         }
     }
 }
 
-/// A body of the announced length, and the sender of its chunks.
-pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<Bytes>, UploadBody) {
-    let (sender, receiver) = mpsc::channel(pieces.max(1));
-    let upload = UploadBody::Some {
-        pieces: receiver,
-        left: announced,
+/// A body of the given length, and the sender of its chunks.
+pub(crate) fn channel(
+    content_length: Option<u64>,
+    capacity: usize,
+) -> (mpsc::Sender<Bytes>, UploadBody) {
+    let (sender, receiver) = mpsc::channel(capacity.max(1));
+    let upload = UploadBody::Streaming {
+        chunks: receiver,
+        remaining_bytes: content_length,
     };
     (sender, upload)
 }
@@ -94,10 +113,10 @@ struct UploadRate {
 }
 
 impl UploadRate {
-    fn of(limits: &GatewayLimits, is_announced: bool) -> Self {
+    fn of(limits: &GatewayLimits, has_content_length: bool) -> Self {
         Self {
             timeout: limits.upload_timeout,
-            min_bytes: if is_announced {
+            min_bytes: if has_content_length {
                 limits.min_upload_bytes
             } else {
                 1
@@ -114,7 +133,7 @@ impl UploadRate {
     ) -> Result<Option<Result<Bytes, PayloadError>>, ForwardError> {
         let started = Instant::now();
         let left = self.timeout.saturating_sub(self.waited);
-        let piece = within(left, payload.next(), ForwardError::UploadStalled).await?;
+        let piece = with_timeout(left, payload.next(), ForwardError::UploadStalled).await?;
         self.waited += started.elapsed();
         if let Some(Ok(piece)) = &piece {
             self.received += piece.len() as u64;
@@ -127,20 +146,20 @@ impl UploadRate {
 }
 
 /// Moves the body from the client to the upstream, until its end or until the upstream stops reading.
-pub(crate) async fn pump(
+pub(crate) async fn copy_body(
     mut payload: Payload,
-    is_announced: bool,
+    has_content_length: bool,
     to: mpsc::Sender<Bytes>,
     shared: SharedGateway,
 ) -> Result<(), ForwardError> {
-    let mut rate = UploadRate::of(&shared.limits, is_announced);
+    let mut rate = UploadRate::of(&shared.limits, has_content_length);
     let (idle, max) = (shared.limits.idle_timeout, shared.limits.max_upload_bytes);
     let mut sent: u64 = 0;
     loop {
         let Some(piece) = rate.next(&mut payload).await? else {
             break;
         };
-        let piece = piece.map_err(|_| ForwardError::UploadBroken)?;
+        let piece = piece.map_err(|_| ForwardError::UploadDisconnected)?;
         if piece.is_empty() {
             continue;
         }
@@ -149,7 +168,7 @@ pub(crate) async fn pump(
             return Err(ForwardError::TooLarge(max));
         }
         shared.meter.add_bytes_up(piece.len());
-        if within(idle, to.send(piece), ForwardError::Silent)
+        if with_timeout(idle, to.send(piece), ForwardError::UpstreamTimedOut)
             .await?
             .is_err()
         {
@@ -157,11 +176,11 @@ pub(crate) async fn pump(
             return Ok(());
         }
     }
-    let _ = within(idle, to.send(Bytes::new()), ForwardError::Silent).await?;
+    let _ = with_timeout(idle, to.send(Bytes::new()), ForwardError::UpstreamTimedOut).await?;
     Ok(())
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     limit: Duration,
     future: impl Future<Output = T>,
     timeout_error: ForwardError,

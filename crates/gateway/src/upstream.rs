@@ -42,7 +42,7 @@ impl UpstreamClient {
     /// connection did not start to send goes over another one.
     ///
     /// # Errors
-    /// [`ForwardError::Unreachable`] without a connection, [`ForwardError::Broken`] if it ended before the response.
+    /// [`ForwardError::Unreachable`] without a connection, [`ForwardError::UpstreamDisconnected`] if it ended before the response.
     pub(crate) async fn send(
         &self,
         request: Request<UploadBody>,
@@ -51,7 +51,7 @@ impl UpstreamClient {
             if error.is_connect() {
                 ForwardError::Unreachable(error.into())
             } else {
-                ForwardError::Broken(error.into())
+                ForwardError::UpstreamDisconnected(error.into())
             }
         })
     }

@@ -56,10 +56,10 @@ pub enum SendError {
     #[error("the URL is not valid in an HTTP request")]
     InvalidUrl(#[from] hyper::http::uri::InvalidUri),
     /// No connection was made.
-    #[error("the connection failed")]
+    #[error("cannot connect")]
     NotConnected(#[source] BoxedError),
     /// The connection broke before the response.
-    #[error("the connection failed")]
+    #[error("the connection closed before the response")]
     Broken(#[source] BoxedError),
 }
 
@@ -70,7 +70,7 @@ pub enum BodyError {
     #[error("the response has more than {0} bytes")]
     TooLarge(usize),
     /// The connection broke within the body.
-    #[error("the connection failed")]
+    #[error("the connection closed within the response")]
     Broken(#[source] BoxedError),
 }
 

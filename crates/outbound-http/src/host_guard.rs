@@ -142,7 +142,7 @@ pub enum HostError {
     #[error(transparent)]
     ForbiddenHost(#[from] ForbiddenHost),
     /// Its name does not resolve.
-    #[error("its name cannot be resolved")]
+    #[error("the host name cannot be resolved")]
     NotResolved(#[source] io::Error),
 }
 

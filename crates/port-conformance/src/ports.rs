@@ -137,7 +137,7 @@ impl StorePorts {
     }
 
     /// Stores a sandbox of `owner`, STARTING.
-    pub async fn sandbox(&self, id: &str, owner: &str) -> Sandbox {
+    pub async fn insert_sandbox(&self, id: &str, owner: &str) -> Sandbox {
         let sandbox = fixtures::sandbox(id, owner, at(0));
         self.sandboxes
             .insert(&sandbox, &AMPLE_CAPS)
@@ -147,7 +147,7 @@ impl StorePorts {
     }
 
     /// Stores a conversation in an existing sandbox.
-    pub async fn conversation(&self, conversation: &Conversation) -> ConversationId {
+    pub async fn insert_conversation(&self, conversation: &Conversation) -> ConversationId {
         let stored = self
             .conversation_reports
             .adopt(conversation)
@@ -155,6 +155,13 @@ impl StorePorts {
             .expect("adopt");
         assert_eq!(stored, AppendOutcome::Stored { new: 1 });
         conversation.id
+    }
+
+    /// Stores the sandbox `s` of `alice` and a conversation in it.
+    pub async fn insert_sandbox_and_conversation(&self) -> ConversationId {
+        self.insert_sandbox("s", "alice").await;
+        self.insert_conversation(&fixtures::conversation(1, "alice", "s", at(0)))
+            .await
     }
 
     /// The conversation, in the scope of the system.
@@ -174,14 +181,14 @@ impl StorePorts {
     }
 
     /// Commits a new start.
-    pub async fn start(&self, start: &NewStartTask) {
+    pub async fn insert_start(&self, start: &NewStartTask) {
         let inserted = self.tasks.insert(start, &AMPLE_CAPS).await.expect("insert");
         assert_eq!(inserted, StartTaskInsertOutcome::New);
     }
 
     /// Commits a new start and leases it. No other task may be waiting for a lease.
-    pub async fn claimed(&self, start: &NewStartTask) -> LeasedStartTask {
-        self.start(start).await;
+    pub async fn insert_and_claim_start(&self, start: &NewStartTask) -> LeasedStartTask {
+        self.insert_start(start).await;
         let mut claimed = self
             .start_queue
             .claim(&host(), at(1), at(60), ClaimLimit::tasks(10))

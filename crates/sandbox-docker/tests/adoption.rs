@@ -13,7 +13,7 @@ use domain::sandbox::{
 };
 use endpoint_guard::{EndpointGuard, GuardError};
 use futures::StreamExt as _;
-use support::{DockerFixture, IMAGE, SPEC, launch, name, next_state};
+use support::{DockerFixture, IMAGE, SPEC, container_name, launch, next_state};
 
 /// Leaves a sandbox in a state that a killed service could have left.
 async fn leave_sandbox(fixture: &DockerFixture, state: &str) -> SandboxLaunch {
@@ -26,7 +26,7 @@ async fn leave_sandbox(fixture: &DockerFixture, state: &str) -> SandboxLaunch {
         "crashed" => fixture.kill(&launch.id).await,
         "frozen" => fixture
             .docker
-            .pause_container(&name(&launch.id))
+            .pause_container(&container_name(&launch.id))
             .await
             .unwrap(),
         "volume" => fixture.remove_container(&launch.id).await,
@@ -50,7 +50,7 @@ async fn created_only(fixture: &DockerFixture, launch: &SandboxLaunch) {
         ..ContainerCreateBody::default()
     };
     let options = CreateContainerOptionsBuilder::new()
-        .name(&name(&launch.id))
+        .name(&container_name(&launch.id))
         .build();
     fixture
         .docker
@@ -79,7 +79,7 @@ async fn check_adoption(state: &str, expected: fn(&BackendState) -> bool) {
         assert_eq!(endpoints, before);
     }
     let port = endpoints.agent_url.port().unwrap();
-    support::until("the port answers", || support::answers(port)).await;
+    support::wait_until("the port answers", || support::serves_http(port)).await;
     assert_eq!(fixture.containers().await.len(), 1);
     drop(next);
 
@@ -146,7 +146,7 @@ async fn an_adopted_sandbox_is_watched() {
     let mut facts = next.watch();
     support::wait_until_connected(&next).await;
     fixture.kill(&launch.id).await;
-    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
+    let detail = support::exit_detail(Some(next_state(&mut facts, &launch.id).await));
     assert!(
         detail.starts_with("the agent server was killed"),
         "{detail}"
@@ -217,7 +217,7 @@ async fn installations_on_one_engine_do_not_touch_each_others_sandboxes() {
     );
     assert_eq!(theirs.status(&launch.id).await, "running");
     theirs.kill(&launch.id).await;
-    support::until("the foreign container has exited", || async {
+    support::wait_until("the foreign container has exited", || async {
         theirs.status(&launch.id).await == "exited"
     })
     .await;
@@ -237,7 +237,7 @@ async fn foreign_resources_of_the_same_name_are_not_touched() {
     let backend = fixture.backend();
     let launch = launch(SPEC);
     let volume = VolumeCreateRequest {
-        name: Some(name(&launch.id)),
+        name: Some(container_name(&launch.id)),
         ..VolumeCreateRequest::default()
     };
     fixture.docker.create_volume(volume).await.unwrap();
@@ -248,7 +248,7 @@ async fn foreign_resources_of_the_same_name_are_not_touched() {
     let options = None::<bollard::query_parameters::RemoveVolumeOptions>;
     fixture
         .docker
-        .remove_volume(&name(&launch.id), options)
+        .remove_volume(&container_name(&launch.id), options)
         .await
         .expect("the foreign volume still exists");
 
@@ -265,7 +265,7 @@ async fn foreign_resources_of_the_same_name_are_not_touched() {
         ),
         ..ContainerCreateBody::default()
     };
-    let copy = support::fresh("agent-workspace-test-copy-");
+    let copy = support::unique_name("agent-workspace-test-copy-");
     let options = CreateContainerOptionsBuilder::new().name(&copy).build();
     fixture
         .docker
@@ -321,12 +321,12 @@ async fn a_port_is_proven_only_for_its_own_sandbox() {
         );
     }
     fixture.kill(&launch.id).await;
-    support::until("the port is free", || async {
+    support::wait_until("the port is free", || async {
         TcpListener::bind(at).is_ok()
     })
     .await;
     let _other_listener = TcpListener::bind(at).unwrap();
-    support::until("the port is refused", || async {
+    support::wait_until("the port is refused", || async {
         let refused = backend.prove(launch.id.as_str(), at).await;
         matches!(refused, Err(GuardError::HeldByAnother(_)))
     })

@@ -43,7 +43,7 @@ async fn exit(fresh: &FreshBackend, id: SandboxId) {
     fresh.fixture.kill(&id).await;
 }
 
-async fn say(fresh: &FreshBackend, id: SandboxId, line: String) {
+async fn write_log_line(fresh: &FreshBackend, id: SandboxId, line: String) {
     // The output of the main process. Process 1 is the init process, which shares it.
     let command = ["sh", "-c", "echo \"$1\" > /proc/1/fd/1", "sh", &line];
     let (code, output) = fresh.fixture.exec(&id, &command).await;
@@ -54,5 +54,5 @@ port_conformance::sandbox_backend_conformance!(
     fresh: fresh(),
     launch: launch,
     exit: exit,
-    say: say,
+    write_log_line: write_log_line,
 );

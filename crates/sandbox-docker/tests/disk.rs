@@ -31,7 +31,7 @@ fn count_measurement(moment: &'static str, operation: &'static str) {
 /// Waits until that many measurements have completed from now on.
 async fn wait_for_measurements(count: usize) {
     let expected = MEASUREMENTS.load(Ordering::SeqCst) + count;
-    support::until("disk usage is measured", || async {
+    support::wait_until("disk usage is measured", || async {
         MEASUREMENTS.load(Ordering::SeqCst) >= expected
     })
     .await;
@@ -67,14 +67,14 @@ async fn usage_of_volume_and_image_over_the_limit_stops_the_sandbox() {
     fill(&fixture, &full, "/workspace/file", 5).await;
     fill(&fixture, &full, "/file", 5).await;
 
-    let detail = support::detail(Some(support::next_state(&mut facts, &full).await));
+    let detail = support::exit_detail(Some(support::next_state(&mut facts, &full).await));
     assert!(detail.contains("10 MiB of disk"), "{detail}");
     assert!(detail.contains("limit of 8 MiB"), "{detail}");
     assert!(detail.contains("resume"), "{detail}");
     assert_eq!(fixture.status(&full).await, "exited");
     // Later observations report the same.
     let state = backend.inspect(&full).await.unwrap();
-    assert_eq!(support::detail(state), detail);
+    assert_eq!(support::exit_detail(state), detail);
     assert_eq!(fixture.status(&modest).await, "running");
 }
 
@@ -88,7 +88,7 @@ async fn a_resumed_sandbox_over_its_limit_has_two_measurements_of_grace() {
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
     fill(&fixture, id, "/workspace/file", 10).await;
-    support::detail(Some(support::next_state(&mut facts, id).await));
+    support::exit_detail(Some(support::next_state(&mut facts, id).await));
 
     backend.start(&launch).await.unwrap();
     // The first measurement finds the sandbox over its limit; the third one would stop it.

@@ -13,7 +13,8 @@ use futures::stream::BoxStream;
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
 use support::{
-    DockerFixture, SPEC, WAIT_TIMEOUT, detail, launch, name, next_state, wait_until_connected,
+    DockerFixture, SPEC, WAIT_TIMEOUT, container_name, exit_detail, launch, next_state,
+    wait_until_connected,
 };
 
 async fn next(reachability: &mut BoxStream<'static, BackendReachability>) -> BackendReachability {
@@ -86,7 +87,7 @@ async fn sandboxes_of_a_killed_engine_are_restored() {
         next(&mut reachability).await,
         BackendReachability::Reachable
     );
-    let cause = detail(Some(next_state(&mut facts, &running.id).await));
+    let cause = exit_detail(Some(next_state(&mut facts, &running.id).await));
     assert!(
         cause.starts_with("the container engine was unreachable"),
         "{cause}"
@@ -129,7 +130,7 @@ async fn an_engine_that_shuts_down_stops_its_sandboxes() {
     engine.shut_down().await;
     engine.start().await;
     // The engine stopped the container, not the service, so the exit is reported.
-    detail(Some(next_state(&mut facts, &launch.id).await));
+    exit_detail(Some(next_state(&mut facts, &launch.id).await));
     backend.start(&launch).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
 }
@@ -249,7 +250,7 @@ async fn missed_changes_are_reported_after_a_reconnection() {
     let none = None::<RemoveVolumeOptions>;
     fixture
         .docker
-        .remove_volume(&name(&gone.id), none)
+        .remove_volume(&container_name(&gone.id), none)
         .await
         .unwrap();
     fixture.remove_container(&paused.id).await;

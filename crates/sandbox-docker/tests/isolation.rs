@@ -46,7 +46,7 @@ async fn output_of(fixture: &DockerFixture, id: &SandboxId, script: &str) -> Str
 
 /// A script that fetches from there and fails; it says "404" if there is a web server. (`wget -T` of Debian's static
 /// busybox crashes.)
-fn fetch(server: &str) -> String {
+fn fetch_script(server: &str) -> String {
     format!("busybox timeout 4 wget -q -O /dev/null http://{server}/")
 }
 
@@ -124,7 +124,7 @@ async fn sandboxes_see_neither_the_engine_nor_files_of_the_host() {
     assert_refused(&fixture, &id, "ls /var/run/docker.sock", "No such file").await;
     let mounts = fixture.container(&id).await.mounts.unwrap();
     let mounts: Vec<_> = mounts.into_iter().filter_map(|mount| mount.name).collect();
-    assert_eq!(mounts, [support::name(&id)]);
+    assert_eq!(mounts, [support::container_name(&id)]);
 }
 
 #[tokio::test]
@@ -201,20 +201,23 @@ async fn sandboxes_cannot_reach_each_other_and_the_host_can_reach_them() {
     let (a, _) = start(&ours).await;
     let (b, endpoints) = start(&ours).await;
     let (c, _) = start(&theirs).await;
-    let fetch = |address: &str| fetch(&format!("{address}:8000"));
+    let fetch_script = |address: &str| fetch_script(&format!("{address}:8000"));
 
     // The method works: a sandbox reaches its own server, which has no page at `/`.
-    let own = format!("{} 2>&1 || true", fetch(&address(&fixture, &a).await));
+    let own = format!(
+        "{} 2>&1 || true",
+        fetch_script(&address(&fixture, &a).await)
+    );
     let output = output_of(&fixture, &a, &own).await;
     assert!(output.contains("404"), "{output}");
 
     for (home, other) in [(&fixture, &b), (&neighbour, &c)] {
         let address = address(home, other).await;
-        let mut outcome = sh(&fixture, &a, &fetch(&address)).await;
+        let mut outcome = sh(&fixture, &a, &fetch_script(&address)).await;
         // While the engine creates a network for another test, it removes its rules for a moment: try again then.
         for _ in 0..3 {
             if outcome.1.contains("404") {
-                outcome = sh(&fixture, &a, &fetch(&address)).await;
+                outcome = sh(&fixture, &a, &fetch_script(&address)).await;
             }
         }
         let (code, output) = outcome;
@@ -241,10 +244,10 @@ async fn ports_are_published_only_on_loopback() {
     );
 
     let port = endpoints.agent_url.port().unwrap();
-    let gateway = support::gateway(&fixture.docker).await;
+    let gateway = support::host_gateway_address(&fixture.docker).await;
     assert!(!can_connect(SocketAddr::new(gateway, port)).await);
     // Other sandboxes cannot reach the port by the gateway either.
-    let script = fetch(&format!("{gateway}:{port}"));
+    let script = fetch_script(&format!("{gateway}:{port}"));
     let (code, output) = sh(&fixture, &other, &script).await;
     assert_ne!(code, 0, "{output}");
     assert!(!output.contains("404"), "{output}");
@@ -256,7 +259,7 @@ async fn the_metadata_address_is_refused() {
     let (id, _) = start(&fixture.backend()).await;
     for address in ["169.254.169.254", "169.254.170.2"] {
         // The rule rejects the connection; without it there would be another error or a time-out.
-        assert_refused(&fixture, &id, &fetch(address), "refused").await;
+        assert_refused(&fixture, &id, &fetch_script(address), "refused").await;
     }
     let rules = rules(&fixture).await;
     assert_eq!(rules.len(), 2, "{rules:?}");

@@ -12,7 +12,7 @@ use bollard::query_parameters::{
 use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
 use futures::StreamExt as _;
 use sandbox_docker::{DockerSandboxes, PauseMode};
-use support::{DockerFixture, SPEC, launch, name, next_state, script, spec};
+use support::{DockerFixture, SPEC, container_name, launch, next_state, script, spec};
 
 #[tokio::test]
 async fn every_exposed_port_is_reachable() {
@@ -37,7 +37,7 @@ async fn every_exposed_port_is_reachable() {
     assert_eq!(endpoints.workspace, "/workspace/project");
     for exposed in &endpoints.exposed_urls {
         let port = exposed.url.port().unwrap();
-        support::until("the port answers", || support::answers(port)).await;
+        support::wait_until("the port answers", || support::serves_http(port)).await;
     }
     let (_, workers) = fixture
         .exec(&launch.id, &["sh", "-c", "echo $WORKER_1 $WORKER_2"])
@@ -92,8 +92,8 @@ async fn a_workspace_outlives_its_container_and_is_removed_with_the_sandbox() {
     assert_eq!(text, "kept\n", "a new container around the same volume");
 
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(fixture.containers().await, [name(&other.id)]);
-    assert_eq!(fixture.volumes().await, [name(&other.id)]);
+    assert_eq!(fixture.containers().await, [container_name(&other.id)]);
+    assert_eq!(fixture.volumes().await, [container_name(&other.id)]);
 }
 
 #[tokio::test]
@@ -105,13 +105,13 @@ async fn a_killed_container_is_reported_with_its_cause() {
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
     fixture.kill(&launch.id).await;
-    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
+    let detail = support::exit_detail(Some(next_state(&mut facts, &launch.id).await));
     assert_eq!(
         detail,
         "the agent server was killed (signal 9: by hand, or because memory ran out). The end of its log:\nthe last words"
     );
     let seen = backend.inspect(&launch.id).await.unwrap();
-    assert_eq!(support::detail(seen), detail);
+    assert_eq!(support::exit_detail(seen), detail);
 
     fixture.remove_container(&launch.id).await;
     assert_eq!(
@@ -121,7 +121,7 @@ async fn a_killed_container_is_reported_with_its_cause() {
     let none = None::<RemoveVolumeOptions>;
     fixture
         .docker
-        .remove_volume(&name(&launch.id), none)
+        .remove_volume(&container_name(&launch.id), none)
         .await
         .unwrap();
     assert_eq!(backend.inspect(&launch.id).await.unwrap(), None);
@@ -154,10 +154,10 @@ async fn an_unrequested_orderly_exit_is_not_reported_as_a_pause() {
     let term = KillContainerOptionsBuilder::new().signal("TERM").build();
     fixture
         .docker
-        .kill_container(&name(&launch.id), Some(term))
+        .kill_container(&container_name(&launch.id), Some(term))
         .await
         .unwrap();
-    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
+    let detail = support::exit_detail(Some(next_state(&mut facts, &launch.id).await));
     assert!(detail.contains("was ended by signal 15"), "{detail}");
     let listed = backend.list().await.unwrap();
     assert!(
@@ -180,7 +180,7 @@ async fn lack_of_memory_is_reported_as_the_cause() {
     let mut facts = backend.watch();
     backend.start(&launch).await.unwrap();
     fixture.exec(&launch.id, &["touch", "/workspace/go"]).await;
-    let detail = support::detail(Some(next_state(&mut facts, &launch.id).await));
+    let detail = support::exit_detail(Some(next_state(&mut facts, &launch.id).await));
     // Engines on cgroup v1 sometimes do not report lack of memory when the container ends with it.
     let is_reported = detail
         .starts_with("the agent server was ended because it ran out of memory (limit 16 MiB)");
@@ -192,7 +192,7 @@ async fn lack_of_memory_is_reported_as_the_cause() {
 
 /// Lets the script use memory. Returns whether the engine reports that memory ran out.
 async fn is_out_of_memory_reported(fixture: &DockerFixture, launch: &SandboxLaunch) -> bool {
-    let name = name(&launch.id);
+    let name = container_name(&launch.id);
     let filters = HashMap::from([("event", vec!["oom"]), ("container", vec![name.as_str()])]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     // The engine replays events since this second, so none is missed.
@@ -228,7 +228,7 @@ async fn problems_of_a_running_sandbox_are_warnings() {
         warnings.iter().any(|line| line.contains(text))
     };
     if is_reported {
-        support::until("memory is named", || has_warning("memory ran out")).await;
+        support::wait_until("memory is named", || has_warning("memory ran out")).await;
     } else {
         // Engines on cgroup v1 may report nothing, so there is no warning. Unit tests cover the warning itself.
         let _ = writeln!(
@@ -305,7 +305,7 @@ async fn exit_cause(backend: &DockerSandboxes, launch: &SandboxLaunch) -> String
     let mut facts = backend.watch();
     match backend.start(launch).await {
         Err(error) => error.to_string(),
-        Ok(_) => support::detail(Some(next_state(&mut facts, &launch.id).await)),
+        Ok(_) => support::exit_detail(Some(next_state(&mut facts, &launch.id).await)),
     }
 }
 
@@ -346,7 +346,7 @@ async fn a_removed_network_is_recreated() {
     }
     let endpoints = backend.start(&launch).await.unwrap();
     let port = endpoints.agent_url.port().unwrap();
-    support::until("the port answers", || support::answers(port)).await;
+    support::wait_until("the port answers", || support::serves_http(port)).await;
     let (code, _) = fixture
         .exec(&launch.id, &["test", "-e", "/in-the-container"])
         .await;
@@ -369,7 +369,7 @@ async fn every_start_reports_its_own_ports() {
     for _ in 0..3 {
         let endpoints = backend.start(&launch).await.unwrap();
         let port = endpoints.agent_url.port().unwrap();
-        support::until("the port answers", || support::answers(port)).await;
+        support::wait_until("the port answers", || support::serves_http(port)).await;
         let seen = backend.inspect(&launch.id).await.unwrap();
         assert_eq!(seen, Some(BackendState::Running(endpoints)));
         backend.stop(&launch.id).await.unwrap();

@@ -133,7 +133,7 @@ fn callback(port: u16) -> Url {
 async fn a_service_on_the_gateway_is_reachable_from_a_sandbox() {
     let fixture = DockerFixture::new().await;
     let backend = fixture.backend();
-    let gateway = support::gateway(&fixture.docker).await;
+    let gateway = support::host_gateway_address(&fixture.docker).await;
     let listener = TcpListener::bind(SocketAddr::new(gateway, 0))
         .await
         .unwrap();
@@ -163,7 +163,7 @@ async fn a_service_on_the_gateway_is_reachable_from_a_sandbox() {
 async fn an_unreachable_service_gives_a_warning_that_names_the_setting() {
     let fixture = DockerFixture::new().await;
     let backend = fixture.backend();
-    let gateway = support::gateway(&fixture.docker).await;
+    let gateway = support::host_gateway_address(&fixture.docker).await;
     let listener = TcpListener::bind(SocketAddr::new(gateway, 0))
         .await
         .unwrap();

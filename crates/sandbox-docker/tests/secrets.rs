@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::sandbox::SandboxBackend;
 use secrecy::SecretString;
-use support::{DockerFixture, SPEC, launch, name, next_state, script};
+use support::{DockerFixture, SPEC, container_name, launch, next_state, script};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
@@ -53,13 +53,13 @@ async fn secrets_are_in_the_environment_only() {
     assert_eq!(inside.trim(), "canary-secret-key canary-template");
     fixture.kill(&launch.id).await;
     let state = next_state(&mut facts, &launch.id).await;
-    let detail = support::detail(Some(state));
+    let detail = support::exit_detail(Some(state));
     assert!(detail.contains("using ***"), "{detail}");
     let container = unlogged(fixture.container(&launch.id)).await;
     let labels = container.config.unwrap().labels.unwrap();
     let volume = fixture
         .docker
-        .inspect_volume(&name(&launch.id))
+        .inspect_volume(&container_name(&launch.id))
         .await
         .unwrap();
     let listed = backend.list().await.unwrap();

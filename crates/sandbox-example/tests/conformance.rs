@@ -52,10 +52,10 @@ async fn exit(fresh: &FreshBackend, id: SandboxId) {
     assert!(killed.unwrap().success());
 }
 
-async fn say(fresh: &FreshBackend, id: SandboxId, line: String) {
+async fn write_log_line(fresh: &FreshBackend, id: SandboxId, line: String) {
     let output = format!("/proc/{}/fd/1", main_pid(fresh, &id).await);
     let mut output = File::options().append(true).open(output).unwrap();
     writeln!(output, "{line}").unwrap();
 }
 
-port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit, say: say);
+port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit, write_log_line: write_log_line);

@@ -19,7 +19,6 @@ use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::environment;
-use crate::lifecycle::start;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
@@ -68,7 +67,7 @@ impl SandboxProvider for ProcessProvider {
 }
 
 #[derive(Debug)]
-struct ConfiguredProcess {
+pub(crate) struct ConfiguredProcess {
     /// Whether several users may have sandboxes, although these are not isolated.
     allow_multiple_users: bool,
     /// Program and arguments of the agent server; `None`: the provisioned one.
@@ -139,13 +138,16 @@ impl ConfiguredProcess {
         })
     }
 
-    fn path(&self, installation: &Installation<'_>) -> Option<String> {
+    pub(crate) fn path(&self, installation: &Installation<'_>) -> Option<String> {
         let own = || settings::variable(installation.variables, "PATH")?.to_str();
         let path = self.path.as_deref().or_else(own);
         path.map(str::to_owned)
     }
 
-    fn agent_server(&self, installation: &Installation<'_>) -> anyhow::Result<AgentServerSource> {
+    pub(crate) fn agent_server(
+        &self,
+        installation: &Installation<'_>,
+    ) -> anyhow::Result<AgentServerSource> {
         if let Some(words) = &self.command {
             let words = words.iter().map(OsString::from);
             return Ok(AgentServerSource::Command(words.collect()));
@@ -157,34 +159,6 @@ impl ConfiguredProcess {
         };
         let provisioner = Provisioner::new(config).context("cannot provision the agent server")?;
         Ok(AgentServerSource::Provision(provisioner))
-    }
-
-    /// Describes the agent server for `doctor`. The error says why there is none.
-    async fn describe_agent_server(
-        &self,
-        installation: &Installation<'_>,
-    ) -> anyhow::Result<String> {
-        let provisioner = match self.agent_server(installation)? {
-            AgentServerSource::Provision(provisioner) => provisioner,
-            AgentServerSource::Command(words) => {
-                let path = self.path(installation).unwrap_or_default();
-                let program = words.first().map(OsString::as_os_str).unwrap_or_default();
-                let program = start::find_program(program, &path)
-                    .context("correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND")?;
-                return Ok(format!("configured command, {}", program.display()));
-            }
-        };
-        let version = provisioner.version().to_owned();
-        if let Some(server) = provisioner.find().await {
-            return Ok(format!(
-                "{version} is installed in {}",
-                server.root.display()
-            ));
-        }
-        let python = provisioner.describe_python().await?;
-        Ok(format!(
-            "{version} is not installed yet; the first start installs it with {python}"
-        ))
     }
 }
 
@@ -227,8 +201,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         installation: &Installation<'_>,
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
-        let agent_server = self.describe_agent_server(installation).await;
-        report.add("agent server", agent_server, Clone::clone);
+        self.examine_agent_server(installation, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

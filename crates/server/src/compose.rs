@@ -104,7 +104,7 @@ fn shown_url(config: &Config) -> String {
 fn store_config(config: &Config) -> StoreConfig {
     let mut store = StoreConfig::new(config.storage.url.clone());
     store.connections = config.storage.connections;
-    store.wait = config.storage.wait;
+    store.slot_timeout = config.storage.wait;
     store
 }
 
@@ -211,7 +211,7 @@ fn skills(config: &Config) -> DirectoryLibrary {
         global: config.skill_directories.clone(),
         user: config.data_dir.join("skills"),
         scratch: config.data_dir.join("marketplaces"),
-        authorities: authorities.map(|(path, _)| path.clone()),
+        ca_file: authorities.map(|(path, _)| path.clone()),
     })
 }
 
@@ -230,10 +230,10 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     let mut policy = Policy::new(host, webhooks, auth);
     policy.cors_origins.clone_from(&config.http.cors_origins);
     policy.caps.set(caps(config));
-    policy.sandbox_start_deadline = config.start.sandbox_deadline;
-    policy.prepare_deadline = config.start.prepare_deadline;
-    policy.clone_deadline = config.start.clone_deadline;
-    policy.setup_deadline = config.start.setup_deadline;
+    policy.sandbox_start_timeout = config.start.sandbox_deadline;
+    policy.prepare_timeout = config.start.prepare_deadline;
+    policy.clone_timeout = config.start.clone_deadline;
+    policy.setup_timeout = config.start.setup_deadline;
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
     policy.warm.max_age = config.sandbox.warm_max_age;

@@ -54,7 +54,7 @@ pub(crate) fn close_process(
         return Ok(variables);
     }
     let received = receive().context(
-        "cannot read the variables that the first image of this process left on standard input",
+        "cannot read the environment that this process handed over to itself on standard input",
     )?;
     Ok(variables.into_iter().chain(received).collect())
 }

@@ -14,7 +14,7 @@ static FINGERPRINT_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::ne
 pub struct ConfigFingerprints(BTreeMap<String, u64>);
 
 impl ConfigFingerprints {
-    /// Of the current values.
+    /// Fingerprints of the current values.
     pub fn of(layers: &SettingLayers) -> Self {
         let hash = |leaf: &Setting| FINGERPRINT_HASHER.hash_one(leaf.value.to_string());
         let leaves = layers.leaves.iter();
@@ -36,7 +36,7 @@ impl ConfigFingerprints {
     }
 
     /// Keys whose values differ.
-    pub fn changes(&self, other: &Self) -> Vec<String> {
+    pub fn changed_keys(&self, other: &Self) -> Vec<String> {
         let own = self.0.iter();
         own.filter(|(key, fingerprint)| other.0.get(*key) != Some(fingerprint))
             .map(|(key, _)| key.clone())

@@ -134,7 +134,7 @@ impl SettingLayers {
             }
         };
         for keys in self.sections.clone().iter().filter_map(|it| it.templates) {
-            let templates = templates::take(&mut table, keys, path, self);
+            let templates = templates::extract_templates(&mut table, keys, path, self);
             self.templates.extend(templates);
         }
         let origin = SettingOrigin::File(path.to_owned());
@@ -291,7 +291,7 @@ pub(crate) fn display_key(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
         SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
-        SettingOrigin::Template(..) => format!("`{}` of {origin}", templates::short(key)),
+        SettingOrigin::Template(..) => format!("`{}` of {origin}", templates::short_name(key)),
         SettingOrigin::Variable(name) => name.clone(),
     }
 }

@@ -6,7 +6,7 @@ use toml::Value;
 use url::Url;
 
 use crate::layers::{Setting, SettingLayers, SettingOrigin, default_texts};
-use crate::templates::short;
+use crate::templates::short_name;
 use crate::values::is_empty;
 
 /// How much of a secret setting is shown.
@@ -66,7 +66,11 @@ pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     for template in &layers.templates {
         let _ = writeln!(text, "\n[[{}.templates]]", template.section);
         for (key, Setting { value, origin }) in &template.leaves {
-            text.push_str(&line_of(short(key), &redacted(layers, key, value), origin));
+            text.push_str(&line_of(
+                short_name(key),
+                &redacted(layers, key, value),
+                origin,
+            ));
         }
     }
     text

@@ -14,7 +14,7 @@ pub struct TemplateKeys {
     /// Full names of the keys that every template must set.
     pub required: &'static [&'static str],
     /// Full names of the keys that a template may set.
-    pub inherited: &'static [&'static str],
+    pub optional: &'static [&'static str],
 }
 
 /// The values of one template, by full key.
@@ -25,12 +25,12 @@ pub(crate) struct TemplateLayer {
 }
 
 /// The name of a key within a template.
-pub(crate) fn short(key: &str) -> &str {
+pub(crate) fn short_name(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(_, name)| name)
 }
 
 /// Removes the templates from a file's table, which then has only single values.
-pub(crate) fn take(
+pub(crate) fn extract_templates(
     table: &mut toml::Table,
     keys: TemplateKeys,
     path: &Path,
@@ -57,7 +57,7 @@ pub(crate) fn take(
     (1..)
         .zip(tables)
         .map(|(number, table)| {
-            read(
+            read_template(
                 table,
                 keys,
                 &SettingOrigin::Template(path.to_owned(), number),
@@ -67,14 +67,14 @@ pub(crate) fn take(
         .collect()
 }
 
-fn read(
+fn read_template(
     table: &toml::Table,
     keys: TemplateKeys,
     origin: &SettingOrigin,
     layers: &mut SettingLayers,
 ) -> TemplateLayer {
-    let names = keys.required.iter().chain(keys.inherited);
-    let names = names.map(|key| (short(key), *key)).collect();
+    let names = keys.required.iter().chain(keys.optional);
+    let names = names.map(|key| (short_name(key), *key)).collect();
     let values: Vec<_> = table
         .iter()
         .map(|(name, value)| (name.clone(), value))
@@ -84,7 +84,7 @@ fn read(
         if leaves.get(key).is_none_or(|leaf| is_empty(&leaf.value)) {
             layers
                 .problems
-                .push(format!("{origin}: `{}` is required", short(key)));
+                .push(format!("{origin}: `{}` is required", short_name(key)));
         }
     }
     TemplateLayer {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tokio::time::timeout;
 use url::Url;
 
 /// `PATH` of git.
@@ -29,12 +28,12 @@ pub(crate) enum GitFailure {
     #[error("{0}")]
     Unusable(String),
     #[error("git did not end within its timeout")]
-    TooLong,
+    TimedOut,
     #[error("the output of git exceeds its limit")]
-    TooMuch,
+    OutputTooLarge,
     /// Git failed with this message, which must not reach clients.
     #[error("{0}")]
-    Refused(String),
+    Failed(String),
 }
 
 impl From<io::Error> for GitFailure {
@@ -47,15 +46,15 @@ impl From<io::Error> for GitFailure {
 #[derive(Debug)]
 pub(crate) struct Git {
     directory: PathBuf,
-    authorities: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
 }
 
 impl Git {
-    /// `directory` is empty and has no other user. `authorities` is a file of certificate authorities for git.
-    pub(crate) fn new(directory: &Path, authorities: Option<&Path>) -> Self {
+    /// `directory` is empty and has no other user. `ca_file` is a file of certificate authorities for git.
+    pub(crate) fn new(directory: &Path, ca_file: Option<&Path>) -> Self {
         Self {
             directory: directory.to_owned(),
-            authorities: authorities.map(Path::to_owned),
+            ca_file: ca_file.map(Path::to_owned),
         }
     }
 
@@ -65,7 +64,7 @@ impl Git {
             .run(&["version"], b"", 1_024, Duration::from_secs(10))
             .await?;
         let output = String::from_utf8_lossy(&output);
-        if version(&output).is_some_and(|version| version >= MIN_GIT_VERSION) {
+        if parse_version(&output).is_some_and(|version| version >= MIN_GIT_VERSION) {
             return Ok(());
         }
         let (major, minor) = MIN_GIT_VERSION;
@@ -80,16 +79,16 @@ impl Git {
         url: &Url,
         addresses: &[IpAddr],
         reference: &str,
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<(), GitFailure> {
-        self.run(&["init", "--quiet", "--bare"], b"", 1_024, limit)
+        self.run(&["init", "--quiet", "--bare"], b"", 1_024, timeout)
             .await?;
-        let pinned = pin(url, addresses);
+        let pinned = curlopt_resolve(url, addresses);
         let resolve = format!("http.curloptResolve={pinned}");
         let mut arguments = vec!["-c", &resolve];
         arguments.extend(["fetch", "--quiet", "--depth=1", "--no-tags", "--"]);
         arguments.extend([url.as_str(), reference]);
-        self.run(&arguments, b"", 1_024, limit).await.map(drop)
+        self.run(&arguments, b"", 1_024, timeout).await.map(drop)
     }
 
     /// Runs git with `input` on standard input and returns its output.
@@ -98,7 +97,7 @@ impl Git {
         arguments: &[&str],
         input: &[u8],
         max_output: u64,
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, GitFailure> {
         let mut child = self.command(arguments).spawn()?;
         let pid = child
@@ -116,19 +115,19 @@ impl Git {
             };
             let ((), output, stderr_text) = tokio::join!(
                 write,
-                read(stdout, max_output),
-                read(stderr, MAX_STDERR_BYTES)
+                read_up_to(stdout, max_output),
+                read_up_to(stderr, MAX_STDERR_BYTES)
             );
             let (output, is_whole) = output?;
             if !is_whole {
-                return Err(GitFailure::TooMuch);
+                return Err(GitFailure::OutputTooLarge);
             }
             let status = child.wait().await?;
             let stderr_text = stderr_text.map(|(text, _)| text).unwrap_or_default();
             Ok((status, output, stderr_text))
         };
-        let result = timeout(limit, work).await;
-        let (status, output, stderr_text) = result.map_err(|_| GitFailure::TooLong)??;
+        let result = tokio::time::timeout(timeout, work).await;
+        let (status, output, stderr_text) = result.map_err(|_| GitFailure::TimedOut)??;
         // The process was reaped, so its id may belong to another process.
         group.forget();
         check_status(status, output, &stderr_text)
@@ -178,15 +177,15 @@ impl Git {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(authorities) = &self.authorities {
-            command.env("GIT_SSL_CAINFO", authorities);
+        if let Some(ca_file) = &self.ca_file {
+            command.env("GIT_SSL_CAINFO", ca_file);
         }
         command
     }
 }
 
 /// `host:port:address,…`: pins the addresses of the host, independent of later DNS results.
-fn pin(url: &Url, addresses: &[IpAddr]) -> String {
+fn curlopt_resolve(url: &Url, addresses: &[IpAddr]) -> String {
     let addresses: Vec<String> = addresses
         .iter()
         .map(|address| match address {
@@ -200,7 +199,7 @@ fn pin(url: &Url, addresses: &[IpAddr]) -> String {
 }
 
 /// Reads up to `max` bytes. Also returns whether that was all.
-async fn read(from: Option<impl AsyncRead + Unpin>, max: u64) -> io::Result<(Vec<u8>, bool)> {
+async fn read_up_to(from: Option<impl AsyncRead + Unpin>, max: u64) -> io::Result<(Vec<u8>, bool)> {
     let (mut text, Some(mut from)) = (Vec::new(), from) else {
         return Ok((Vec::new(), true));
     };
@@ -223,13 +222,13 @@ fn check_status(
         let reason = "git is not installed on the machine of this service";
         return Err(GitFailure::Unusable(reason.to_owned()));
     }
-    Err(GitFailure::Refused(format!(
+    Err(GitFailure::Failed(format!(
         "{status}: {}",
         stderr_text.trim()
     )))
 }
 
-fn version(output: &str) -> Option<(u32, u32)> {
+fn parse_version(output: &str) -> Option<(u32, u32)> {
     let mut parts = output.strip_prefix("git version ")?.split('.');
     Some((
         parts.next()?.parse().ok()?,
@@ -257,6 +256,8 @@ impl Drop for ProcessGroup {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -264,21 +265,24 @@ mod tests {
         let url = |text: &str| text.parse::<Url>().unwrap();
         let addresses = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
         assert_eq!(
-            pin(&url("https://git.example/o/r"), &addresses),
+            curlopt_resolve(&url("https://git.example/o/r"), &addresses),
             "git.example:443:192.0.2.1,[2001:db8::1]"
         );
         assert_eq!(
-            pin(&url("http://git.example:8080/"), &addresses[..1]),
+            curlopt_resolve(&url("http://git.example:8080/"), &addresses[..1]),
             "git.example:8080:192.0.2.1"
         );
     }
 
     #[test]
     fn versions_of_git_are_parsed() {
-        assert_eq!(version("git version 2.47.3\n"), Some((2, 47)));
-        assert_eq!(version("git version 2.39.5 (Apple Git-154)"), Some((2, 39)));
-        assert_eq!(version("git version 3.0\n"), Some((3, 0)));
-        assert_eq!(version("nonsense"), None);
+        assert_eq!(parse_version("git version 2.47.3\n"), Some((2, 47)));
+        assert_eq!(
+            parse_version("git version 2.39.5 (Apple Git-154)"),
+            Some((2, 39))
+        );
+        assert_eq!(parse_version("git version 3.0\n"), Some((3, 0)));
+        assert_eq!(parse_version("nonsense"), None);
     }
 
     #[tokio::test]
@@ -288,9 +292,12 @@ mod tests {
         git.check().await.unwrap();
         let long = Duration::from_secs(60);
         let output = git.run(&["version"], b"", 4, long).await;
-        assert!(matches!(output, Err(GitFailure::TooMuch)), "{output:?}");
+        assert!(
+            matches!(output, Err(GitFailure::OutputTooLarge)),
+            "{output:?}"
+        );
         let output = git.run(&["no-such-command"], b"", 1_024, long).await;
-        assert!(matches!(output, Err(GitFailure::Refused(_))), "{output:?}");
+        assert!(matches!(output, Err(GitFailure::Failed(_))), "{output:?}");
         git.run(&["init", "--quiet", "--bare"], b"", 0, long)
             .await
             .unwrap();
@@ -301,11 +308,11 @@ mod tests {
             1,
             Duration::from_millis(300),
         );
-        assert!(matches!(hung.await, Err(GitFailure::TooLong)));
+        assert!(matches!(hung.await, Err(GitFailure::TimedOut)));
         // Writes a larger file than allowed.
         let large = "alias.large=!head -c 70000000 /dev/zero > large";
         let output = git.run(&["-c", large, "large"], b"", 1, long).await;
-        assert!(matches!(output, Err(GitFailure::Refused(_))), "{output:?}");
+        assert!(matches!(output, Err(GitFailure::Failed(_))), "{output:?}");
         let length = std::fs::metadata(directory.path().join("large"))
             .unwrap()
             .len();
@@ -343,7 +350,7 @@ mod tests {
         };
         assert!(!called, "git followed the redirect");
         assert!(
-            matches!(result, Some(Err(GitFailure::Refused(_)))),
+            matches!(result, Some(Err(GitFailure::Failed(_)))),
             "{result:?}"
         );
     }
@@ -360,7 +367,7 @@ mod tests {
         let result = git
             .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
             .await;
-        assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
+        assert!(matches!(result, Err(GitFailure::Failed(_))), "{result:?}");
         let connection = timeout(Duration::from_millis(10), listener.accept()).await;
         assert!(connection.is_err(), "the listener was called");
         for url in [
@@ -371,7 +378,7 @@ mod tests {
         ] {
             let url = url.parse().unwrap();
             let result = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
-            assert!(matches!(result, Err(GitFailure::Refused(_))), "{result:?}");
+            assert!(matches!(result, Err(GitFailure::Failed(_))), "{result:?}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct Config {
     /// A directory for repositories while they are read. The library creates it when needed.
     pub scratch: PathBuf,
     /// A file of certificate authorities in PEM form, for git.
-    pub authorities: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Directories of skills, and git for marketplaces.
@@ -73,7 +73,7 @@ impl DirectoryLibrary {
         };
         Self {
             directories: Arc::new(Mutex::new(directories)),
-            fetches: MarketplaceFetcher::new(config.scratch, config.authorities),
+            fetches: MarketplaceFetcher::new(config.scratch, config.ca_file),
         }
     }
 }

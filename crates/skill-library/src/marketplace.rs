@@ -36,15 +36,15 @@ const STALE_SCRATCH_TTL: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(crate) struct MarketplaceFetcher {
     scratch: PathBuf,
-    authorities: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     fetch_slots: Arc<Semaphore>,
 }
 
 impl MarketplaceFetcher {
-    pub(crate) fn new(scratch: PathBuf, authorities: Option<PathBuf>) -> Self {
+    pub(crate) fn new(scratch: PathBuf, ca_file: Option<PathBuf>) -> Self {
         Self {
             scratch,
-            authorities,
+            ca_file,
             fetch_slots: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
         }
     }
@@ -65,7 +65,7 @@ impl MarketplaceFetcher {
             tracing::error!(error, %path, "cannot create a directory for a marketplace in {path}: {error}");
             unavailable("this service cannot create a directory for it; ask its operator to check the log")
         })?;
-        let git = Git::new(directory.0.path(), self.authorities.as_deref());
+        let git = Git::new(directory.0.path(), self.ca_file.as_deref());
         let offer = fetch_contents(&git, of).await;
         drop(directory);
         offer.map_err(|failure| client_error(of, failure))
@@ -113,9 +113,9 @@ fn client_error(of: &Marketplace, failure: GitFailure) -> SkillError {
     tracing::info!(marketplace = name, %url, error = %chain(&failure), "marketplace {name} cannot be read: {failure}");
     match failure {
         GitFailure::Unusable(reason) => SkillError::Unavailable(reason),
-        GitFailure::TooLong => unavailable("fetching it takes too long"),
-        GitFailure::TooMuch => unavailable("it has too many files"),
-        GitFailure::Refused(_) => unavailable(
+        GitFailure::TimedOut => unavailable("fetching it takes too long"),
+        GitFailure::OutputTooLarge => unavailable("it has too many files"),
+        GitFailure::Failed(_) => unavailable(
             "it cannot be fetched. It must be a public repository of at most 64 MiB, and have the branch, tag or commit",
         ),
     }
@@ -140,7 +140,7 @@ async fn fetch_contents(git: &Git, of: &Marketplace) -> Result<MarketplaceConten
         )
         .await;
     let listed = match listed {
-        Err(GitFailure::Refused(_)) if of.repo_path.is_some() => {
+        Err(GitFailure::Failed(_)) if of.repo_path.is_some() => {
             let reason = "the repository has no such directory (`repo_path`)";
             return Err(GitFailure::Unusable(reason.to_owned()));
         }
@@ -296,7 +296,7 @@ async fn contents(git: &Git, files: &[&GitFile]) -> Result<Vec<Vec<u8>>, GitFail
             .map(|end| end + 1);
         let text = head.and_then(|head| rest.get(head..)?.split_at_checked(length));
         let Some((text, after)) = text else {
-            return Err(GitFailure::Refused(format!(
+            return Err(GitFailure::Failed(format!(
                 "git cat-file returned no object for {}",
                 file.path
             )));

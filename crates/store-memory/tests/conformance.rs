@@ -15,15 +15,19 @@ fn fresh() -> std::future::Ready<StorePorts> {
 port_conformance::store_conformance!(fresh);
 
 mod backend {
-    use super::{backend, exit, launch, say};
-    port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit, say: say);
+    use super::{backend, exit, launch, write_log_line};
+    port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit, write_log_line: write_log_line);
 }
 
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the signature that the macro calls"
 )]
-fn say(backend: &Arc<FakeSandboxBackend>, id: SandboxId, line: String) -> std::future::Ready<()> {
+fn write_log_line(
+    backend: &Arc<FakeSandboxBackend>,
+    id: SandboxId,
+    line: String,
+) -> std::future::Ready<()> {
     backend.append_log_line(&id, &line);
     std::future::ready(())
 }

@@ -106,11 +106,11 @@ pub(crate) fn if_duplicate(
 /// Names the entity that a query reads.
 pub(crate) trait QueryResultExt<T> {
     /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
-    fn reading(self, entity: &'static str) -> Result<T, TransactionError>;
+    fn map_decode_error(self, entity: &'static str) -> Result<T, TransactionError>;
 }
 
 impl<T> QueryResultExt<T> for diesel::QueryResult<T> {
-    fn reading(self, entity: &'static str) -> Result<T, TransactionError> {
+    fn map_decode_error(self, entity: &'static str) -> Result<T, TransactionError> {
         self.map_err(|error| match error {
             DriverError::DeserializationError(cause) => {
                 let what = cause.to_string();

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{ConnectionManager, InvalidStorageUrl, Target};
 use crate::database::migrate::{self, MigrationError};
-use crate::database::pool::Db;
+use crate::database::pool::Database;
 use crate::database::pool::{JobMode, Workload};
 use crate::error::unavailable;
 
@@ -32,10 +32,10 @@ pub struct StoreConfig {
     /// many, sandboxes' reports and background work half as many each.
     pub connections: u32,
     /// Time that a call waits for a slot before it fails with [`StoreError::Unavailable`].
-    pub wait: Duration,
+    pub slot_timeout: Duration,
     /// Time that a call may take once it has a slot. It is longer than Postgres' own timeouts of statements (30 s) and locks
     /// (10 s), because it ends calls of a database that does not respond at all.
-    pub deadline: Duration,
+    pub job_timeout: Duration,
 }
 
 impl StoreConfig {
@@ -44,8 +44,8 @@ impl StoreConfig {
         Self {
             url: url.into(),
             connections: 4,
-            wait: Duration::from_secs(5),
-            deadline: Duration::from_secs(60),
+            slot_timeout: Duration::from_secs(5),
+            job_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -77,7 +77,7 @@ pub enum OpenError {
 
 /// Every repository port over one database.
 pub struct SqlStore {
-    pub(crate) db: Db,
+    pub(crate) db: Database,
     pub(crate) changes: SqlChangeFeed,
     pub(crate) wal_path: Option<PathBuf>,
 }
@@ -112,7 +112,9 @@ impl SqlStore {
         });
         tokio::time::timeout(PING_TIMEOUT, query)
             .await
-            .unwrap_or_else(|elapsed| Err(unavailable("database response", elapsed)))
+            .unwrap_or_else(|elapsed| {
+                Err(unavailable("the database did not respond in time", elapsed))
+            })
     }
 
     /// Statistics of the connection pools, for metrics. Cheap.
@@ -162,7 +164,7 @@ fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenErr
     }
     Ok(Arc::new(SqlStore {
         changes: SqlChangeFeed::start(&target, runtime),
-        db: Db::new(&target, config, runtime),
+        db: Database::new(&target, config, runtime),
         wal_path: wal_path_of(&target),
     }))
 }

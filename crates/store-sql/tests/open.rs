@@ -86,7 +86,7 @@ async fn only_a_long_log_is_truncated() {
         .await
         .unwrap();
     let ports = StorePorts::of(store.clone());
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let log = directory.path().join("new/store.db-wal");
     let size = || std::fs::metadata(&log).unwrap().len();
     let before = size();
@@ -110,7 +110,7 @@ async fn data_survives_a_restart() {
             .await
             .is_none()
         {
-            ports.sandbox("s", "alice").await;
+            ports.insert_sandbox("s", "alice").await;
         }
     }
     let mut raw = raw(directory.path());
@@ -156,9 +156,9 @@ async fn a_damaged_row_is_reported_as_corrupt() {
         .await
         .unwrap();
     let ports = StorePorts::of(store.clone());
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    let id = ports.conversation(&conversation).await;
+    let id = ports.insert_conversation(&conversation).await;
     for damage in [
         "execution_status = 'dancing'",
         "metrics = '{'",
@@ -187,7 +187,7 @@ async fn a_long_wait_for_the_writer_fails_as_unavailable() {
     let store = SqlStore::open(
         StoreConfig {
             // Longer than a read waits for its slot on a busy machine.
-            wait: Duration::from_millis(500),
+            slot_timeout: Duration::from_millis(500),
             ..config(directory.path())
         },
         Handle::current(),

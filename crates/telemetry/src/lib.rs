@@ -1,4 +1,4 @@
-//! Writes the log ([`lines`]) and exports traces to an OpenTelemetry collector as OTLP, protobuf over HTTP.
+//! Writes the log ([`log_writer`]) and exports traces to an OpenTelemetry collector as OTLP, protobuf over HTTP.
 //!
 //! Knows: `tracing`, OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. Other
 //! crates create spans and attributes with `tracing`. Neither spans nor log lines contain secrets.
@@ -9,7 +9,7 @@
 mod context;
 mod export;
 mod http;
-pub mod lines;
+pub mod log_writer;
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ enum Task {
     /// Run everything that must pass before a change lands: format, lints, dependencies, documentation, the `OpenAPI`
     /// document, the test suites.
     Ci,
-    /// Run what takes too long for each change: all stories on all releases of the agent server, every crash point,
+    /// Run what takes too long for each change: all scenarios on all releases of the agent server, every crash point,
     /// long hostile runs, short benchmarks. Prints a summary for `bench/results`.
     Nightly(nightly::NightlyArgs),
     /// Install the libraries that the service links, if they are missing, and run the service (`cargo run --release`).

@@ -43,7 +43,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 8;
 const REQUESTS_PER_ROUND: u64 = 250;
 /// Different failures after which a run has said enough.
 const MAX_FAILURES: usize = 15;
-/// By so much resident memory may grow after the warm-up. It covers the store's page cache and the allocator's play.
+/// Maximum growth of resident memory after the warm-up. It covers the store's page cache and the allocator's play.
 const MAX_GROWTH_BYTES: u64 = 48 << 20;
 
 /// How long, and which.
@@ -92,7 +92,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// For a person.
+    /// Human-readable summary.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = format!("{} requests; answers by status:", self.sent);
@@ -124,7 +124,7 @@ pub async fn run(service: &mut Service, options: Options) -> Report {
     let mut run = HostileRun::prepare(service).await;
     let (address, key) = (service.address(), run.user.key().to_owned());
     let misuse = raw::misuse(address, &key);
-    let (misused, ()) = futures::join!(misuse, run.go(service, options));
+    let (misused, ()) = futures::join!(misuse, run.send_all_rounds(service, options));
     run.report.failures.extend(misused);
     run.finish(service).await;
     run.report
@@ -176,7 +176,7 @@ impl HostileRun {
         }
     }
 
-    async fn go(&mut self, service: &mut Service, options: Options) {
+    async fn send_all_rounds(&mut self, service: &mut Service, options: Options) {
         let began = Instant::now();
         while !options.is_over(self.report.sent, began) && self.reported.len() < MAX_FAILURES {
             let keys = self.keys().await;
@@ -248,12 +248,12 @@ impl HostileRun {
             *self.report.statuses.entry(status).or_default() += 1;
             if let Some(broken) = rules::judge(&self.surface, &request, &outcome) {
                 let label = format!("seed {seed}, request {number}");
-                self.print_line(service, &label, request, &broken).await;
+                self.record_failure(service, &label, request, &broken).await;
             }
         }
     }
 
-    async fn print_line(
+    async fn record_failure(
         &mut self,
         service: &Service,
         label: &str,

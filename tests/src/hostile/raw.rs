@@ -7,7 +7,7 @@ use futures::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::wire::{SilenceKind, parse, send};
+use super::wire::{ExchangeError, parse, send};
 
 /// What the service itself waits for a slow head or body, and some more for a busy machine.
 const SLOW_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
@@ -19,7 +19,7 @@ const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501
 pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     let refused = cases(key).into_iter().map(|(name, bytes)| async move {
         match send(address, &bytes, SLOW_REQUEST_TIMEOUT).await {
-            Err(SilenceKind::TimedOut(_)) => {
+            Err(ExchangeError::TimedOut(_)) => {
                 Some(format!("{name}: the connection is kept for ever"))
             }
             Err(_) => None,

@@ -1,10 +1,10 @@
-//! What no answer may be.
+//! Rules that every response must keep.
 
 use serde_json::Value;
 
 use super::surface::ApiSurface;
 use super::values::CANARY;
-use super::wire::{Request, Response, SilenceKind};
+use super::wire::{ExchangeError, Request, Response};
 
 /// Stands in what belongs to another user.
 pub(super) const OTHER_USERS_CANARY: &str = "canary-of-another-user";
@@ -34,26 +34,26 @@ fn broken(rule: &'static str, detail: impl Into<String>) -> BrokenRule {
 pub(super) fn judge(
     surface: &ApiSurface,
     request: &Request,
-    outcome: &Result<Response, SilenceKind>,
+    outcome: &Result<Response, ExchangeError>,
 ) -> Option<BrokenRule> {
     let response = match outcome {
         Ok(response) => response,
-        Err(SilenceKind::TimedOut(received)) if received.is_empty() => {
+        Err(ExchangeError::TimedOut(received)) if received.is_empty() => {
             return Some(broken("hangs", "no answer within the deadline"));
         }
-        Err(SilenceKind::TimedOut(received)) => {
+        Err(ExchangeError::TimedOut(received)) => {
             return Some(broken("keeps the connection open", received));
         }
-        Err(SilenceKind::Closed(why)) => return Some(broken("answers nothing", why)),
-        // KnownIds: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
+        Err(ExchangeError::Closed(why)) => return Some(broken("answers nothing", why)),
+        // Known limitation: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
         // stream off. What was started goes on.
-        Err(SilenceKind::Garbled(_) | SilenceKind::Cut(_)) if request.has_header("upgrade") => {
+        Err(ExchangeError::Garbled(_) | ExchangeError::Cut(_)) if request.has_header("upgrade") => {
             return None;
         }
         // Another of these requests may delete the conversation meanwhile. The cut shows the client that the download
         // is incomplete.
-        Err(SilenceKind::Cut(_)) if request.path().ends_with("/download") => return None,
-        Err(SilenceKind::Garbled(what) | SilenceKind::Cut(what)) => {
+        Err(ExchangeError::Cut(_)) if request.path().ends_with("/download") => return None,
+        Err(ExchangeError::Garbled(what) | ExchangeError::Cut(what)) => {
             return Some(broken("answers no HTTP", what));
         }
     };
@@ -76,7 +76,7 @@ pub(super) fn judge(
     }
     status(surface, request, response)
         .or_else(|| form(request, response, &text))
-        .or_else(|| hints(response))
+        .or_else(|| check_required_headers(response))
 }
 
 /// The one answer that holds a secret: to a sandbox that asks for it by its name.
@@ -153,7 +153,7 @@ fn is_validation(list: &[Value]) -> bool {
         })
 }
 
-fn hints(response: &Response) -> Option<BrokenRule> {
+fn check_required_headers(response: &Response) -> Option<BrokenRule> {
     let missing = |header: &'static str| {
         let detail = format!("{} without {header}", response.status);
         response

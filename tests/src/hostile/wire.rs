@@ -32,7 +32,7 @@ pub(super) struct Response {
 
 /// How an exchange can end without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SilenceKind {
+pub(super) enum ExchangeError {
     /// The connection is open after the deadline. Holds what was received.
     TimedOut(String),
     /// The connection was closed, or could not be had.
@@ -45,7 +45,7 @@ pub(super) enum SilenceKind {
 
 /// What is wrong with chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestChunks {
+enum ChunkError {
     Bad,
     Cut,
 }
@@ -132,7 +132,7 @@ pub(super) async fn exchange(
     address: SocketAddr,
     bytes: &[u8],
     deadline: Duration,
-) -> Result<Response, SilenceKind> {
+) -> Result<Response, ExchangeError> {
     let received = send(address, bytes, deadline).await?;
     let (first, _) = parse(&received)?;
     Ok(first)
@@ -143,7 +143,7 @@ pub(super) async fn send(
     address: SocketAddr,
     bytes: &[u8],
     deadline: Duration,
-) -> Result<Vec<u8>, SilenceKind> {
+) -> Result<Vec<u8>, ExchangeError> {
     let follows_log = follows_log(bytes);
     let mut received = Vec::new();
     let all = async {
@@ -174,10 +174,10 @@ pub(super) async fn send(
     match tokio::time::timeout(deadline, all).await {
         Err(_) => {
             let received = String::from_utf8_lossy(&received).into_owned();
-            Err(SilenceKind::TimedOut(received))
+            Err(ExchangeError::TimedOut(received))
         }
-        Ok(Err(error)) => Err(SilenceKind::Closed(error.to_string())),
-        Ok(Ok(())) if received.is_empty() => Err(SilenceKind::Closed("no answer".to_owned())),
+        Ok(Err(error)) => Err(ExchangeError::Closed(error.to_string())),
+        Ok(Ok(())) if received.is_empty() => Err(ExchangeError::Closed("no answer".to_owned())),
         Ok(Ok(())) => Ok(received),
     }
 }
@@ -217,9 +217,9 @@ fn end_stream(received: &mut Vec<u8>, follows_log: bool) -> bool {
 }
 
 /// The first answer in `bytes`, and what follows it.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), SilenceKind> {
+pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), ExchangeError> {
     let garbled =
-        |why: &str| SilenceKind::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));
+        |why: &str| ExchangeError::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, rest) = bytes.split_at(end.ok_or_else(|| garbled("no end of headers"))?);
     let rest = &rest[4..];
@@ -246,8 +246,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), SilenceKind> {
         .is_some_and(|coding| coding.contains("chunked"))
     {
         let (body, rest) = unchunked(rest).map_err(|wrong| match wrong {
-            RequestChunks::Bad => garbled("bad chunks"),
-            RequestChunks::Cut => SilenceKind::Cut(String::from_utf8_lossy(bytes).into_owned()),
+            ChunkError::Bad => garbled("bad chunks"),
+            ChunkError::Cut => ExchangeError::Cut(String::from_utf8_lossy(bytes).into_owned()),
         })?;
         response.body = body;
         return Ok((response, rest));
@@ -261,17 +261,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), SilenceKind> {
     Ok((response, rest))
 }
 
-fn unchunked(mut bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), RequestChunks> {
+fn unchunked(mut bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), ChunkError> {
     let mut body = Vec::new();
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n");
-        let (size, rest) = bytes.split_at(end.ok_or(RequestChunks::Cut)?);
+        let (size, rest) = bytes.split_at(end.ok_or(ChunkError::Cut)?);
         let size = std::str::from_utf8(size).ok();
         let size = size.and_then(|size| size.split(';').next());
         let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
-        let (size, rest) = (size.ok_or(RequestChunks::Bad)?, &rest[2..]);
-        body.extend(rest.get(..size).ok_or(RequestChunks::Cut)?);
-        bytes = rest.get(size + 2..).ok_or(RequestChunks::Cut)?;
+        let (size, rest) = (size.ok_or(ChunkError::Bad)?, &rest[2..]);
+        body.extend(rest.get(..size).ok_or(ChunkError::Cut)?);
+        bytes = rest.get(size + 2..).ok_or(ChunkError::Cut)?;
         if size == 0 {
             return Ok((body, bytes));
         }
@@ -299,11 +299,11 @@ mod tests {
         for chunks in ["", "3", "3\r\nab", "3\r\nabc\r\n", "3\r\nabc\r\n0\r\n"] {
             let answer = format!("{head}{chunks}");
             let cut = parse(answer.as_bytes()).expect_err(chunks);
-            assert_eq!(cut, SilenceKind::Cut(answer.clone()), "{chunks}");
+            assert_eq!(cut, ExchangeError::Cut(answer.clone()), "{chunks}");
         }
         let garbled = parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n");
         assert!(
-            matches!(garbled, Err(SilenceKind::Garbled(_))),
+            matches!(garbled, Err(ExchangeError::Garbled(_))),
             "{garbled:?}"
         );
     }

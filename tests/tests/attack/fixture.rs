@@ -136,7 +136,7 @@ pub(crate) fn small_event(id: &str) -> Value {
     json!({"kind": "ObservationEvent", "id": id, "timestamp": "2026-11-21T10:00:00.123456", "source": "environment"})
 }
 
-/// Everybody.
+/// The service and all users.
 pub(crate) struct Fixture {
     pub(crate) service: Service,
     pub(crate) normal: Vec<UserFixture>,

@@ -55,7 +55,7 @@ fn attackers_runtime() -> Runtime {
 }
 
 /// Keeps the agent servers of the attackers at the attackers' priority, also those that are started again.
-async fn lower_attackers(sandboxes: Vec<String>, data: PathBuf) {
+async fn lower_attacker_priority(sandboxes: Vec<String>, data: PathBuf) {
     loop {
         for process in of_sandboxes_in(&data) {
             if sandboxes.contains(&process.sandbox) {
@@ -69,8 +69,8 @@ async fn lower_attackers(sandboxes: Vec<String>, data: PathBuf) {
 struct Run {
     fixture: Fixture,
     scale: Scale,
-    /// The only attack; `None`: all of them.
-    chosen: Option<Attack>,
+    /// Attacks of a single phase; none: all phases.
+    chosen: Vec<Attack>,
     random: Random,
     runtime: Option<Runtime>,
     context: Arc<AttackContext>,
@@ -79,7 +79,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(fixture: Fixture, scale: Scale, options: Options) -> Self {
+    fn new(fixture: Fixture, scale: Scale, options: &Options) -> Self {
         let mark = |user: &fixture::UserFixture| user.mark.clone();
         let marks = |users: &[fixture::UserFixture]| users.iter().map(mark).collect::<Vec<_>>();
         let context = AttackContext {
@@ -97,7 +97,7 @@ impl Run {
         Self {
             fixture,
             scale,
-            chosen: options.only,
+            chosen: options.only.clone(),
             random: Random::new(options.seed, 0),
             runtime: Some(attackers_runtime()),
             context: Arc::new(context),
@@ -181,16 +181,17 @@ impl Run {
     }
 
     async fn all_phases(&mut self) {
-        let chosen = self.chosen;
-        let is_chosen = |attack: &Attack| chosen.is_none_or(|it| it == *attack);
-        for attack in Attack::ALL.into_iter().filter(is_chosen) {
+        let chosen = std::mem::take(&mut self.chosen);
+        if !chosen.is_empty() {
+            let titles: Vec<_> = chosen.iter().map(|it| it.title(self.scale)).collect();
+            return self.phase(titles.join(", "), &chosen, 1).await;
+        }
+        for attack in Attack::ALL {
             // Each third attack meets a kill.
             let kills = u32::from(self.random.below(3) == 0);
             self.phase(attack.title(self.scale), &[attack], kills).await;
         }
-        if self.chosen.is_none() {
-            self.phase("all together".to_owned(), &Attack::ALL, 2).await;
-        }
+        self.phase("all together".to_owned(), &Attack::ALL, 2).await;
     }
 
     /// The memory is looked at until it is back, or for too long.
@@ -229,14 +230,14 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     // The short form runs on busy machines, in debug builds: there a wait is no error.
     let wait = options.minutes.is_none().then_some("60s");
     let fixture = Fixture::start(scale, wait).await;
-    let mut run = Run::new(fixture, scale, options);
+    let mut run = Run::new(fixture, scale, &options);
     let normal = normal::spawn(&run.fixture.normal, &run.shared, options.seed);
     // A service that answers normal users has its program and its caches in memory.
     sleep(scale.alone).await;
     let before = run.fixture.memory.now();
     run.fixture.prepare_attacks(scale).await;
     let sandboxes = run.fixture.attackers.iter().map(|it| it.sandbox.clone());
-    let lowered = lower_attackers(sandboxes.collect(), run.fixture.service.data_dir());
+    let lowered = lower_attacker_priority(sandboxes.collect(), run.fixture.service.data_dir());
     let memory = Arc::clone(&run.fixture.memory);
     let memory = tokio::select! {
         () = run.all_phases() => run.settle(before).await,

@@ -82,9 +82,9 @@ struct NormalUser {
     client: Client,
     shared: Arc<NormalUsersContext>,
     /// Number of the last message that was acknowledged.
-    said: Cell<u64>,
+    last_sent: Cell<u64>,
     /// Those that the stream has not brought yet, with the one that is under way.
-    unheard: RefCell<BTreeSet<u64>>,
+    undelivered: RefCell<BTreeSet<u64>>,
 }
 
 impl NormalUser {
@@ -93,8 +93,8 @@ impl NormalUser {
             client: home.client(),
             home,
             shared,
-            said: Cell::new(0),
-            unheard: RefCell::default(),
+            last_sent: Cell::new(0),
+            undelivered: RefCell::default(),
         }
     }
 
@@ -112,7 +112,7 @@ impl NormalUser {
             }
             tokio::time::sleep(THINK_TIME).await;
         }
-        self.hear_the_last().await;
+        self.wait_for_last_message().await;
     }
 
     /// One request whose answer must be a success that passes `check`. `None`: it is wrong, or the service was killed.
@@ -241,8 +241,8 @@ impl NormalUser {
     }
 
     async fn send_message(&self) {
-        let number = self.said.get() + 1;
-        self.unheard.borrow_mut().insert(number);
+        let number = self.last_sent.get() + 1;
+        self.undelivered.borrow_mut().insert(number);
         let body = json!({"role": "user", "run": true, "content": text(&self.message(number))});
         let path = format!(
             "/api/v1/app-conversations/{}/send-message",
@@ -254,7 +254,7 @@ impl NormalUser {
             .await
             .is_some()
         {
-            self.said.set(number);
+            self.last_sent.set(number);
         }
     }
 
@@ -372,19 +372,24 @@ impl NormalUser {
                 id.clone_into(last);
             }
             let is_missing = |number: &u64| !lines.contains(&self.message(*number));
-            self.unheard.borrow_mut().retain(is_missing);
+            self.undelivered.borrow_mut().retain(is_missing);
         }
     }
 
     /// Every message that was acknowledged comes by the stream, however late.
-    async fn hear_the_last(&self) {
+    async fn wait_for_last_message(&self) {
         let began = Instant::now();
-        let said = self.said.get();
-        while self.unheard.borrow().iter().any(|number| *number <= said) {
+        let last_sent = self.last_sent.get();
+        while self
+            .undelivered
+            .borrow()
+            .iter()
+            .any(|number| *number <= last_sent)
+        {
             if began.elapsed() > FOLLOW_TIMEOUT {
-                let missing = self.unheard.borrow();
+                let missing = self.undelivered.borrow();
                 let error =
-                    format!("the stream has not brought the messages {missing:?} of {said}");
+                    format!("the stream has not brought the messages {missing:?} of {last_sent}");
                 self.shared.recorder.record_error(error);
                 return;
             }

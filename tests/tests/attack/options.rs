@@ -10,14 +10,14 @@ use crate::attacks::Attack;
 const MIN_ALONE: Duration = Duration::from_secs(10);
 
 /// What `cargo xtask attack` chooses by `ATTACK_MINUTES`, `ATTACK_SEED` and `ATTACK_ONLY`. Without minutes: the short form.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The length of all phases together; `None` in CI.
     pub(crate) minutes: Option<u64>,
     /// Chooses the order of requests and the moments of the kills.
     pub(crate) seed: u64,
-    /// The only attack; `None`: all of them.
-    pub(crate) only: Option<Attack>,
+    /// Attacks of a single phase; none: a phase for each attack, and one for all together.
+    pub(crate) only: Vec<Attack>,
 }
 
 impl Options {
@@ -30,14 +30,15 @@ impl Options {
         Self {
             minutes: number("ATTACK_MINUTES"),
             seed: number("ATTACK_SEED").unwrap_or(1),
-            only: variable_of("ATTACK_ONLY").map(|name| {
-                let attack = Attack::ALL.into_iter().find(|it| it.name() == name);
-                attack.unwrap_or_else(|| panic!("ATTACK_ONLY={name} names no attack"))
+            only: variable_of("ATTACK_ONLY").map_or_else(Vec::new, |names| {
+                let attack = |name| Attack::ALL.into_iter().find(|it| it.name() == name);
+                let attack = |name| attack(name).unwrap_or_else(|| panic!("{name} is no attack"));
+                names.split(',').map(attack).collect()
             }),
         }
     }
 
-    pub(crate) fn scale(self) -> Scale {
+    pub(crate) fn scale(&self) -> Scale {
         self.minutes.map_or(Scale::SHORT, Scale::full)
     }
 }

@@ -6,7 +6,7 @@
 
 mod bench;
 mod provider;
-mod stories;
+mod scenarios;
 
 use acceptance::{Postgres, Sandboxing};
 
@@ -14,16 +14,16 @@ use crate::bench::CanaryBench;
 
 #[tokio::test]
 async fn no_secret_leaks_with_processes_and_sqlite() {
-    stories::run(CanaryBench::start(&Sandboxing::Process, None).await).await;
+    scenarios::run(CanaryBench::start(&Sandboxing::Process, None).await).await;
 }
 
 #[tokio::test]
 async fn no_secret_leaks_with_postgres() {
     let bench = CanaryBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
-    stories::run(bench).await;
+    scenarios::run(bench).await;
 }
 
 #[tokio::test]
 async fn no_secret_leaks_with_containers() {
-    stories::run(CanaryBench::start(&Sandboxing::docker(), None).await).await;
+    scenarios::run(CanaryBench::start(&Sandboxing::docker(), None).await).await;
 }

@@ -5,7 +5,7 @@ use acceptance::world::RECONCILE_TIMEOUT;
 use serde_json::json;
 
 use crate::ConsoleSession;
-use crate::stories::{DIALOG, NO_DIALOG, dialog_button, row_button, table_row};
+use crate::scenarios::{DIALOG, NO_DIALOG, dialog_button, row_button, table_row};
 
 /// Creates a key, which is shown once, and revokes it.
 pub(crate) async fn create_and_revoke_key(session: &mut ConsoleSession) {

@@ -1,11 +1,11 @@
 //! The web console in a real browser: the real binary, the stub in its sandboxes, and a headless Chromium that clicks.
 //!
-//! All stories share one browser and one service, because starting them takes most of the time.
+//! All scenarios share one browser and one service, because starting them takes most of the time.
 //! `CONSOLE_PICTURES=DIR` saves screenshots.
 
 mod administration;
 mod browser;
-mod stories;
+mod scenarios;
 
 use std::path::PathBuf;
 
@@ -140,9 +140,9 @@ fn start_request(title: &str) -> Value {
 }
 
 #[tokio::test]
-async fn console_stories_work_in_a_browser() {
+async fn console_scenarios_work_in_a_browser() {
     let mut session = ConsoleSession::set_up().await;
-    stories::sign_in_with_keys(&mut session).await;
+    scenarios::sign_in_with_keys(&mut session).await;
     let user = session.world.user.clone();
     let (good, hostile) = (
         user.start(&start_request(PLAIN_TITLE)).await,
@@ -154,9 +154,9 @@ async fn console_stories_work_in_a_browser() {
     let failed = user.start(&start_request("Never to be")).await;
     let failed = user.wait_for_end(&failed).await;
     session.world.stub.set_faults("");
-    stories::show_conversations(&mut session, &failed).await;
-    stories::follow_logs(&mut session, &conversation).await;
-    stories::pause_and_resume(&mut session, &conversation.sandbox_id).await;
+    scenarios::show_conversations(&mut session, &failed).await;
+    scenarios::follow_logs(&mut session, &conversation).await;
+    scenarios::pause_and_resume(&mut session, &conversation.sandbox_id).await;
     administration::create_and_revoke_key(&mut session).await;
     administration::show_administration(&mut session).await;
     administration::show_charts(&mut session).await;

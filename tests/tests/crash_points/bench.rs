@@ -36,7 +36,7 @@ pub(crate) struct CrashBench {
     /// Where the service is killed, now and after restarts.
     planned: VecDeque<PlannedCrash>,
     /// Describes the case if it fails.
-    story: String,
+    description: String,
     kills: usize,
     cases: usize,
     _stub: Stub,
@@ -90,7 +90,7 @@ impl CrashBench {
             postgres,
             plans,
             planned: VecDeque::new(),
-            story: String::new(),
+            description: String::new(),
             kills: 0,
             cases: 0,
             _stub: stub,
@@ -103,8 +103,8 @@ impl CrashBench {
         self.cases += 1;
         self.kills = 0;
         self.planned = points.iter().cloned().collect();
-        let story: Vec<String> = points.iter().map(PlannedCrash::to_string).collect();
-        self.story = story.join(", then ");
+        let description: Vec<String> = points.iter().map(PlannedCrash::to_string).collect();
+        self.description = description.join(", then ");
         self.plans.arm(self.planned.front());
     }
 
@@ -220,7 +220,11 @@ impl CrashBench {
 impl Drop for CrashBench {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            print_line(&format!("---- {}: killed {} ----", self.name(), self.story));
+            print_line(&format!(
+                "---- {}: killed {} ----",
+                self.name(),
+                self.description
+            ));
         }
     }
 }

@@ -57,7 +57,7 @@ impl Scenario {
                 "process: spawning",
                 "process: writing that it starts",
                 "process: writing that it runs",
-                "agent: making the conversation",
+                "agent: creating the conversation",
             ],
             (Self::Start, Sandboxing::Docker(_)) => {
                 &["creating the container", "starting the container"]
@@ -79,7 +79,7 @@ impl Scenario {
             (Self::DeleteConversation | Self::DeleteSandbox, Sandboxing::Docker(_)) => {
                 &["removing the container", "removing the volume"]
             }
-            (Self::DeleteOneOfTwo, _) => &["agent: forgetting"],
+            (Self::DeleteOneOfTwo, _) => &["agent: deleting a conversation"],
             (Self::Append, _) => &["commit of EventStore::append"],
         }
     }

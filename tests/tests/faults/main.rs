@@ -17,25 +17,25 @@ mod users;
 mod warm;
 mod writers;
 
-/// Runs each story with processes and with containers. Tests outside of this list do not depend on the kind of sandbox.
-macro_rules! stories {
-    ($($module:ident::$story:ident),* $(,)?) => {
+/// Runs each scenario with processes and with containers. Tests outside of this list do not depend on the kind of sandbox.
+macro_rules! scenarios {
+    ($($module:ident::$scenario:ident),* $(,)?) => {
         mod process {
             $(#[tokio::test]
-            async fn $story() {
-                crate::$module::$story(acceptance::Sandboxing::Process).await;
+            async fn $scenario() {
+                crate::$module::$scenario(acceptance::Sandboxing::Process).await;
             })*
         }
         mod docker {
             $(#[tokio::test]
-            async fn $story() {
-                crate::$module::$story(acceptance::Sandboxing::docker()).await;
+            async fn $scenario() {
+                crate::$module::$scenario(acceptance::Sandboxing::docker()).await;
             })*
         }
     };
 }
 
-stories![
+scenarios![
     capacity::fifty_concurrent_starts_are_accepted_up_to_the_user_limit,
     capacity::installation_limit_counts_the_sandboxes_of_all_users,
     capacity::concurrent_starts_with_one_conversation_id_make_one_conversation,

@@ -1,4 +1,4 @@
-//! Stories of users.
+//! Scenarios of users.
 
 use acceptance::service::Trace;
 use acceptance::wait::{wait_for, wait_until};

@@ -26,10 +26,10 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     let conversation = user.wait_until_ready(&task).await;
     let id = &conversation.id;
     assert_eq!(user.task(&task.id).await.detail, None, "nothing to note");
-    let listed = profiles_there(&conversation).await;
+    let listed = agent_server_profiles(&conversation).await;
     assert_eq!(listed["profiles"][0]["name"], "fast", "{listed}");
     user.wait_for_execution_status(id, "finished").await;
-    look_around(user, id).await;
+    assert_workspace_readable(user, id).await;
 
     let path = format!("/api/v1/app-conversations/{id}/switch_profile");
     let switched = user.post(&path, &json!({"profile_name": "fast"})).await;
@@ -57,7 +57,7 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
 }
 
 /// The list of profiles at the conversation's agent server.
-async fn profiles_there(conversation: &Conversation) -> Value {
+async fn agent_server_profiles(conversation: &Conversation) -> Value {
     let url = conversation.conversation_url.as_deref().unwrap_or_default();
     let (server, _) = url.split_once("/api/").expect("a URL");
     let key = conversation.session_api_key.as_deref().expect("a key");
@@ -66,7 +66,7 @@ async fn profiles_there(conversation: &Conversation) -> Value {
 }
 
 /// As front ends ask, which believe the workspace to be at a place of their own.
-async fn look_around(user: &Client, id: &str) {
+async fn assert_workspace_readable(user: &Client, id: &str) {
     let look = async |what: &str| {
         let path = format!("/api/v1/app-conversations/{id}/{what}");
         user.get(&path).await.ok()

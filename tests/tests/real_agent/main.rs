@@ -20,42 +20,42 @@ mod support;
 mod upgrade;
 mod warm;
 
-/// Each story on the newest release, of a backend or of both. The older release plays those of `smoke` as processes; the
+/// Each scenario on the newest release, of a backend or of both. The older release runs those of `smoke` as processes; the
 /// others are ignored there, and `cargo xtask nightly` runs them.
-macro_rules! stories {
+macro_rules! scenarios {
     (both: smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod process {
-            stories!(release: crate::support::Setup::process, smoke: [$($smoke)*], full: [$($full)*]);
+            scenarios!(release: crate::support::Setup::process, smoke: [$($smoke)*], full: [$($full)*]);
         }
         mod docker {
-            stories!(release: crate::support::Setup::docker, smoke: [], full: [$($smoke)* $($full)*]);
+            scenarios!(release: crate::support::Setup::docker, smoke: [], full: [$($smoke)* $($full)*]);
         }
     };
     (release: $setup:path, smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod v1_58_0 {
-            stories!(tests: $setup, V1_58_0, $($smoke)* $($full)*);
+            scenarios!(tests: $setup, V1_58_0, $($smoke)* $($full)*);
         }
         mod v1_34_0 {
-            stories!(tests: $setup, V1_34_0, $($smoke)*);
-            stories!(nightly: $setup, V1_34_0, $($full)*);
+            scenarios!(tests: $setup, V1_34_0, $($smoke)*);
+            scenarios!(nightly: $setup, V1_34_0, $($full)*);
         }
     };
-    (tests: $setup:path, $version:ident, $($module:ident::$story:ident),* $(,)?) => {
+    (tests: $setup:path, $version:ident, $($module:ident::$scenario:ident),* $(,)?) => {
         $(#[tokio::test]
-        async fn $story() {
-            crate::$module::$story($setup(acceptance::Version::$version)).await;
+        async fn $scenario() {
+            crate::$module::$scenario($setup(acceptance::Version::$version)).await;
         })*
     };
-    (nightly: $setup:path, $version:ident, $($module:ident::$story:ident),* $(,)?) => {
+    (nightly: $setup:path, $version:ident, $($module:ident::$scenario:ident),* $(,)?) => {
         $(#[tokio::test]
         #[ignore = "a part of `cargo xtask nightly`"]
-        async fn $story() {
-            crate::$module::$story($setup(acceptance::Version::$version)).await;
+        async fn $scenario() {
+            crate::$module::$scenario($setup(acceptance::Version::$version)).await;
         })*
     };
 }
 
-stories![both:
+scenarios![both:
     smoke: [
         conversations::a_conversation_runs_and_takes_another_message,
         conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
@@ -73,10 +73,10 @@ stories![both:
     ]
 ];
 
-/// Repositories: every story with processes, the whole preparation also in containers.
+/// Repositories: every scenario with processes, the whole preparation also in containers.
 mod of_repositories {
     mod process {
-        stories!(release: crate::support::Setup::process, smoke: [], full: [
+        scenarios!(release: crate::support::Setup::process, smoke: [], full: [
             repositories::an_agent_finds_its_repository_prepared,
             repositories::a_branch_a_wrong_name_and_a_wrong_token_are_told_apart,
             repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
@@ -84,17 +84,17 @@ mod of_repositories {
         ]);
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_58_0,
+        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
             repositories::an_agent_finds_its_repository_prepared,
         );
     }
 }
 
-/// What a start hands to the agent server: every story with processes, those that depend on where the agent runs also in
+/// What a start hands to the agent server: every scenario with processes, those that depend on where the agent runs also in
 /// containers.
 mod of_launches {
     mod process {
-        stories!(release: crate::support::Setup::process, smoke: [], full: [
+        scenarios!(release: crate::support::Setup::process, smoke: [], full: [
             acp::a_program_is_the_agent,
             acp::a_program_that_ends_is_a_cause_a_person_understands,
             mcp::the_agent_calls_tools_over_every_transport,
@@ -105,7 +105,7 @@ mod of_launches {
         ]);
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_58_0,
+        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
             acp::a_program_is_the_agent,
             mcp::the_agent_calls_tools_over_every_transport,
         );
@@ -115,16 +115,16 @@ mod of_launches {
 /// Sandboxes that booted ahead of time.
 mod of_warm_ones {
     mod process {
-        stories!(release: crate::support::Setup::process, smoke: [], full: [warm::a_start_takes_no_boot]);
+        scenarios!(release: crate::support::Setup::process, smoke: [], full: [warm::a_start_takes_no_boot]);
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
+        scenarios!(tests: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
     }
 }
 
 /// The service's own tools, which reach a provider: once, as the agent's transport is the same everywhere.
 mod of_tools {
-    stories!(tests: crate::support::Setup::process, V1_58_0,
+    scenarios!(tests: crate::support::Setup::process, V1_58_0,
         pull_requests::the_agent_opens_one,
     );
 }
@@ -132,39 +132,39 @@ mod of_tools {
 /// Clients on another machine, through a proxy: each proxy with one release.
 mod of_proxies {
     mod process {
-        stories!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
+        scenarios!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
         mod older {
-            stories!(tests: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
+            scenarios!(tests: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
         }
     }
     mod docker {
-        stories!(nightly: crate::support::Setup::docker, V1_58_0, proxied::a_socket_through_nginx);
+        scenarios!(nightly: crate::support::Setup::docker, V1_58_0, proxied::a_socket_through_nginx);
     }
 }
 
 /// Programs of other projects.
 mod of_clients {
-    stories!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
+    scenarios!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
 }
 
 /// Conversations that begin with one release and continue with the other one: newer, and older.
 mod of_upgrades {
     mod process {
-        stories!(tests: crate::support::Setup::process, V1_34_0,
+        scenarios!(tests: crate::support::Setup::process, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
         mod back {
-            stories!(tests: crate::support::Setup::process, V1_58_0,
+            scenarios!(tests: crate::support::Setup::process, V1_58_0,
                 upgrade::what_an_older_release_cannot_read_is_told_and_kept,
             );
         }
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_34_0,
+        scenarios!(tests: crate::support::Setup::docker, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
         mod back {
-            stories!(nightly: crate::support::Setup::docker, V1_58_0,
+            scenarios!(nightly: crate::support::Setup::docker, V1_58_0,
                 upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
             );
         }

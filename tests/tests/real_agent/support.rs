@@ -30,7 +30,7 @@ pub(crate) async fn wait_for_events(
     .await
 }
 
-/// Which parts a story is played with.
+/// Agent server version and sandbox backend of a scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) version: Version,

@@ -104,7 +104,9 @@ impl SandboxLife {
     fn was_paused_before_start(&self, seen: &Value) -> bool {
         let detail = seen["status_detail"].as_str().unwrap_or_default();
         !self.has_run
-            && detail.starts_with("nothing was left of the sandbox when it was to be paused")
+            && detail.starts_with(
+                "the sandbox was removed outside of the service before it could be paused",
+            )
     }
 
     /// Describes a failure with the history of the sandbox.

@@ -30,7 +30,7 @@ pub(crate) fn runtime() -> HttpAgentRuntime {
         alive: Duration::from_secs(5),
         read: Duration::from_secs(5),
         probe: Duration::from_secs(2),
-        max_body: 1000,
+        max_body_bytes: 1000,
         ..Config::default()
     };
     HttpAgentRuntime::new(config, Arc::new(NoonClock), Arc::new(Unguarded))

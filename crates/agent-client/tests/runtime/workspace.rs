@@ -13,11 +13,11 @@ fn command(script: &str) -> ShellCommand {
     ShellCommand {
         script: script.to_owned(),
         directory: None,
-        deadline: Duration::from_millis(2_500),
+        timeout: Duration::from_millis(2_500),
     }
 }
 
-fn output(exit_code: &Value, stdout: &str, stderr: &str) -> StubAction {
+fn bash_output(exit_code: &Value, stdout: &str, stderr: &str) -> StubAction {
     let answer = json!({
         "id": "1", "command_id": "2", "order": 0, "kind": "BashOutput",
         "exit_code": exit_code, "stdout": stdout, "stderr": stderr,
@@ -27,7 +27,7 @@ fn output(exit_code: &Value, stdout: &str, stderr: &str) -> StubAction {
 
 #[tokio::test]
 async fn a_command_is_quoted_for_bash_and_has_a_deadline_in_whole_seconds() {
-    let stub = Stub::start([output(&json!(3), "out\n", "err\n")]).await;
+    let stub = Stub::start([bash_output(&json!(3), "out\n", "err\n")]).await;
     let mut command = command("echo 'it''s' \"$HOME\"");
     command.directory = Some("/workspace".to_owned());
     let outcome = runtime().run(&endpoint_of(&stub), &command).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_command_is_quoted_for_bash_and_has_a_deadline_in_whole_seconds() {
 
 #[tokio::test]
 async fn a_terminated_command_has_no_exit_code() {
-    let stub = Stub::start([output(&json!(-1), "half", "")]).await;
+    let stub = Stub::start([bash_output(&json!(-1), "half", "")]).await;
     let outcome = runtime()
         .run(&endpoint_of(&stub), &command("sleep 9"))
         .await
@@ -59,8 +59,8 @@ async fn a_terminated_command_has_no_exit_code() {
 #[tokio::test]
 async fn one_command_lists_files_or_fails_at_its_deadline() {
     let stub = Stub::start([
-        output(&json!(0), "./b\n./a/c d\n", ""),
-        output(&json!(-1), "./half\n", ""),
+        bash_output(&json!(0), "./b\n./a/c d\n", ""),
+        bash_output(&json!(-1), "./half\n", ""),
     ])
     .await;
     let listed = runtime().list(&endpoint_of(&stub), "/w", 10).await.unwrap();
@@ -77,12 +77,12 @@ async fn one_command_lists_files_or_fails_at_its_deadline() {
 #[tokio::test]
 async fn a_command_that_fails_to_start_is_an_error_and_is_not_repeated() {
     let stub = Stub::start([
-        output(&json!(-1), "", "Error executing command: no such directory"),
-        output(&Value::Null, "still running", ""),
+        bash_output(&json!(-1), "", "Error executing command: no such directory"),
+        bash_output(&Value::Null, "still running", ""),
         StubAction::Json(503, json!({"detail": "Agent server is not initialised"})),
         StubAction::Json(404, json!({"detail": "Not Found"})),
         StubAction::Drop,
-        output(&json!(0), "", ""),
+        bash_output(&json!(0), "", ""),
     ])
     .await;
     let (runtime, at, command) = (runtime(), endpoint_of(&stub), command("true"));
@@ -111,8 +111,8 @@ async fn a_command_that_fails_to_start_is_an_error_and_is_not_repeated() {
 
 #[tokio::test]
 async fn a_long_output_is_truncated_to_its_end() {
-    // More than `max_body` of the suite.
-    let stub = Stub::start([output(&json!(0), &"x".repeat(100_000), "the end")]).await;
+    // More than `max_body_bytes` of the suite.
+    let stub = Stub::start([bash_output(&json!(0), &"x".repeat(100_000), "the end")]).await;
     let outcome = runtime()
         .run(&endpoint_of(&stub), &command("yes"))
         .await

@@ -232,8 +232,8 @@ pub fn provisional_title(id: ConversationId) -> String {
 fn map_unknown_conversation(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => AppError::conflict(
-            "The agent server in this sandbox does not know the conversation: it is still being started there, or this release \
-             cannot read what a newer one wrote; then it goes on with the newer one.",
+            "The agent server in this sandbox does not know the conversation. If its start still runs, try again. If a newer agent \
+             server wrote it, configure that release again.",
         ),
         error => error.into(),
     }

@@ -101,13 +101,13 @@ impl PendingMessageService {
         queued.into_new()
     }
 
-    /// The same; a repetition of an idempotent request stores nothing.
+    /// Like [`Self::enqueue`], but a repeated idempotent request stores nothing.
     pub async fn enqueue_once(
         &self,
         owner: &UserId,
         target: MessageTarget,
         message: MessageInput,
-        repeatable: Option<&IdempotentCall<'_, QueuedMessage>>,
+        idempotent_call: Option<&IdempotentCall<'_, QueuedMessage>>,
     ) -> Result<IdempotentResult<QueuedMessage>, AppError> {
         let id = self.ids.uuid();
         let cost = [
@@ -115,17 +115,21 @@ impl PendingMessageService {
             (Quota::RequestBytes, text_bytes(&message) as u64),
         ];
         if let Err(refusal) = self.quotas.check(owner, &cost).await {
-            let earlier = match repeatable {
-                Some(repeatable) => repeatable.find_earlier(&self.idempotency, owner).await?,
+            let earlier = match idempotent_call {
+                Some(idempotent_call) => {
+                    idempotent_call
+                        .find_earlier(&self.idempotency, owner)
+                        .await?
+                }
                 None => None,
             };
             return earlier.map(IdempotentResult::Repeated).ok_or(refusal);
         }
-        let answers = repeatable.into_iter().flat_map(|repeatable| {
+        let responses = idempotent_call.into_iter().flat_map(|idempotent_call| {
             let queued = |position| QueuedMessage { id, position };
             let positions = 1..=MAX_PENDING_MESSAGES;
             positions.map(move |position| {
-                repeatable.response(&self.idempotency, owner, &queued(position))
+                idempotent_call.response(&self.idempotency, owner, &queued(position))
             })
         });
         let new = NewPendingMessage {
@@ -134,12 +138,12 @@ impl PendingMessageService {
             target,
             message,
             created_at: self.clock.now(),
-            answers: answers.collect(),
+            responses: responses.collect(),
         };
         match self.pending.enqueue(&new).await? {
             EnqueueOutcome::Queued(position) => {
-                self.quotas.add(owner, &cost);
-                self.syncer.notify_news();
+                self.quotas.add_usage(owner, &cost);
+                self.syncer.wake_delivery();
                 Ok(IdempotentResult::New(QueuedMessage { id, position }))
             }
             EnqueueOutcome::KeyUsed(known) => {
@@ -181,9 +185,9 @@ struct DeliveryBackoff {
     until: Instant,
     failures: u32,
     /// Start of this process' last attempt, which is over.
-    tried: Option<Timestamp>,
+    attempted_at: Option<Timestamp>,
     /// When the attempt timed out without a response.
-    unanswered: Option<Instant>,
+    timed_out_at: Option<Instant>,
 }
 
 enum DeliveryStop {
@@ -224,9 +228,9 @@ impl PendingDelivery {
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = self.syncer.wait_for_news() => {}
+                () = self.syncer.wait_for_delivery_wakeup() => {}
                 _ = tick.tick() => {}
-                () = tokio::time::sleep_until(self.next_turn()) => {}
+                () = tokio::time::sleep_until(self.next_backoff_end()) => {}
                 Some(id) = passes.next() => {
                     busy.remove(&id);
                 }
@@ -256,16 +260,16 @@ impl PendingDelivery {
         let mut backoffs = self.backoffs();
         // Forget conversations without waiting messages.
         backoffs.retain(|id, backoff| backoff.until > now || found.contains(id));
-        let is_rested =
+        let is_backoff_over =
             |id: &ConversationId| backoffs.get(id).is_none_or(|backoff| backoff.until <= now);
         let due = found.into_iter().filter(|id| !busy.contains(id));
-        due.filter(is_rested)
+        due.filter(is_backoff_over)
             .take(MAX_PARALLEL_DELIVERIES - busy.len())
             .collect()
     }
 
     /// When the next pause ends.
-    fn next_turn(&self) -> Instant {
+    fn next_backoff_end(&self) -> Instant {
         let now = Instant::now();
         let backoffs = self.backoffs();
         let ends = backoffs.values().map(|backoff| backoff.until);
@@ -297,8 +301,8 @@ impl PendingDelivery {
         change(self.backoffs().entry(id).or_insert(DeliveryBackoff {
             until: Instant::now(),
             failures: 0,
-            tried: None,
-            unanswered: None,
+            attempted_at: None,
+            timed_out_at: None,
         }));
     }
 
@@ -310,10 +314,10 @@ impl PendingDelivery {
         // Query each time: another process may have delivered the first message.
         while let Some(message) = self.pending.list_waiting(id).await?.into_iter().next() {
             let (sandbox, at) = self.locate(id).await?;
-            if let Some(tried) = message.tried_at {
-                self.check_call_ended(id, tried)?;
-                if self.has_arrived(&at, id, &message, tried).await? {
-                    tracing::info!(conversation.id = %id, message.id = %message.id, "a pending message had arrived already");
+            if let Some(attempted_at) = message.tried_at {
+                self.check_call_ended(id, attempted_at)?;
+                if self.has_arrived(&at, id, &message, attempted_at).await? {
+                    tracing::info!(conversation.id = %id, message.id = %message.id, "the agent server already has a pending message; not sending it again");
                     self.pending.complete_delivery(message.id).await?;
                     continue;
                 }
@@ -337,15 +341,19 @@ impl PendingDelivery {
         Ok((sandbox.id.clone(), endpoint(&*self.cipher, &sandbox, url)?))
     }
 
-    /// Checks that the call of the earlier attempt is over. Calls of this process are; calls of earlier processes too,
-    /// unless other processes serve this host.
-    fn check_call_ended(&self, id: ConversationId, tried: Timestamp) -> Result<(), DeliveryStop> {
+    /// Checks that the call of the earlier attempt has ended. A call of this process has ended. A call of an earlier process
+    /// has ended too, unless other processes serve this host.
+    fn check_call_ended(
+        &self,
+        id: ConversationId,
+        attempted_at: Timestamp,
+    ) -> Result<(), DeliveryStop> {
         let is_ours = || {
             self.backoffs()
                 .get(&id)
-                .is_some_and(|it| it.tried == Some(tried))
+                .is_some_and(|it| it.attempted_at == Some(attempted_at))
         };
-        let end = tried.plus(CALL_TIMEOUT + CLOCK_SKEW_GRACE);
+        let end = attempted_at.plus(CALL_TIMEOUT + CLOCK_SKEW_GRACE);
         if !self.is_host_shared || is_ours() || self.clock.now() > end {
             Ok(())
         } else {
@@ -359,14 +367,14 @@ impl PendingDelivery {
         at: &AgentEndpoint,
         id: ConversationId,
         message: &PendingMessage,
-        tried: Timestamp,
+        attempted_at: Timestamp,
     ) -> Result<bool, AppError> {
-        if self.is_in_log(at, id, message, tried).await? {
+        if self.is_in_log(at, id, message, attempted_at).await? {
             return Ok(true);
         }
         let ours = self.backoffs().get(&id).copied();
-        let ours = ours.filter(|backoff| backoff.tried == Some(tried));
-        let (may_still_arrive, is_past_timeout) = match ours.map(|backoff| backoff.unanswered) {
+        let ours = ours.filter(|backoff| backoff.attempted_at == Some(attempted_at));
+        let (may_still_arrive, is_past_timeout) = match ours.map(|backoff| backoff.timed_out_at) {
             // The call ended, so the log is conclusive.
             Some(None) => return Ok(false),
             Some(Some(since)) => (
@@ -377,8 +385,8 @@ impl PendingDelivery {
             None => {
                 let now = self.clock.now();
                 (
-                    self.is_host_shared && tried.plus(IDLE_AGENT_TIMEOUT) > now,
-                    tried.plus(RUNNING_AGENT_TIMEOUT) <= now,
+                    self.is_host_shared && attempted_at.plus(IDLE_AGENT_TIMEOUT) > now,
+                    attempted_at.plus(RUNNING_AGENT_TIMEOUT) <= now,
                 )
             }
         };
@@ -387,7 +395,7 @@ impl PendingDelivery {
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
         // The message may have arrived since the first search.
-        self.is_in_log(at, id, message, tried).await
+        self.is_in_log(at, id, message, attempted_at).await
     }
 
     async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
@@ -436,7 +444,7 @@ impl PendingDelivery {
             return Err(DeliveryStop::OtherProcess);
         }
         self.update_backoff(id, |backoff| {
-            (backoff.tried, backoff.unanswered) = (Some(now), None);
+            (backoff.attempted_at, backoff.timed_out_at) = (Some(now), None);
         });
         let sent = self.agents.send(at, id, &message.message);
         let sent = tokio::time::timeout(CALL_TIMEOUT, sent).await;
@@ -458,7 +466,7 @@ impl PendingDelivery {
             }
             Err(error) => {
                 if matches!(error, AgentError::TimedOut(_)) {
-                    self.update_backoff(id, |backoff| backoff.unanswered = Some(Instant::now()));
+                    self.update_backoff(id, |backoff| backoff.timed_out_at = Some(Instant::now()));
                 }
                 return Err(error.into());
             }

@@ -94,7 +94,7 @@ struct SyncerShared {
     /// Notified when an agent server must delete a conversation.
     deleted: Notify,
     /// Notified when pending messages may be deliverable.
-    news: Notify,
+    delivery_wakeup: Notify,
     watermarks: Cache<ConversationId, LogWatermark>,
 }
 
@@ -144,14 +144,14 @@ impl ConversationSyncer {
             wanted: Mutex::default(),
             requested: Notify::new(),
             deleted: Notify::new(),
-            news: Notify::new(),
+            delivery_wakeup: Notify::new(),
             watermarks: watermarks.build(),
         }))
     }
 
     /// Requests a comparison of this sandbox. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
-        self.notify_news();
+        self.wake_delivery();
         self.wanted().insert(sandbox.clone());
         self.0.requested.notify_one();
     }
@@ -161,13 +161,13 @@ impl ConversationSyncer {
     }
 
     /// Wakes the delivery of messages: a sandbox came up, a start is ready, or a message is new.
-    pub(crate) fn notify_news(&self) {
-        self.0.news.notify_one();
+    pub(crate) fn wake_delivery(&self) {
+        self.0.delivery_wakeup.notify_one();
     }
 
-    /// Waits for the next [`Self::notify_news`]. For one listener.
-    pub(crate) async fn wait_for_news(&self) {
-        self.0.news.notified().await;
+    /// Waits for the next [`Self::wake_delivery`]. For one listener.
+    pub(crate) async fn wait_for_delivery_wakeup(&self) {
+        self.0.delivery_wakeup.notified().await;
     }
 
     /// Serves requests and the periodic pass until the service stops. Call once.
@@ -220,9 +220,11 @@ impl ConversationSyncer {
         match tokio::time::timeout(PASS_TIMEOUT, self.sync_sandbox(&id)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(sandbox.id = %id, error = %chain(&error), "sync failed; trying again later");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot sync the conversations of a sandbox; trying again later");
             }
-            Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; continuing later"),
+            Err(_) => {
+                tracing::debug!(sandbox.id = %id, "the sync of a sandbox takes long; continuing later");
+            }
         }
         id
     }
@@ -380,7 +382,7 @@ impl ConversationSyncer {
                     let bytes = quotas.count_stored(&row.owner, &admitted, new);
                     quotas.count_report(&row.id, bytes);
                     self.0.streams.wake(id);
-                    tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
+                    tracing::debug!(conversation.id = %id, events = new, "stored missed events from the agent server's log");
                 }
                 AppendOutcome::Stored { .. } => {}
                 AppendOutcome::Unknown | AppendOutcome::Deleted | AppendOutcome::Foreign => {

@@ -120,7 +120,7 @@ impl WebhookService {
             }
             self.streams.wake(conversation);
         }
-        tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");
+        tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "stored reported events");
         // The tail of a run may be lost with its process, so the end of a run triggers a sync.
         let status = observation.execution_status;
         if status.is_some_and(|(status, _)| status.is_terminal()) {
@@ -169,7 +169,7 @@ impl WebhookService {
         }
         let adopted = self.conversations.adopt(conversation).await?;
         if matches!(adopted, AppendOutcome::Stored { new } if new > 0) {
-            self.quotas.add(&from.owner, &wanted);
+            self.quotas.add_usage(&from.owner, &wanted);
         }
         Ok(adopted)
     }
@@ -214,7 +214,7 @@ fn resolve_outcome(
         return Ok(outcome);
     }
     if is_foreign_or_unknown(adopted) {
-        tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "a report about a conversation that is not this sandbox's was dropped");
+        tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "dropping a report about a conversation of another sandbox");
         return Ok(outcome);
     }
     // A start in this sandbox has reserved the id and will store the row. The agent server sends the report again.

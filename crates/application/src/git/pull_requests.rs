@@ -48,7 +48,7 @@ impl GitService {
             match self.record_number(caller, id, number).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::info!(conversation.id = %id, "a pull request names a conversation that is not the caller's");
+                    tracing::info!(conversation.id = %id, "not recording a pull request: its conversation does not belong to the caller");
                 }
                 Err(error) => {
                     tracing::warn!(conversation.id = %id, error = %chain(&error), "cannot record the pull request in conversation {id}");

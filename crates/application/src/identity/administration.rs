@@ -404,7 +404,7 @@ pub async fn administer(
         ) => user_not_found(user),
         (StoreError::NotFound { .. }, _) => key_not_found(),
         (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
-            AppError::conflict(format!("There is a user {user} already"))
+            AppError::conflict(format!("User {user} already exists: choose another name"))
         }
         (error, _) => error.into(),
     })

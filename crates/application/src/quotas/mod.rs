@@ -41,7 +41,7 @@ const MAX_USERS: usize = 10_000;
 
 /// A user's usage as it was queried, plus what this process has stored since.
 #[derive(Debug, Clone, Copy)]
-struct KnownUsage {
+struct CachedUsage {
     usage: Usage,
     read_at: Instant,
     /// Until then no other task shortens the user's events.
@@ -56,10 +56,10 @@ struct QuotasShared {
     usage: Arc<dyn UsageRepository>,
     limits: LiveSetting<QuotaLimits>,
     tasks: BackgroundTasks,
-    users: Mutex<HashMap<UserId, KnownUsage>>,
+    users: Mutex<HashMap<UserId, CachedUsage>>,
     report_rate: ReportRate,
     refusals: [Counter; Quota::ALL.len()],
-    slowed_reports: Counter,
+    rate_limited_reports: Counter,
     shortened_events: Counter,
     discarded_events: Counter,
 }
@@ -86,7 +86,7 @@ pub struct UsageReport {
 pub struct QuotaCounts {
     pub refusals: [(&'static str, u64); Quota::ALL.len()],
     /// Reports that were refused by the report rate.
-    pub slowed_reports: u64,
+    pub rate_limited_reports: u64,
     /// Events that were shortened, before or after they were stored.
     pub shortened_events: u64,
     pub discarded_events: u64,
@@ -107,7 +107,7 @@ impl Quotas {
             users: Mutex::default(),
             report_rate: ReportRate::default(),
             refusals: std::array::from_fn(|_| Counter::default()),
-            slowed_reports: Counter::default(),
+            rate_limited_reports: Counter::default(),
             shortened_events: Counter::default(),
             discarded_events: Counter::default(),
         }))
@@ -124,8 +124,11 @@ impl Quotas {
     /// The limits in force, including fixed ones.
     fn limits(&self) -> QuotaLimits {
         let limits = self.0.limits.get();
-        let most = MAX_SECRETS_PER_USER as u64;
-        let secrets = limits.of(Quota::Secrets).unwrap_or(most).min(most);
+        let max_secrets = MAX_SECRETS_PER_USER as u64;
+        let secrets = limits
+            .of(Quota::Secrets)
+            .unwrap_or(max_secrets)
+            .min(max_secrets);
         limits.with(Quota::Secrets, Some(secrets))
     }
 
@@ -138,16 +141,16 @@ impl Quotas {
     pub(crate) async fn check(
         &self,
         user: &UserId,
-        wanted: &[(Quota, u64)],
+        additional: &[(Quota, u64)],
     ) -> Result<(), AppError> {
         let limits = self.0.limits.get();
         let is_limited = |(quota, _): &&(Quota, u64)| limits.of(*quota).is_some();
-        if !wanted.iter().any(|it| is_limited(&it)) {
+        if !additional.iter().any(|it| is_limited(&it)) {
             return Ok(());
         }
         let exceeded = |usage: &Usage| {
-            let mut wanted = wanted.iter();
-            let found = wanted.find(|(quota, more)| {
+            let mut additional = additional.iter();
+            let found = additional.find(|(quota, more)| {
                 let limit = limits.of(*quota);
                 limit.is_some_and(|limit| usage.of(*quota).saturating_add(*more) > limit)
             });
@@ -167,7 +170,7 @@ impl Quotas {
         let limit = limits.of(quota).unwrap_or_default();
         Err(AppError::refused(
             ErrorClass::QuotaExceeded,
-            refusal(quota, usage.of(quota), limit),
+            quota_exceeded_message(quota, usage.of(quota), limit),
         ))
     }
 
@@ -186,7 +189,7 @@ impl Quotas {
     }
 
     /// Adds stored data to the cached usage.
-    pub(crate) fn add(&self, user: &UserId, stored: &[(Quota, u64)]) {
+    pub(crate) fn add_usage(&self, user: &UserId, stored: &[(Quota, u64)]) {
         if let Some(known) = self.lock().get_mut(user) {
             for (quota, more) in stored {
                 known.usage.add(*quota, *more);
@@ -237,14 +240,14 @@ impl Quotas {
         let (all, new) = (admitted.events.len().max(1) as u64, new as u64);
         // Which events were new is not known; mostly all are.
         let bytes = admitted.bytes / all * new;
-        self.add(user, &[(Quota::Events, new), (Quota::EventBytes, bytes)]);
+        self.add_usage(user, &[(Quota::Events, new), (Quota::EventBytes, bytes)]);
         bytes
     }
 
     /// Whether a sandbox is above its report rate.
     pub(crate) fn is_rate_exceeded(&self, sandbox: &SandboxId) -> bool {
         let rate = self.0.limits.get().report_bytes_per_minute;
-        rate.is_some_and(|rate| self.0.report_rate.wait(sandbox, rate).is_some())
+        rate.is_some_and(|rate| self.0.report_rate.retry_after(sandbox, rate).is_some())
     }
 
     /// Refuses a report of a sandbox above its report rate.
@@ -252,10 +255,10 @@ impl Quotas {
         let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute else {
             return Ok(());
         };
-        match self.0.report_rate.wait(sandbox, bytes_per_minute) {
+        match self.0.report_rate.retry_after(sandbox, bytes_per_minute) {
             None => Ok(()),
             Some(wait) => {
-                self.0.slowed_reports.add(1);
+                self.0.rate_limited_reports.add(1);
                 Err(AppError::ReportRate {
                     bytes_per_minute,
                     wait,
@@ -297,7 +300,7 @@ impl Quotas {
             Quota::ALL.map(|(name, quota)| (name, self.0.refusals[quota as usize].get()));
         QuotaCounts {
             refusals,
-            slowed_reports: self.0.slowed_reports.get(),
+            rate_limited_reports: self.0.rate_limited_reports.get(),
             shortened_events: self.0.shortened_events.get(),
             discarded_events: self.0.discarded_events.get(),
             users: [("near", near), ("exceeded", exceeded)],
@@ -360,7 +363,7 @@ impl Quotas {
             }
         }
         let no_shortening_before = users.get(user).and_then(|it| it.no_shortening_before);
-        let known = KnownUsage {
+        let known = CachedUsage {
             usage,
             read_at,
             no_shortening_before,
@@ -384,13 +387,13 @@ impl Quotas {
         }
         let (this, user) = (self.clone(), user.clone());
         self.0.tasks.spawn(async move {
-            if let Err(error) = this.shorten_until_it_fits(&user).await {
+            if let Err(error) = this.shorten_below_quota(&user).await {
                 tracing::warn!(user = %user, error = %chain(&error), "cannot shorten the events of {user}; trying again later");
             }
         });
     }
 
-    async fn shorten_until_it_fits(&self, user: &UserId) -> Result<(), AppError> {
+    async fn shorten_below_quota(&self, user: &UserId) -> Result<(), AppError> {
         loop {
             let usage = self.read(&Scope::System, user).await?;
             let limit = self.0.limits.get().of(Quota::EventBytes);
@@ -417,19 +420,19 @@ impl Quotas {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, KnownUsage>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, CachedUsage>> {
         self.0.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl KnownUsage {
+impl CachedUsage {
     fn is_older_than(&self, ttl: Duration) -> bool {
         self.read_at.elapsed() >= ttl
     }
 }
 
 /// The message for the client: current usage, and how to reduce it.
-fn refusal(quota: Quota, used: u64, limit: u64) -> String {
+fn quota_exceeded_message(quota: Quota, used: u64, limit: u64) -> String {
     match quota {
         Quota::Conversations => format!(
             "You have {used} conversations, and {limit} is the most one user may have. Delete some that you no longer need."

@@ -49,7 +49,11 @@ impl Default for ReportRate {
 
 impl ReportRate {
     /// Time that the sandbox must wait before its next report; `None` if it need not wait.
-    pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
+    pub(super) fn retry_after(
+        &self,
+        sandbox: &SandboxId,
+        bytes_per_minute: u64,
+    ) -> Option<Duration> {
         let bucket = self.0.get(sandbox)?;
         let bucket = *bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = 1 - bucket.refilled(bytes_per_minute, Instant::now()).left;
@@ -81,17 +85,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_minute_of_bytes_passes_at_once_and_an_overdraft_must_be_waited_for() {
         let (rate, one) = (ReportRate::default(), sandbox(1));
-        assert_eq!(rate.wait(&one, 600), None);
+        assert_eq!(rate.retry_after(&one, 600), None);
         rate.withdraw(&one, 599, 600);
-        assert_eq!(rate.wait(&one, 600), None, "one byte is left");
+        assert_eq!(rate.retry_after(&one, 600), None, "one byte is left");
         rate.withdraw(&one, 300, 600);
-        let wait = rate.wait(&one, 600).unwrap();
+        let wait = rate.retry_after(&one, 600).unwrap();
         assert_eq!(wait.as_secs(), 31);
-        assert_eq!(rate.wait(&sandbox(2), 600), None, "each by itself");
+        assert_eq!(rate.retry_after(&sandbox(2), 600), None, "each by itself");
         tokio::time::sleep(Duration::from_secs(15)).await;
-        assert!(rate.wait(&one, 600).is_some());
+        assert!(rate.retry_after(&one, 600).is_some());
         tokio::time::sleep(wait).await;
-        assert_eq!(rate.wait(&one, 600), None);
+        assert_eq!(rate.retry_after(&one, 600), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -100,7 +104,7 @@ mod tests {
         rate.withdraw(&one, 100, 600);
         tokio::time::sleep(Duration::from_secs(600)).await;
         rate.withdraw(&one, 600, 600);
-        assert!(rate.wait(&one, 600).is_some());
+        assert!(rate.retry_after(&one, 600).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -111,6 +115,6 @@ mod tests {
         }
         rate.0.run_pending_tasks();
         assert!(rate.0.entry_count() <= MAX_BUCKETS);
-        assert!(rate.wait(&sandbox(MAX_BUCKETS), 600).is_some());
+        assert!(rate.retry_after(&sandbox(MAX_BUCKETS), 600).is_some());
     }
 }

@@ -85,7 +85,7 @@ impl ChangeFollower {
             }
             StoreChange::Sandbox { id, host } if host == self.host => {
                 // Another process stored a message for the sandbox, or started it.
-                self.syncer.notify_news();
+                self.syncer.wake_delivery();
                 let reconciler = self.reconciler.clone();
                 self.tasks
                     .spawn(async move { log_failure(&id, reconciler.follow(&id).await) });
@@ -94,7 +94,7 @@ impl ChangeFollower {
             StoreChange::Gap => {
                 self.streams.wake_all();
                 self.starts.wake();
-                self.syncer.notify_news();
+                self.syncer.wake_delivery();
                 self.reconciler.request_relist();
             }
             _ => {}

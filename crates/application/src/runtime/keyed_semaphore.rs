@@ -9,31 +9,31 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Semaphores by key. They share one short lock. Keys without permits and waiters use no memory.
 pub struct KeyedSemaphore<K> {
     permits_per_key: usize,
-    max_holders_per_key: usize,
+    max_tasks_per_key: usize,
     semaphores: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
 pub type KeyedPermit = OwnedSemaphorePermit;
 
 impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
-    /// Each key has `permits_per_key` permits; at most `max_holders_per_key` tasks hold or wait for one.
+    /// Each key has `permits_per_key` permits; at most `max_tasks_per_key` tasks hold or wait for one.
     #[must_use]
-    pub fn new(permits_per_key: usize, max_holders_per_key: usize) -> Self {
+    pub fn new(permits_per_key: usize, max_tasks_per_key: usize) -> Self {
         Self {
             permits_per_key,
-            max_holders_per_key,
+            max_tasks_per_key,
             semaphores: Mutex::default(),
         }
     }
 
     /// Waits for a permit; the caller sets a timeout. Returns `None` if too many tasks wait.
     pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
-        let own = self.semaphore(key);
+        let semaphore = self.semaphore(key);
         // Each holder and each waiter owns a reference to the semaphore.
-        if Arc::strong_count(&own) > self.max_holders_per_key {
+        if Arc::strong_count(&semaphore) > self.max_tasks_per_key {
             return None;
         }
-        own.acquire_owned().await.ok()
+        semaphore.acquire_owned().await.ok()
     }
 
     /// Number of keys in memory.
@@ -47,12 +47,12 @@ impl<K: Eq + Hash + Clone> KeyedSemaphore<K> {
             .semaphores
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = semaphores.get(key).and_then(Weak::upgrade) {
-            return own;
+        if let Some(semaphore) = semaphores.get(key).and_then(Weak::upgrade) {
+            return semaphore;
         }
-        semaphores.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.permits_per_key));
-        semaphores.insert(key.clone(), Arc::downgrade(&own));
-        own
+        semaphores.retain(|_, semaphore| semaphore.strong_count() > 0);
+        let semaphore = Arc::new(Semaphore::new(self.permits_per_key));
+        semaphores.insert(key.clone(), Arc::downgrade(&semaphore));
+        semaphore
     }
 }

@@ -195,7 +195,7 @@ impl SandboxService {
         let open = || cipher.open(&Sandbox::key_context(of.id), of.sealed);
         self.session_keys
             .get_or_open(of, open)
-            .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "session key does not open"))
+            .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "cannot decrypt the session key of a sandbox; check the master key with `agent-workspace doctor`"))
             .ok()
     }
 
@@ -210,10 +210,12 @@ impl SandboxService {
         &self,
         owner: &UserId,
         spec: Option<&str>,
-        repeatable: Option<&IdempotentCall<'_, Sandbox>>,
+        idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
-        if let Some(repeatable) = repeatable
-            && let Some(answer) = repeatable.find_earlier(&self.idempotency, owner).await?
+        if let Some(idempotent_call) = idempotent_call
+            && let Some(answer) = idempotent_call
+                .find_earlier(&self.idempotency, owner)
+                .await?
         {
             return Ok(IdempotentResult::Repeated(answer));
         }
@@ -225,7 +227,7 @@ impl SandboxService {
         let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
-        let answer = repeatable.map(|it| it.response(&self.idempotency, owner, &sandbox));
+        let answer = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
         let known = if let Some(answer) = answer {
             sandboxes.insert_once(&sandbox, caps, &answer).await
         } else {

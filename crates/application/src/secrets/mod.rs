@@ -129,7 +129,7 @@ impl SecretsService {
         }
         let is_new = self.secrets.put(&secret, &change).await?;
         if is_new {
-            self.quotas.add(owner, &ONE_SECRET);
+            self.quotas.add_usage(owner, &ONE_SECRET);
         }
         Ok(is_new)
     }
@@ -140,7 +140,7 @@ impl SecretsService {
         self.check_quota(owner).await?;
         let stored = self.secrets.insert(&secret).await;
         stored.map_err(|error| taken(error, &input.name))?;
-        self.quotas.add(owner, &ONE_SECRET);
+        self.quotas.add_usage(owner, &ONE_SECRET);
         Ok(())
     }
 

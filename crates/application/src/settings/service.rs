@@ -176,7 +176,9 @@ impl SettingsService {
         if text.expose_secret().len() > MAX_DOCUMENT_BYTES {
             return Err(AppError::refused(
                 ErrorClass::TooLarge,
-                "The settings are too large.",
+                format!(
+                    "The settings are too large: at most {MAX_DOCUMENT_BYTES} bytes are stored."
+                ),
             ));
         }
         let sealed = self.cipher.seal(&StoredSettings::context(owner), &text)?;

@@ -131,22 +131,27 @@ impl StartService {
         &self,
         owner: &UserId,
         input: StartInput,
-        repeatable: Option<&IdempotentCall<'_, StartTask>>,
+        idempotent_call: Option<&IdempotentCall<'_, StartTask>>,
     ) -> Result<IdempotentResult<StartTask>, AppError> {
-        let Some(repeatable) = repeatable else {
+        let Some(idempotent_call) = idempotent_call else {
             let planned = self.plan(owner, input).await?;
             return self.commit(planned).await;
         };
-        if let Some(answer) = repeatable.find_earlier(&self.idempotency, owner).await? {
+        if let Some(answer) = idempotent_call
+            .find_earlier(&self.idempotency, owner)
+            .await?
+        {
             return Ok(IdempotentResult::Repeated(answer));
         }
         let mut planned = self.plan(owner, input).await?;
         let start = &mut planned.start;
-        start.answer = Some(repeatable.response(&self.idempotency, owner, &start.task));
+        start.answer = Some(idempotent_call.response(&self.idempotency, owner, &start.task));
         let id = start.task.id;
         match self.commit(planned).await? {
             IdempotentResult::New(earlier) if earlier.id != id => {
-                repeatable.store(&self.idempotency, owner, earlier).await
+                idempotent_call
+                    .store(&self.idempotency, owner, earlier)
+                    .await
             }
             answer => Ok(answer),
         }
@@ -276,7 +281,7 @@ impl StartService {
                     (Quota::Conversations, 1),
                     (Quota::RequestBytes, text_bytes(&task.request) as u64),
                 ];
-                self.quotas.add(&task.owner, &stored);
+                self.quotas.add_usage(&task.owner, &stored);
                 self.wake.notify_one();
                 Ok(IdempotentResult::New(task))
             }
@@ -286,7 +291,7 @@ impl StartService {
                 Ok(IdempotentResult::Repeated(answer))
             }
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
-                Err(AppError::conflict("conversation_id is already in use"))
+                Err(AppError::conflict(request_checks::CONVERSATION_ID_IN_USE))
             }
             Err(StoreError::NotFound {
                 entity: PARENT_CONVERSATION_ENTITY,

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use crate::conversations::{check_branch, check_repository};
 use crate::secrets::{MAX_SECRET_VALUE_BYTES, is_reserved};
 
+/// The error of a start that names the id of another conversation.
+pub(super) const CONVERSATION_ID_IN_USE: &str = "conversation_id is already in use";
+
 const MAX_REQUEST_SECRETS: usize = 50;
 const MAX_SECRET_NAME_BYTES: usize = 256;
 

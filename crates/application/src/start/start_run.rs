@@ -27,7 +27,7 @@ use url::Url;
 use super::grouping::directory_tag;
 use super::launch_request::{AgentSummary, LaunchBuilder, agent_summary};
 use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation, WorkspacePreparer};
-use super::request_checks::wants_auto_title;
+use super::request_checks::{CONVERSATION_ID_IN_USE, wants_auto_title};
 use super::{StartService, StartUpdates, interrupted, profile_seeding};
 use crate::conversations::{new_conversation_row, provisional_title};
 use crate::runtime::metrics::{MetricsRecorder, StartOutcome};
@@ -406,7 +406,7 @@ impl StartRun {
             StoreError::NotFound { .. } => RunStop::failed(
                 "the sandbox was paused or deleted while the conversation was starting",
             ),
-            StoreError::Conflict { .. } => RunStop::failed("conversation_id is already in use"),
+            StoreError::Conflict { .. } => RunStop::failed(CONVERSATION_ID_IN_USE),
             error => error.into(),
         })?;
         self.apply_stored(stored);

@@ -67,14 +67,14 @@ impl WarmSandboxPool {
         let warm = self.clone();
         self.0.tasks.spawn(async move {
             let done = if is_awake {
-                tracing::warn!(sandbox.id = %it.id, "a warm sandbox is awake; removing it");
+                tracing::warn!(sandbox.id = %it.id, "an unclaimed warm sandbox is awake (was the store restored from a backup?); removing it");
                 warm.abandon_claim(&it.id).await
             } else {
                 // The machine may be busy; the pool finds out.
                 warm.0.warm.release(&it.id, warm.0.clock.now()).await.map(drop).map_err(Into::into)
             };
             if let Err(error) = done {
-                tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "cannot abandon a claim; the pool will");
+                tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "cannot abandon a claim of a warm sandbox; the pool tries again");
             }
             warm.0.wake.notify_one();
         });
@@ -129,7 +129,7 @@ impl WarmClaim {
                 warm.0.warm.release(&id, warm.0.clock.now()).await
             };
             if let Err(error) = settled {
-                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot settle a claim; the pool will");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot settle a claim of a warm sandbox; the pool tries again");
             }
             warm.0.wake.notify_one();
         });

@@ -160,7 +160,7 @@ impl WarmSandboxPool {
     /// Whether another process of this host may still be booting the sandbox.
     fn boots_elsewhere(&self, row: &WarmSandbox) -> bool {
         let (now, policy) = (self.0.clock.now(), &self.0.policy);
-        policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
+        policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_timeout * 2
     }
 
     /// Continues the boot of a process that died, if the sandbox is still needed.

@@ -296,7 +296,7 @@ async fn a_sandbox_that_reports_too_much_waits_and_its_log_is_read_later() {
     let refusal = webhooks.check_rate(&sandbox).expect_err("too much");
     assert_eq!(refusal.class(), ErrorClass::RateLimited);
     assert!(refusal.retry_after().is_some_and(|wait| wait.as_secs() > 5));
-    assert_eq!(fixture.app.metrics().quotas.slowed_reports, 1);
+    assert_eq!(fixture.app.metrics().quotas.rate_limited_reports, 1);
     // Refused events are in the agent server's log, and are read once there is room.
     let now: Timestamp = clock().now();
     let lost = Event::from_document(small(10), now).expect("an event");

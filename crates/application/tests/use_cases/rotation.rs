@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use application::rotation::MasterKeyRotation;
+use application::master_key_rotation::MasterKeyRotation;
 use async_trait::async_trait;
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::encryption::cipher::{Cipher, CipherError, Sealed};

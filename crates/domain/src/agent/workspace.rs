@@ -16,12 +16,12 @@ pub struct ShellCommand {
     pub script: String,
     /// Absolute directory; `None` means the agent server's working directory.
     pub directory: Option<String>,
-    pub deadline: Duration,
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellOutcome {
-    /// Exit code; `None` if the command was killed at its deadline.
+    /// Exit code; `None` if the command was killed at its timeout.
     pub exit_code: Option<i32>,
     /// The end of both output streams, at most 4 KiB, without control characters.
     pub output: String,

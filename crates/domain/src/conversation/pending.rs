@@ -32,7 +32,7 @@ pub struct NewPendingMessage {
     pub created_at: Timestamp,
     /// For a request with an idempotency key: the response for each possible position of the message
     /// ([`MAX_PENDING_MESSAGES`] of them). Else empty.
-    pub answers: Vec<IdempotentResponse>,
+    pub responses: Vec<IdempotentResponse>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -37,7 +37,7 @@ pub enum CipherError {
     /// The value was changed, truncated, moved to another record, or not sealed by this service.
     #[error("sealed value cannot be opened: it was changed, truncated or moved to another record")]
     Damaged,
-    #[error("cipher failed")]
+    #[error("encryption failed")]
     Other(#[source] BoxError),
 }
 

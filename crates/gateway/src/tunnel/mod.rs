@@ -54,7 +54,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 async fn upgraded_stream(
     response: &mut Response<Incoming>,
 ) -> Result<(TcpStream, Bytes), ForwardError> {
-    let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::Broken(error);
+    let broken = |error: Box<dyn Error + Send + Sync>| ForwardError::UpstreamDisconnected(error);
     let upgraded = hyper::upgrade::on(response).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
@@ -67,7 +67,7 @@ async fn upgraded_stream(
 pub(crate) async fn open(
     shared: &SharedGateway,
     target: &ForwardTarget,
-    (mut response, payload, slot, end): (Response<Incoming>, Payload, ForwardSlot, Revocation),
+    (mut response, payload, slot, revoked): (Response<Incoming>, Payload, ForwardSlot, Revocation),
     admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     let status = response.status();
@@ -75,14 +75,14 @@ pub(crate) async fn open(
     headers::copy_response_headers(&mut builder, response.headers(), target);
     if status != StatusCode::SWITCHING_PROTOCOLS {
         shared.meter.record_answered(TrafficKind::Request);
-        return refusal(response.into_body(), builder).await;
+        return forward_refusal_response(response.into_body(), builder).await;
     }
     let upgrade = response.headers().get("upgrade");
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
     let is_websocket = protocol.is_none_or(|name| name.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
-    let (io, early) = upgraded_stream(&mut response).await?;
-    let (from, to) = io.into_split();
+    let (io, read_ahead) = upgraded_stream(&mut response).await?;
+    let (upstream_reader, upstream_writer) = io.into_split();
     shared.meter.record_answered(TrafficKind::Tunnel);
     let close_reason = Rc::new(Cell::new(None));
     let (task_shared, reason) = (shared.clone(), Rc::clone(&close_reason));
@@ -92,27 +92,27 @@ pub(crate) async fn open(
         target.owner.clone(),
         target.sandbox.clone(),
     );
-    // The task, not `poll_next`, waits for the end: a client that does not read must not delay it.
+    // The task, not `poll_next`, waits for the revocation: a client that does not read must not delay it.
     let upload = async move {
         let rejection = async {
             match (admission, &upload_progress) {
                 (Some(admission), Some(progress)) => {
-                    rejection(admission, progress, &task_shared, (&owner, &sandbox)).await
+                    wait_for_rejection(admission, progress, &task_shared, (&owner, &sandbox)).await
                 }
                 _ => pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = end => reason.set(Some(CloseReason::PolicyViolation)),
+            () = revoked => reason.set(Some(CloseReason::PolicyViolation)),
             () = task_shared.stopping.cancelled() => reason.set(Some(CloseReason::ServiceRestart)),
             rejected = rejection => reason.set(Some(rejected)),
-            () = copy_to_server(payload, to, &task_shared, upload_progress.as_deref()) => {}
+            () = copy_to_upstream(payload, upstream_writer, &task_shared, upload_progress.as_deref()) => {}
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
-        early: Some(early).filter(|early| !early.is_empty()),
-        from,
+        read_ahead: Some(read_ahead).filter(|read_ahead| !read_ahead.is_empty()),
+        upstream_reader,
         upload: Some(spawn_body_task(upload)),
         frames: is_websocket.then(FrameTracker::default),
         progress,
@@ -123,24 +123,24 @@ pub(crate) async fn open(
 }
 
 /// Reads the response to a refused upgrade, up to [`MAX_REFUSAL_BYTES`].
-async fn refusal(
+async fn forward_refusal_response(
     body: Incoming,
     mut builder: HttpResponseBuilder,
 ) -> Result<HttpResponse<BoxBody>, ForwardError> {
     let mut body = BodyDataStream::new(body);
-    let mut whole = BytesMut::new();
+    let mut collected = BytesMut::new();
     let read = async {
-        while whole.len() < MAX_REFUSAL_BYTES
+        while collected.len() < MAX_REFUSAL_BYTES
             && let Some(Ok(piece)) = body.next().await
         {
-            let room = MAX_REFUSAL_BYTES - whole.len();
-            whole.extend_from_slice(&piece[..piece.len().min(room)]);
+            let room = MAX_REFUSAL_BYTES - collected.len();
+            collected.extend_from_slice(&piece[..piece.len().min(room)]);
         }
     };
     timeout(REFUSAL_TIMEOUT, read)
         .await
-        .map_err(|_| ForwardError::Silent)?;
-    Ok(builder.force_close().body(whole.freeze()))
+        .map_err(|_| ForwardError::UpstreamTimedOut)?;
+    Ok(builder.force_close().body(collected.freeze()))
 }
 
 /// The progress of a client that authenticates to the upstream. The upstream does not confirm the authentication. It
@@ -148,15 +148,15 @@ async fn refusal(
 #[derive(Default)]
 struct AuthProgress {
     /// The client has sent a complete frame.
-    client_spoke: Notify,
+    client_frame_received: Notify,
     /// The upstream has sent a complete frame or a close frame.
-    server_answered: Notify,
+    upstream_frame_received: Notify,
     is_refused: Cell<bool>,
 }
 
 /// Completes when an unauthenticated client must be disconnected: it sent nothing in time, the upstream refused it, or
 /// it was evicted. Never completes once the client is accepted; it then holds slots of the owner and the sandbox.
-async fn rejection(
+async fn wait_for_rejection(
     admission: Admission,
     progress: &AuthProgress,
     shared: &SharedGateway,
@@ -164,18 +164,18 @@ async fn rejection(
 ) -> CloseReason {
     let limits = &shared.limits;
     let not_refused = async {
-        let client_frame = progress.client_spoke.notified();
+        let client_frame = progress.client_frame_received.notified();
         let received = timeout(limits.authentication_timeout, client_frame).await;
         if received.is_err() {
             return Err(CloseReason::PolicyViolation);
         }
-        admission.mark_spoken();
+        admission.record_first_frame();
         sleep(limits.authentication_grace).await;
         Ok(())
     };
     let accepted = tokio::select! {
         biased;
-        () = progress.server_answered.notified() => Ok(()),
+        () = progress.upstream_frame_received.notified() => Ok(()),
         () = admission.evicted() => Err(CloseReason::TryAgainLater),
         result = not_refused => result,
     };
@@ -188,43 +188,43 @@ async fn rejection(
         return CloseReason::PolicyViolation;
     }
     drop(admission);
-    match shared.slots.take_shares(owner, sandbox) {
+    match shared.slots.take_owner_and_sandbox_slots(owner, sandbox) {
         Ok(_slot) => pending().await,
         Err(_) => CloseReason::TryAgainLater,
     }
 }
 
 /// Copies the client's bytes to the upstream, then shuts down the write side.
-async fn copy_to_server(
+async fn copy_to_upstream(
     mut payload: Payload,
-    mut to: OwnedWriteHalf,
+    mut upstream_writer: OwnedWriteHalf,
     shared: &SharedGateway,
     progress: Option<&AuthProgress>,
 ) {
     let mut until_first_frame = progress.map(|progress| (progress, FrameTracker::default()));
     while let Some(Ok(piece)) = payload.next().await {
-        if to.write_all(&piece).await.is_err() {
+        if upstream_writer.write_all(&piece).await.is_err() {
             return;
         }
         if let Some((progress, frames)) = &mut until_first_frame {
             frames.pass(&piece);
             if frames.has_seen_message() {
-                progress.client_spoke.notify_one();
+                progress.client_frame_received.notify_one();
                 until_first_frame = None;
             }
         }
         shared.meter.add_bytes_up(piece.len());
     }
-    let _ = to.shutdown().await;
-    // The rest of the upstream's data may arrive, within the time-out.
+    let _ = upstream_writer.shutdown().await;
+    // The rest of the upstream's data may arrive, within the timeout.
     tokio::time::sleep(shared.limits.half_open_timeout).await;
 }
 
 /// The response body that actix polls.
 struct Tunnel {
     /// Bytes that arrived right behind the response head.
-    early: Option<Bytes>,
-    from: OwnedReadHalf,
+    read_ahead: Option<Bytes>,
+    upstream_reader: OwnedReadHalf,
     /// The task of the other direction, until it has ended.
     upload: Option<AbortOnDropHandle<()>>,
     /// Frame boundaries of a WebSocket. `None` for other protocols, and after the close frame.
@@ -246,21 +246,21 @@ impl Tunnel {
             let has_answered = frames.has_seen_message() || frames.has_seen_close();
             if let Some(progress) = self.progress.take_if(|_| has_answered) {
                 progress.is_refused.set(frames.has_seen_close());
-                progress.server_answered.notify_one();
+                progress.upstream_frame_received.notify_one();
             }
         }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if let Some(early) = self.early.take() {
-            return Poll::Ready(Some(Ok(early)));
+        if let Some(read_ahead) = self.read_ahead.take() {
+            return Poll::Ready(Some(Ok(read_ahead)));
         }
         loop {
-            if let Err(error) = ready!(self.from.as_ref().poll_read_ready(cx)) {
+            if let Err(error) = ready!(self.upstream_reader.as_ref().poll_read_ready(cx)) {
                 return Poll::Ready(Some(Err(error)));
             }
             let mut buffer = BytesMut::with_capacity(READ_BUFFER_BYTES);
-            match self.from.try_read_buf(&mut buffer) {
+            match self.upstream_reader.try_read_buf(&mut buffer) {
                 Ok(0) => return Poll::Ready(None),
                 Ok(_) => return Poll::Ready(Some(Ok(buffer.freeze()))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -332,11 +332,17 @@ mod tests {
             .admit(&sandbox, [192, 0, 2, 1].into());
         let progress = AuthProgress::default();
         act(&progress, &shared);
-        let rejection = rejection(admission, &progress, &shared, (&owner, &sandbox));
+        let rejection = wait_for_rejection(admission, &progress, &shared, (&owner, &sandbox));
         let mut rejection = std::pin::pin!(rejection);
         let hour = Duration::from_secs(3600);
         let reason = timeout(hour, rejection.as_mut()).await.ok();
-        (reason, shared.slots.take_shares(&owner, &sandbox).is_err())
+        (
+            reason,
+            shared
+                .slots
+                .take_owner_and_sandbox_slots(&owner, &sandbox)
+                .is_err(),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,14 +350,16 @@ mod tests {
         let silent = after_an_hour(|_, _| ()).await;
         assert_eq!(silent, (Some(CloseReason::PolicyViolation), false));
         // The agent server has not sent a frame of its own yet.
-        let unanswered = after_an_hour(|progress, _| progress.client_spoke.notify_one()).await;
+        let unanswered =
+            after_an_hour(|progress, _| progress.client_frame_received.notify_one()).await;
         assert_eq!(unanswered, (None, true));
-        let answered = after_an_hour(|progress, _| progress.server_answered.notify_one()).await;
+        let answered =
+            after_an_hour(|progress, _| progress.upstream_frame_received.notify_one()).await;
         assert_eq!(answered, (None, true));
         let refused = after_an_hour(|progress, _| {
-            progress.client_spoke.notify_one();
+            progress.client_frame_received.notify_one();
             progress.is_refused.set(true);
-            progress.server_answered.notify_one();
+            progress.upstream_frame_received.notify_one();
         });
         assert_eq!(refused.await, (Some(CloseReason::PolicyViolation), false));
         let evicted = after_an_hour(|_, shared| {

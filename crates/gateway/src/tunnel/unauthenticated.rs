@@ -117,7 +117,7 @@ impl OpenTunnels {
 
 impl Admission {
     /// Records the client's first frame.
-    pub(crate) fn mark_spoken(&self) {
+    pub(crate) fn record_first_frame(&self) {
         if let Some(client) = self.all.open().clients.get_mut(&self.id) {
             client.has_spoken = true;
         }
@@ -184,7 +184,7 @@ mod tests {
         let admit = |last| all.admit(&sandbox, address(last));
         let owner = admit(1);
         let same_address = [admit(2), admit(2), admit(2)];
-        same_address[0].mark_spoken();
+        same_address[0].record_first_frame();
         let fifth = admit(3);
         assert_eq!(kept(&same_address), [true, false, true]);
         let sixth = admit(4);

@@ -116,7 +116,7 @@ async fn read(
     if encoding.is_some_and(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"identity")) {
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Content encodings are not supported",
+            "Compressed bodies are not supported: send the body without Content-Encoding",
         ));
     }
     let announced = req

@@ -1,4 +1,4 @@
-//! Attempts to authenticate: the limit on wrong keys, and what valid ones cause.
+//! Limits attempts with wrong keys; attaches the owner's rate limit for valid keys.
 
 use std::net::IpAddr;
 
@@ -13,32 +13,35 @@ use crate::problem::Problem;
 use crate::rate::{KeyPurpose, RateLimitStatus};
 
 /// Refuses a request with keys if its address has tried too many wrong ones.
-pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Problem> {
+pub(super) fn refuse_excess_attempts(
+    req: &HttpRequest,
+    purpose: KeyPurpose,
+) -> Result<(), Problem> {
     match (key_text(req), bearer_text(req)) {
         (None, None) => Ok(()),
-        (key, bearer) => check_key_attempts(req, key.into_iter().chain(bearer), attempt),
+        (key, bearer) => check_key_attempts(req, key.into_iter().chain(bearer), purpose),
     }
 }
 
-/// Like [`begin`], with these keys, of which there is at least one.
+/// Like [`refuse_excess_attempts`], with these keys, of which there is at least one.
 pub(crate) fn check_key_attempts<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a str>,
-    attempt: KeyPurpose,
+    purpose: KeyPurpose,
 ) -> Result<(), Problem> {
     let state = state_of(req)?;
-    let from = (address_of(req, attempt), attempt);
+    let source = (address_of(req, purpose), purpose);
     state
         .rate
-        .check_key_attempts(keys, from, received_at(req, state))
+        .check_key_attempts(keys, source, received_at(req, state))
 }
 
 /// Counts a failure, if a key caused it.
-pub(super) fn end(req: &HttpRequest, attempt: KeyPurpose, problem: &Problem) {
+pub(super) fn count_failure(req: &HttpRequest, purpose: KeyPurpose, problem: &Problem) {
     if problem.status() == StatusCode::UNAUTHORIZED
         && let Some(key) = key_of(req)
     {
-        count_wrong_keys(req, [&key].into_iter().chain(&bearer_of(req)), attempt);
+        count_wrong_keys(req, [&key].into_iter().chain(&bearer_of(req)), purpose);
     }
 }
 
@@ -46,14 +49,14 @@ pub(super) fn end(req: &HttpRequest, attempt: KeyPurpose, problem: &Problem) {
 pub(crate) fn count_wrong_keys<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a SecretString>,
-    attempt: KeyPurpose,
+    purpose: KeyPurpose,
 ) {
     let Ok(state) = state_of(req) else { return };
     keys.for_each(|key| state.rate.forget_key(key));
     if req.extensions_mut().insert(WrongKeyCounted).is_none() {
         let now = state.ports.clock.now();
-        let address = address_of(req, attempt);
-        state.rate.count_wrong_key(address, attempt, now);
+        let address = address_of(req, purpose);
+        state.rate.count_wrong_key(address, purpose, now);
     }
 }
 
@@ -81,14 +84,14 @@ pub(crate) fn accept_key(
 }
 
 /// The address by which wrong keys are counted; `None`: they are not counted.
-fn address_of(req: &HttpRequest, attempt: KeyPurpose) -> Option<IpAddr> {
+fn address_of(req: &HttpRequest, purpose: KeyPurpose) -> Option<IpAddr> {
     let extensions = req.extensions();
     let client = extensions.get::<ClientAddress>()?;
     // Sandboxes that are processes on this machine share its address: one with a wrong key must not block the first report of
     // another.
-    let is_here = client.address.is_some_and(|address| address.is_loopback())
+    let is_local_process = client.address.is_some_and(|address| address.is_loopback())
         && !client.has_untrusted_headers;
     client
         .address
-        .filter(|_| !(is_here && attempt == KeyPurpose::Report))
+        .filter(|_| !(is_local_process && purpose == KeyPurpose::Report))
 }

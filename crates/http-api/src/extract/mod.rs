@@ -102,12 +102,12 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P
 
 /// Identifies the caller, unless its address has tried too many wrong keys.
 async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
-    let Some(attempt) = W::KEY_PURPOSE else {
+    let Some(purpose) = W::KEY_PURPOSE else {
         return W::identify(req).await;
     };
-    key_attempts::begin(req, attempt)?;
+    key_attempts::refuse_excess_attempts(req, purpose)?;
     let found = W::identify(req).await;
-    found.inspect_err(|problem| key_attempts::end(req, attempt, problem))
+    found.inspect_err(|problem| key_attempts::count_failure(req, purpose, problem))
 }
 
 /// When the request was received: one reading of the clock serves its limits and the age of its key.

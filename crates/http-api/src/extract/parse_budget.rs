@@ -59,7 +59,7 @@ impl ParseBudget {
             }),
             _ => Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Too many large requests are being read",
+                "Too many large requests are being read. Try again.",
             )
             .because("the memory for reading large bodies is in use")),
         }

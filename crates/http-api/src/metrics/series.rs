@@ -100,7 +100,7 @@ fn write_application(page: &mut MetricsPage, app: &App) {
             = by("state", counted.quotas.users);
         counter "webhook_slowed_batches_total"
             "Batches of events that were refused because of the rate of their sandbox."
-            = one(counted.quotas.slowed_reports);
+            = one(counted.quotas.rate_limited_reports);
         counter "shortened_events_total" "Events whose long texts were cut because a quota is used up."
             = one(counted.quotas.shortened_events);
         counter "discarded_events_total" "Events that were not stored because a quota is used up."

@@ -49,7 +49,12 @@ impl ConnectionSlot {
 
     /// The response, if the request must not be served.
     pub(super) fn refusal(&self) -> Option<HttpResponse> {
-        let problem = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Too many connections");
+        let problem = || {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The service has too many connections. Try again.",
+            )
+        };
         self.is_refused.then(|| problem().error_response())
     }
 

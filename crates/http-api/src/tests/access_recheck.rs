@@ -20,7 +20,7 @@ use crate::state::HttpState;
 /// The keys and their users; `None` simulates an unavailable store.
 type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
 
-struct Register(Keys);
+struct FakeKeyStore(Keys);
 
 fn actor(name: &str) -> Actor {
     let user = UserId::parse(name).unwrap();
@@ -28,7 +28,7 @@ fn actor(name: &str) -> Actor {
 }
 
 #[async_trait]
-impl Authenticator for Register {
+impl Authenticator for FakeKeyStore {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let keys = self.0.lock().unwrap();
         let keys = keys.as_ref().ok_or_else(|| Problem::internal("away"))?;
@@ -44,9 +44,9 @@ impl Authenticator for Register {
 
 #[actix_web::test]
 async fn access_lasts_as_long_as_one_key_is_valid() {
-    let register = Arc::new(Register(Mutex::default()));
+    let key_store = Arc::new(FakeKeyStore(Mutex::default()));
     let mut ports = state(&config(), None).ports.clone();
-    ports.authenticator = register.clone();
+    ports.authenticator = key_store.clone();
     let request = TestRequest::get()
         .app_data(web::Data::new(HttpState::new(&config(), ports)))
         .insert_header(("X-Session-API-Key", "of-a-sandbox"))
@@ -60,7 +60,7 @@ async fn access_lasts_as_long_as_one_key_is_valid() {
     };
     let recheck = AccessRecheck::extract(&mut input).await.unwrap().unwrap();
     let is_refused = async |keys: Option<Vec<(&'static str, &'static str)>>| {
-        *register.0.lock().unwrap() = keys;
+        *key_store.0.lock().unwrap() = keys;
         recheck.is_refused(&actor("ada")).await
     };
     assert!(!is_refused(Some(vec![("mine", "ada")])).await);

@@ -58,10 +58,10 @@ fn yield_once() -> impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<()
     }
 }
 
-pub(super) struct Parts(pub(super) Option<&'static str>);
+pub(super) struct FakeReadiness(pub(super) Option<&'static str>);
 
 #[async_trait]
-impl Readiness for Parts {
+impl Readiness for FakeReadiness {
     async fn checks(&self) -> Vec<ReadinessCheck> {
         vec![
             ReadinessCheck {
@@ -119,7 +119,7 @@ pub(super) fn config() -> HttpConfig {
 pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpState {
     let ports = HttpPorts {
         authenticator: Arc::new(FakeAuthenticator),
-        readiness: Arc::new(Parts(failing)),
+        readiness: Arc::new(FakeReadiness(failing)),
         clock: Arc::new(SystemClock),
         ids: Arc::new(Ids),
         fingerprints: Arc::new(InstallationKey::generate().unwrap()),
@@ -135,12 +135,12 @@ struct Rename {
     token: Option<SecretString>,
 }
 
-type Whole = (PathParam<ConversationId>, Query<PageQuery>, Body<Rename>);
+type RenameInput = (PathParam<ConversationId>, Query<PageQuery>, Body<Rename>);
 
 #[utoipa::path(params(("conversation_id" = Uuid, Path)), request_body = Value, responses((status = 200, body = Value)))]
 #[post("/api/v1/things/{conversation_id}")]
 async fn rename(
-    ApiCall(actor, (PathParam(id), Query(page), Body(input))): ApiCall<Actor, Whole>,
+    ApiCall(actor, (PathParam(id), Query(page), Body(input))): ApiCall<Actor, RenameInput>,
 ) -> web::Json<Value> {
     let token = input.token.is_some();
     web::Json(

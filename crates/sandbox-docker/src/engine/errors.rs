@@ -1,7 +1,7 @@
 //! Classifies failures of the engine and maps them to errors of the port.
 
 use std::error::Error;
-use std::io;
+use std::{fmt, io};
 
 use bollard::errors::Error as ClientError;
 use domain::sandbox::SandboxError;
@@ -25,8 +25,24 @@ pub(crate) enum EngineErrorKind {
     Other,
 }
 
+impl fmt::Display for EngineErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "it does not exist",
+            Self::ImageMissing => "the image does not exist",
+            Self::NetworkMissing => "the network does not exist",
+            Self::Conflict => "it is in use or being removed",
+            Self::NoSpace => "the disk is full",
+            Self::Unreachable => "the engine is not reachable",
+            Self::Forbidden => "no permission to use the engine's socket",
+            Self::TimedOut => "the engine did not respond in time",
+            Self::Other => "the engine refused, or its response is unexpected",
+        })
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
-#[error("{what} failed ({kind:?})")]
+#[error("{what} failed ({kind})")]
 pub(crate) struct EngineError {
     pub(crate) kind: EngineErrorKind,
     /// The operation: "creating the container".

@@ -18,7 +18,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
     templates: Some(TemplateKeys {
         section: "docker",
         required: &["docker.id", "docker.image"],
-        inherited: &[
+        optional: &[
             "docker.command",
             "docker.entrypoint",
             "docker.working_dir",

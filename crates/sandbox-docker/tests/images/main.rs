@@ -137,7 +137,7 @@ async fn a_cancelled_caller_does_not_stop_the_pull() {
     }
     registry.deliver(Delivery::Whole);
 
-    support::until("the engine has the image", || has_image(&fixture, &image)).await;
+    support::wait_until("the engine has the image", || has_image(&fixture, &image)).await;
     prepare(&backend, &PrepareProgress::silent()).await.unwrap();
     assert_eq!(registry.pulls(), 1);
 }
@@ -178,7 +178,7 @@ async fn a_private_registry_gets_only_its_own_credentials() {
     let elsewhere = backend_of(&fixture, &image, |config| config.registry = Some(elsewhere));
     cause(&elsewhere).await;
     assert_eq!(
-        registry.presented(),
+        registry.received_authorizations(),
         [""; 0],
         "credentials of another registry were sent"
     );

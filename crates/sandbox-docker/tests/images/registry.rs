@@ -61,7 +61,7 @@ struct RegistryState {
     /// Requests of a layer.
     layers: AtomicUsize,
     /// All received `Authorization` headers.
-    presented: Mutex<Vec<String>>,
+    received_authorizations: Mutex<Vec<String>>,
     references: Mutex<Vec<String>>,
 }
 
@@ -91,7 +91,7 @@ impl FakeRegistry {
             authorization,
             pulls: AtomicUsize::new(0),
             layers: AtomicUsize::new(0),
-            presented: Mutex::default(),
+            received_authorizations: Mutex::default(),
             references: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
@@ -170,8 +170,8 @@ impl FakeRegistry {
     }
 
     /// All received `Authorization` headers.
-    pub(crate) fn presented(&self) -> Vec<String> {
-        self.shared.presented.lock().unwrap().clone()
+    pub(crate) fn received_authorizations(&self) -> Vec<String> {
+        self.shared.received_authorizations.lock().unwrap().clone()
     }
 }
 
@@ -234,7 +234,10 @@ impl RegistryState {
         is_head: bool,
     ) -> io::Result<()> {
         let presented = headers.get("authorization");
-        self.presented.lock().unwrap().extend(presented.cloned());
+        self.received_authorizations
+            .lock()
+            .unwrap()
+            .extend(presented.cloned());
         if self.authorization.is_some() && presented != self.authorization.as_ref() {
             let challenge = "WWW-Authenticate: Basic realm=\"test\"\r\n";
             return refuse(writer, "401 Unauthorized", challenge, "UNAUTHORIZED").await;
@@ -338,7 +341,7 @@ fn digest(bytes: &[u8]) -> String {
 
 /// An archive with one file that differs each time: engines keep layers that they know.
 fn layer() -> Vec<u8> {
-    let mut content = support::fresh("").into_bytes();
+    let mut content = support::unique_name("").into_bytes();
     content.resize(LAYER_BYTES, b'.');
     let mut layer = Vec::new();
     support::image::entry(&mut layer, "file", '0', 0o644, "", &content);

@@ -40,7 +40,7 @@ pub(crate) fn engine() -> Docker {
     clippy::disallowed_methods,
     reason = "tests on a shared engine need unused names"
 )]
-pub(crate) fn fresh(prefix: &str) -> String {
+pub(crate) fn unique_name(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::new_v4().simple())
 }
 
@@ -63,7 +63,7 @@ impl DockerFixture {
         image::ensure_image(&docker).await;
         Self {
             docker,
-            instance: HostId::parse(fresh("test-")).unwrap(),
+            instance: HostId::parse(unique_name("test-")).unwrap(),
             socket,
         }
     }
@@ -137,7 +137,7 @@ impl DockerFixture {
     pub(crate) async fn container(&self, id: &SandboxId) -> ContainerInspectResponse {
         let none = None::<InspectContainerOptions>;
         self.docker
-            .inspect_container(&name(id), none)
+            .inspect_container(&container_name(id), none)
             .await
             .unwrap()
     }
@@ -151,21 +151,24 @@ impl DockerFixture {
     /// `docker kill` by another client.
     pub(crate) async fn kill(&self, id: &SandboxId) {
         let none = None::<KillContainerOptions>;
-        self.docker.kill_container(&name(id), none).await.unwrap();
+        self.docker
+            .kill_container(&container_name(id), none)
+            .await
+            .unwrap();
     }
 
     /// `docker rm -f` by another client.
     pub(crate) async fn remove_container(&self, id: &SandboxId) {
         let force = RemoveContainerOptionsBuilder::new().force(true).build();
         self.docker
-            .remove_container(&name(id), Some(force))
+            .remove_container(&container_name(id), Some(force))
             .await
             .unwrap();
     }
 
     /// Runs a program in the sandbox: its exit code and what it wrote.
     pub(crate) async fn exec(&self, id: &SandboxId, command: &[&str]) -> (i64, String) {
-        exec(&self.docker, &name(id), command).await
+        exec(&self.docker, &container_name(id), command).await
     }
 
     async fn clear(&self) {
@@ -229,7 +232,7 @@ fn remove_rules(instance: &str) {
 }
 
 /// Name of the container and of the volume of a sandbox.
-pub(crate) fn name(id: &SandboxId) -> String {
+pub(crate) fn container_name(id: &SandboxId) -> String {
     format!("agent-workspace-{id}")
 }
 
@@ -255,7 +258,7 @@ pub(crate) fn script(id: &str, text: &str) -> DockerSpec {
 /// A fresh sandbox of this template.
 pub(crate) fn launch(spec: &str) -> SandboxLaunch {
     SandboxLaunch {
-        id: SandboxId::parse(fresh("s")).unwrap(),
+        id: SandboxId::parse(unique_name("s")).unwrap(),
         owner: UserId::parse("alice").unwrap(),
         spec: SpecId::parse(spec).unwrap(),
         session_key: SecretString::from("canary-session-key"),
@@ -292,7 +295,7 @@ pub(crate) async fn exec(docker: &Docker, container: &str, command: &[&str]) -> 
 }
 
 /// Polls a condition that has no event. Panics with its description after [`WAIT_TIMEOUT`].
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(crate) async fn wait_until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never true: {what}");
@@ -322,7 +325,7 @@ pub(crate) async fn next_state(
 }
 
 /// The detail of an exit.
-pub(crate) fn detail(state: Option<BackendState>) -> String {
+pub(crate) fn exit_detail(state: Option<BackendState>) -> String {
     match state {
         Some(BackendState::Exited { detail }) => detail,
         other => panic!("not exited: {other:?}"),
@@ -330,7 +333,7 @@ pub(crate) fn detail(state: Option<BackendState>) -> String {
 }
 
 /// The host, as containers reach it by `host-gateway`.
-pub(crate) async fn gateway(docker: &Docker) -> std::net::IpAddr {
+pub(crate) async fn host_gateway_address(docker: &Docker) -> std::net::IpAddr {
     let none = None::<bollard::query_parameters::InspectNetworkOptions>;
     let bridge = docker.inspect_network("bridge", none).await.unwrap();
     let ranges = bridge.ipam.unwrap().config.unwrap();
@@ -344,7 +347,7 @@ pub(crate) async fn gateway(docker: &Docker) -> std::net::IpAddr {
 }
 
 /// Whether a server answers HTTP on this port of loopback.
-pub(crate) async fn answers(port: u16) -> bool {
+pub(crate) async fn serves_http(port: u16) -> bool {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let exchange = async {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;

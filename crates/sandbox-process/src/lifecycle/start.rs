@@ -96,7 +96,7 @@ impl ProcessInner {
             Err(error) => {
                 self.server.forget();
                 state.phase = LifecyclePhase::Exited {
-                    detail: "the agent server's command could not be run".into(),
+                    detail: "cannot run the agent server's command".into(),
                 };
                 self.store(&id, &state).await?;
                 return Err(errors::spawn(error));

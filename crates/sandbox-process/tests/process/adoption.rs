@@ -7,7 +7,9 @@ use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
 use sandbox_process::ProcessSandboxes;
 use secrecy::SecretString;
 
-use super::support::{ProcessFixture, exit_reported, launch, process_state, signal, state, until};
+use super::support::{
+    ProcessFixture, exit_reported, launch, process_state, signal, state, wait_until,
+};
 
 #[tokio::test]
 async fn the_next_service_adopts_and_monitors_sandboxes() {
@@ -80,7 +82,7 @@ async fn a_process_with_another_session_key_is_restarted() {
         fixture.ready(&new.id).await;
         let started = fixture.main_pid(&new.id);
         assert_ne!(started, pid);
-        for pid in fixture.marked(&new.id) {
+        for pid in fixture.marked_pids(&new.id) {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
             let environment = String::from_utf8_lossy(&environment).into_owned();
             let (with_new, with_old) = ("canary-new-key", "canary-session-key");
@@ -153,7 +155,7 @@ async fn concurrent_services_start_one_process() {
     assert_eq!(first, third.unwrap());
     fixture.ready(&launch.id).await;
     let session_leaders = || {
-        let marked = fixture.marked(&launch.id);
+        let marked = fixture.marked_pids(&launch.id);
         let is_session_leader = |pid: &&i32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit(") ")
@@ -178,7 +180,7 @@ async fn an_unobserved_exit_and_a_reboot_count_as_crashes() {
     let pid = fixture.main_pid(&launch.id);
     drop(first);
     signal("KILL", pid);
-    until("the process has ended", || {
+    wait_until("the process has ended", || {
         process_state(pid).is_none_or(|state| state == 'Z')
     })
     .await;

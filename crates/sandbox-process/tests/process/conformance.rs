@@ -53,7 +53,7 @@ fn exit(fresh: &FreshBackend, id: SandboxId) -> Ready<()> {
     clippy::needless_pass_by_value,
     reason = "the conformance tests define the signature"
 )]
-fn say(fresh: &FreshBackend, id: SandboxId, line: String) -> Ready<()> {
+fn write_log_line(fresh: &FreshBackend, id: SandboxId, line: String) -> Ready<()> {
     // The output of the main process.
     let out = format!("/proc/{}/fd/1", fresh.fixture.main_pid(&id));
     let mut out = File::options().append(true).open(out).unwrap();
@@ -61,4 +61,4 @@ fn say(fresh: &FreshBackend, id: SandboxId, line: String) -> Ready<()> {
     ready(())
 }
 
-port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit, say: say);
+port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit, write_log_line: write_log_line);

@@ -9,7 +9,7 @@ use domain::sandbox::{BackendState, SandboxBackend, SandboxError};
 use sandbox_process::ProcessSandboxes;
 
 use super::support::{
-    IDLE, ProcessFixture, exit_reported, launch, process_state, signal, state, until,
+    IDLE, ProcessFixture, exit_reported, launch, process_state, signal, state, wait_until,
 };
 
 /// Children that leave the process group, the session, their parent, or the environment.
@@ -32,7 +32,7 @@ async fn stop_and_removal_end_all_escaped_processes() {
             &format!("sleep {}", base + number),
         )
     });
-    fixture.script(&script);
+    fixture.set_agent_script(&script);
     let count_processes = || {
         let lines = fs::read_dir("/proc")
             .unwrap()
@@ -51,7 +51,7 @@ async fn stop_and_removal_end_all_escaped_processes() {
     let launch = launch("s1");
     for round in 0..2 {
         backend.start(&launch).await.unwrap();
-        until("all runaways run", || count_processes() == 6).await;
+        wait_until("all runaways run", || count_processes() == 6).await;
         if round == 0 {
             backend.stop(&launch.id).await.unwrap();
         } else {
@@ -65,8 +65,9 @@ async fn stop_and_removal_end_all_escaped_processes() {
 #[tokio::test]
 async fn a_stop_lets_the_agent_server_finish() {
     let fixture = ProcessFixture::new();
-    fixture
-        .script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    fixture.set_agent_script(
+        "trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait",
+    );
     let backend = fixture.backend().await;
     let launch = launch("s1");
     let before = backend.start(&launch).await.unwrap();
@@ -91,7 +92,7 @@ async fn a_stop_lets_the_agent_server_finish() {
 #[tokio::test]
 async fn a_process_that_ignores_sigterm_is_killed() {
     let fixture = ProcessFixture::new();
-    fixture.script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
+    fixture.set_agent_script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
     let mut config = fixture.config();
     config.grace = Duration::from_millis(20);
     let backend = ProcessSandboxes::new(config).await.unwrap();
@@ -112,15 +113,16 @@ async fn a_process_that_ignores_sigterm_is_killed() {
 #[tokio::test]
 async fn a_frozen_process_is_stopped_gracefully() {
     let fixture = ProcessFixture::new();
-    fixture
-        .script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    fixture.set_agent_script(
+        "trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait",
+    );
     let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();
     fixture.ready(&launch.id).await;
     let pid = fixture.main_pid(&launch.id);
     signal("STOP", pid);
-    until("the process is frozen", || process_state(pid) == Some('T')).await;
+    wait_until("the process is frozen", || process_state(pid) == Some('T')).await;
     backend.stop(&launch.id).await.unwrap();
     assert!(fixture.root(&launch.id).join("flushed").exists());
     backend.remove(&launch.id).await.unwrap();
@@ -129,7 +131,7 @@ async fn a_frozen_process_is_stopped_gracefully() {
 #[tokio::test]
 async fn a_crash_is_reported_with_its_cause_and_without_keys() {
     let fixture = ProcessFixture::new();
-    fixture.script(
+    fixture.set_agent_script(
         "setsid sleep 600 &
         echo \"starting with $OH_SESSION_API_KEYS_0 in $HOME\"
         printf '%s\n' '{\"message\":\"boom\",\"exc_info\":\"Traceback\\nValueError: no\"}' >&2
@@ -203,7 +205,7 @@ async fn a_removal_deletes_all_files() {
 #[tokio::test]
 async fn processes_without_a_directory_are_listed() {
     let fixture = ProcessFixture::new();
-    fixture.script(IDLE);
+    fixture.set_agent_script(IDLE);
     let backend = fixture.backend().await;
     let launch = launch("s1");
     backend.start(&launch).await.unwrap();

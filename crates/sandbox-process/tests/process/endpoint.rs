@@ -14,7 +14,7 @@ use sandbox_process::ProcessSandboxes;
 use tokio::time::timeout;
 use url::Url;
 
-use super::support::{IDLE, ProcessFixture, WAIT_TIMEOUT, launch, state, until};
+use super::support::{IDLE, ProcessFixture, WAIT_TIMEOUT, launch, state, wait_until};
 
 fn address(url: &Url) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, url.port().unwrap()))
@@ -70,7 +70,7 @@ async fn a_descendant_of_the_main_process_may_listen() {
     let fixture = ProcessFixture::new();
     let exe = std::env::current_exe().unwrap();
     let exe = exe.display();
-    fixture.script(&format!(
+    fixture.set_agent_script(&format!(
         "FAKE_AGENT_SERVER=$4 setsid {exe} --exact support::fake_agent_server --nocapture & wait"
     ));
     let backend = fixture.backend().await;
@@ -125,7 +125,7 @@ async fn a_foreign_listener_receives_no_connection() {
     let uid = rustix::process::geteuid();
     let other = if uid.is_root() { 65534 } else { 0 };
     let fixture = ProcessFixture::new();
-    fixture.script(IDLE);
+    fixture.set_agent_script(IDLE);
     let backend = Arc::new(fixture.backend().await);
     let guard = Arc::clone(&backend) as Arc<dyn EndpointGuard>;
     let connector = Connector::new(HttpConnector::new(), WAIT_TIMEOUT, guard);
@@ -139,7 +139,7 @@ async fn a_foreign_listener_receives_no_connection() {
                 fixture.ready(&launch.id).await;
                 let at = address(&endpoints.agent_url);
                 let foreign = start_foreign_listener(at.port(), account, variables);
-                until("the foreign process listens", || {
+                wait_until("the foreign process listens", || {
                     listener(at).unwrap().is_some()
                 })
                 .await;

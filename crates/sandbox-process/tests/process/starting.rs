@@ -16,7 +16,8 @@ use sandbox_process::{AgentServerSource, ProcessSandboxes, specs};
 use secrecy::SecretString;
 
 use super::support::{
-    IDLE, ProcessFixture, exit_reported, group_and_session, launch, process_state, state, until,
+    IDLE, ProcessFixture, exit_reported, group_and_session, launch, process_state, state,
+    wait_until,
 };
 
 /// The environment of the sandbox `s1`, without the variables that the shell adds.
@@ -77,7 +78,7 @@ fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<Stri
 #[tokio::test]
 async fn a_sandbox_has_exactly_its_own_environment() {
     let fixture = ProcessFixture::new();
-    fixture.script("env -0 > env; sleep 600 & echo ready > ready; wait");
+    fixture.set_agent_script("env -0 > env; sleep 600 & echo ready > ready; wait");
     let mut config = fixture.config();
     config.path = "/usr/bin:/bin".into();
     config
@@ -167,7 +168,7 @@ async fn a_missing_command_is_an_error_without_a_path() {
         state(&backend, &launch.id).await,
         Some(BackendState::Exited { .. })
     ));
-    fixture.script(IDLE);
+    fixture.set_agent_script(IDLE);
     backend.start(&launch).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
 }
@@ -193,7 +194,7 @@ async fn a_restart_keeps_the_port_unless_it_is_in_use() {
 #[tokio::test]
 async fn a_start_after_a_port_conflict_uses_another_port() {
     let fixture = ProcessFixture::new();
-    fixture.script(
+    fixture.set_agent_script(
         "echo '[Errno 98] error while attempting to bind: Address already in use' >&2; exit 1",
     );
     let backend = fixture.backend().await;
@@ -205,7 +206,7 @@ async fn a_start_after_a_port_conflict_uses_another_port() {
         detail.contains("exit code 1") && detail.contains("already in use"),
         "{detail}"
     );
-    fixture.script(IDLE);
+    fixture.set_agent_script(IDLE);
     let second = backend.start(&launch).await.unwrap();
     assert_ne!(first.agent_url, second.agent_url);
     backend.remove(&launch.id).await.unwrap();
@@ -236,7 +237,7 @@ async fn a_start_holds_its_permit_until_the_agent_server_answers() {
     let endpoints = backend.start(&waiting).await.unwrap();
     let port = endpoints.agent_url.port().unwrap();
     let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-    until("the agent server listens", listens).await;
+    wait_until("the agent server listens", listens).await;
     let mut started = backend.start(&third).await;
     while matches!(started, Err(SandboxError::TimedOut { .. })) {
         started = backend.start(&third).await;
@@ -294,7 +295,7 @@ async fn a_start_cancelled_while_it_waits_for_the_lock_never_begins() {
     let opens = OpenWatch::new(&path);
     tokio::select! {
         result = backend.start(&launch) => panic!("started without the lock: {result:?}"),
-        () = until("the start tries the lock", || opens.has_event()) => {}
+        () = wait_until("the start tries the lock", || opens.has_event()) => {}
     }
     drop(other);
     let stopped = backend.stop(&id).await;
@@ -318,7 +319,7 @@ async fn the_launcher_creates_a_session_and_executes_the_command() {
         .unwrap();
     let pid = i32::try_from(child.id().unwrap()).unwrap();
     let command = format!("/proc/{pid}/cmdline");
-    until("the launcher has executed its command", || {
+    wait_until("the launcher has executed its command", || {
         fs::read_to_string(&command).is_ok_and(|line| line.starts_with("sleep\0"))
     })
     .await;

@@ -46,12 +46,12 @@ impl ProcessFixture {
             dir,
             instance: HostId::parse(name).unwrap(),
         };
-        fixture.script(IDLE);
+        fixture.set_agent_script(IDLE);
         fixture
     }
 
     /// Replaces the agent server by this script. `$4` is the port; it runs in the sandbox's directory.
-    pub(crate) fn script(&self, body: &str) {
+    pub(crate) fn set_agent_script(&self, body: &str) {
         let path = self.agent();
         let unfinished = path.with_extension("new");
         fs::write(&unfinished, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -62,7 +62,7 @@ impl ProcessFixture {
     /// Replaces the agent server by one that listens: this test binary, as [`fake_agent_server`].
     pub(crate) fn listening_script(&self) {
         let exe = std::env::current_exe().unwrap();
-        self.script(&format!(
+        self.set_agent_script(&format!(
             "FAKE_AGENT_SERVER=$4 exec {} --exact support::fake_agent_server --nocapture $4",
             exe.display()
         ));
@@ -93,18 +93,18 @@ impl ProcessFixture {
     /// Waits until the script has written the file `ready`, and removes it.
     pub(crate) async fn ready(&self, id: &SandboxId) {
         let file = self.root(id).join("ready");
-        until("the script is ready", || file.exists()).await;
+        wait_until("the script is ready", || file.exists()).await;
         fs::remove_file(file).unwrap();
     }
 
     /// Pids of the live processes with the sandbox's marker.
-    pub(crate) fn marked(&self, id: &SandboxId) -> Vec<i32> {
-        with_variable(&format!("AGENT_WORKSPACE_SANDBOX={}/{id}", self.instance))
+    pub(crate) fn marked_pids(&self, id: &SandboxId) -> Vec<i32> {
+        pids_with_variable(&format!("AGENT_WORKSPACE_SANDBOX={}/{id}", self.instance))
     }
 
     /// Fails if a live process has the sandbox's marker.
     pub(crate) fn assert_none_left(&self, id: &SandboxId) {
-        let pids = self.marked(id);
+        let pids = self.marked_pids(id);
         assert!(pids.is_empty(), "processes still run: {pids:?}");
     }
 
@@ -120,14 +120,14 @@ impl ProcessFixture {
 impl Drop for ProcessFixture {
     fn drop(&mut self) {
         let prefix = format!("AGENT_WORKSPACE_SANDBOX={}/", self.instance);
-        for pid in with_variable(&prefix) {
+        for pid in pids_with_variable(&prefix) {
             signal("KILL", pid);
         }
     }
 }
 
 /// Live processes with this variable, or with one that starts with this prefix if it ends with `/`.
-pub(crate) fn with_variable(start: &str) -> Vec<i32> {
+pub(crate) fn pids_with_variable(start: &str) -> Vec<i32> {
     let has_variable = |pid: i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let is_prefix = start.ends_with('/');
@@ -171,7 +171,7 @@ pub(crate) fn signal(name: &str, pid: i32) {
 }
 
 /// Polls a condition that has no event. Panics with its description after [`WAIT_TIMEOUT`].
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
     while !condition() {
         assert!(tokio::time::Instant::now() < deadline, "never true: {what}");

@@ -11,7 +11,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use application::rotation::{MasterKeyRotation, SealedRecordCount, retry_while_unavailable};
+use application::master_key_rotation::{
+    MasterKeyRotation, SealedRecordCount, retry_while_unavailable,
+};
 use domain::clock::Clock;
 use domain::crash_point;
 use domain::encryption::vault::{KeyHolder, VaultRepository};

@@ -89,10 +89,13 @@ pub(crate) async fn open(
     // From here on the record in the store does the check, also for other machines. A remaining file would refuse a data
     // directory that is used with another database.
     match std::fs::remove_file(&canary) {
-        Ok(()) => tracing::info!("a record in the store replaces the canary file"),
+        Ok(()) => tracing::info!(
+            "the store now holds the check of the master key; removed the former check file"
+        ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "cannot remove the canary file, which is no longer used");
+            let path = canary.display();
+            tracing::warn!(error = %chain(&error), "cannot remove the unused check file {path} of the master key; delete it");
         }
     }
     Ok(vault)

@@ -154,8 +154,8 @@ impl Config {
     }
 
     /// Keys whose values differ, sorted.
-    pub(crate) fn changes(&self, other: &Self) -> Vec<String> {
-        self.fingerprints.changes(&other.fingerprints)
+    pub(crate) fn changed_keys(&self, other: &Self) -> Vec<String> {
+        self.fingerprints.changed_keys(&other.fingerprints)
     }
 
     pub(crate) fn backend(&self, name: &str) -> Option<&dyn ConfiguredBackend> {

@@ -75,14 +75,14 @@ impl<'a> ConfigReloader<'a> {
         self.http
             .set_requests_per_second(config.http.limits.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);
-        let mut changed = before.changes(&config);
+        let mut changed = before.changed_keys(&config);
         changed.retain(|key| is_reloadable(key));
         if changed.is_empty() {
             tracing::info!("configuration reloaded: no reloadable setting has changed");
         } else {
             tracing::info!("configuration reloaded: {}", changed.join(", "));
         }
-        let mut unapplied = self.started.changes(&config);
+        let mut unapplied = self.started.changed_keys(&config);
         unapplied.retain(|key| !is_reloadable(key));
         if !unapplied.is_empty() {
             let keys = unapplied.join(", ");

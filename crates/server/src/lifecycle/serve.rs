@@ -190,7 +190,7 @@ fn warn_of_callbacks(config: &Config, route: &CallbackRoute, sandboxes: &OpenedB
     {
         tracing::warn!(
             "requests need no key, and sandboxes reach the public listener: every program in a sandbox can do what \
-                 its user can"
+                 its user can; set auth.mode = \"api_key\""
         );
     }
 }

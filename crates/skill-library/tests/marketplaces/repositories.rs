@@ -65,7 +65,7 @@ impl MarketplaceFixture {
             global: Vec::new(),
             user: directory.path().join("skills"),
             scratch: directory.path().join("scratch"),
-            authorities: None,
+            ca_file: None,
         });
         Self {
             directory,

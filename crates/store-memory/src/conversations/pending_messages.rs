@@ -98,7 +98,7 @@ impl MemoryState {
 impl PendingMessageRepository for MemoryStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let mut state = self.lock();
-        if let Some(answer) = message.answers.first() {
+        if let Some(answer) = message.responses.first() {
             match state.check_idempotency(&answer.request) {
                 IdempotencyCheck::New => {}
                 known => return Ok(EnqueueOutcome::KeyUsed(known)),
@@ -126,7 +126,7 @@ impl PendingMessageRepository for MemoryStore {
             conversation_id: conversation,
             created_at: message.created_at,
         });
-        if let Some(answer) = message.answers.get(count) {
+        if let Some(answer) = message.responses.get(count) {
             state.store_response(answer);
         }
         let row = state.conversations.get(&conversation);

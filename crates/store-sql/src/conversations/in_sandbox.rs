@@ -31,7 +31,7 @@ pub(crate) fn list(
         .limit(row_limit(limit))
         .select(ConversationRow::as_select())
         .load(conn)
-        .reading(rows::ENTITY)?;
+        .map_decode_error(rows::ENTITY)?;
     Ok(rows.into_iter().map(Conversation::from).collect())
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn list_unsettled(
         title,
         execution_status: status.map(|status| status.0),
     };
-    let rows = loaded.reading(rows::ENTITY)?;
+    let rows = loaded.map_decode_error(rows::ENTITY)?;
     Ok(rows.into_iter().map(decode).collect())
 }
 

@@ -38,7 +38,7 @@ use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
 
-const LISTING: &str = "conversations";
+const PAGE_TOKEN_LIST: &str = "conversations";
 
 diesel::define_sql_function! {
     /// Unlike `LIKE`, it has no wildcards and no limit on the length of the needle (`SQLite`'s `LIKE`: 50000 bytes).
@@ -110,7 +110,10 @@ fn view(
 ) -> Result<Option<ConversationView>, TransactionError> {
     let mut query = joined!(conn).filter(conversations::id.eq(UuidCol::from(id)));
     filter_by! { query, owner_filter(scope) => |user| conversations::owner.eq(user); }
-    let row: Option<JoinedRow> = query.first(conn).optional().reading(rows::ENTITY)?;
+    let row: Option<JoinedRow> = query
+        .first(conn)
+        .optional()
+        .map_decode_error(rows::ENTITY)?;
     row.map(rows::view).transpose()
 }
 
@@ -190,7 +193,7 @@ impl ConversationRepository for SqlStore {
                 let keys = batch.iter().copied().map(UuidCol::from);
                 let mut query = joined!(conn).filter(conversations::id.eq_any(keys));
                 filter_by! { query, owner_filter(&scope) => |user| conversations::owner.eq(user); }
-                let loaded: Vec<JoinedRow> = query.load(conn).reading(rows::ENTITY)?;
+                let loaded: Vec<JoinedRow> = query.load(conn).map_decode_error(rows::ENTITY)?;
                 loaded.into_iter().map(rows::view).collect()
             })
         })
@@ -207,7 +210,7 @@ impl ConversationRepository for SqlStore {
         // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
+        let after: Option<Cursor<Uuid>> = page_token::decode(PAGE_TOKEN_LIST, &page)?;
         let job = move |conn: &mut AnyConnection| {
             let query = matching!(joined!(conn), &scope, &filter);
             let (created, id) = (conversations::created_at, conversations::id);
@@ -215,9 +218,9 @@ impl ConversationRepository for SqlStore {
             let loaded: Vec<JoinedRow> = keyset!(desc, query, created, id, after)
                 .limit(page_token::rows_to_load(&page))
                 .load(conn)
-                .reading(rows::ENTITY)?;
+                .map_decode_error(rows::ENTITY)?;
             let page = page_token::limit_by_bytes(&page, loaded.iter().map(rows::text_bytes));
-            page_token::build_page(LISTING, &page, loaded, |(row, ..)| {
+            page_token::build_page(PAGE_TOKEN_LIST, &page, loaded, |(row, ..)| {
                 (row.created_at, row.id.0)
             })
             .try_map(rows::view)
@@ -283,7 +286,7 @@ impl ConversationRepository for SqlStore {
                 #[cfg(feature = "postgres")]
                 AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional(),
             }
-            .reading(rows::ENTITY)?;
+            .map_decode_error(rows::ENTITY)?;
             let visible = locked.filter(|(owner, _)| scope.sees(&owner.0));
             let Some((_, JsonCol(mut numbers))) = visible else {
                 return Ok(false);
@@ -417,7 +420,7 @@ impl ConversationDeletionRepository for SqlStore {
                 .limit(row_limit(limit))
                 .select((deleted_conversations::id, deleted_conversations::sandbox_id))
                 .load(conn)
-                .reading("deleted conversation")?;
+                .map_decode_error("deleted conversation")?;
             let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
                 id: id.into(),
                 sandbox_id: sandbox.0,

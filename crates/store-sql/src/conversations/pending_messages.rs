@@ -76,7 +76,7 @@ fn enqueue(
     message: &NewPendingMessage,
 ) -> Result<EnqueueOutcome, TransactionError> {
     let owner = message.owner.as_str();
-    if let Some(answer) = message.answers.first() {
+    if let Some(answer) = message.responses.first() {
         let checked = idempotency::check(conn, &answer.request)?;
         if checked != IdempotencyCheck::New {
             return Ok(EnqueueOutcome::KeyUsed(checked));
@@ -108,7 +108,7 @@ fn enqueue(
         ))
         .execute(conn)
         .map_err(if_duplicate(conflict("pending message")))?;
-    if let Some(answer) = message.answers.get(count) {
+    if let Some(answer) = message.responses.get(count) {
         idempotency::store_response(conn, answer)?;
     }
     notify_host(conn, conversation)?;
@@ -127,7 +127,7 @@ fn notify_host(
         .select((sandboxes::id, sandboxes::host))
         .first(conn)
         .optional()
-        .reading("sandbox")?;
+        .map_decode_error("sandbox")?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
     }
@@ -220,7 +220,7 @@ impl PendingMessageRepository for SqlStore {
                 .order(pending::place.asc())
                 .select((pending::id, pending::message, pending::tried_at))
                 .load(conn)
-                .reading("pending message")?;
+                .map_decode_error("pending message")?;
             let waiting = rows
                 .into_iter()
                 .map(|(id, message, tried_at)| PendingMessage {
@@ -286,7 +286,7 @@ impl PendingMessageRepository for SqlStore {
                 .select((start_tasks::id, start_tasks::notes))
                 .first(conn)
                 .optional()
-                .reading("start task")?;
+                .map_decode_error("start task")?;
             let Some((task, JsonCol(mut notes))) = task else {
                 return Ok(());
             };

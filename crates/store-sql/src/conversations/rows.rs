@@ -152,7 +152,7 @@ pub(crate) fn load(
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()
-        .reading(ENTITY)
+        .map_decode_error(ENTITY)
 }
 
 pub(crate) fn is_visible(
@@ -208,7 +208,7 @@ pub(crate) fn lock(
             .for_no_key_update()
             .first(conn)
             .optional()
-            .reading(ENTITY),
+            .map_decode_error(ENTITY),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::database::changes::SqlChangeFeed;
 use crate::database::connection::{AnyConnection, ConnectionManager, Target};
 use crate::database::migrate;
-use crate::database::pool::{Db, JobMode, Workload};
+use crate::database::pool::{Database, JobMode, Workload};
 use crate::store::{OpenError, SqlStore, StoreConfig};
 
 /// The schema of a database, compared with the schema of this program.
@@ -91,7 +91,7 @@ fn inspect(config: &StoreConfig, runtime: &Handle) -> Result<StoreInspection, Op
                 connections: 1,
                 ..config.clone()
             };
-            let db = Db::new(&target, &config, runtime);
+            let db = Database::new(&target, &config, runtime);
             Some(Arc::new(SqlStore {
                 db,
                 changes,

@@ -45,7 +45,7 @@ const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Read connections per slot for scans.
-const READS_PER_SCAN: u32 = 4;
+const CONNECTIONS_PER_SCAN_SLOT: u32 = 4;
 
 /// Selects the connections of a job. On Postgres each workload has its own, so that none can starve another.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub(crate) enum Workload {
     Background,
 }
 
-pub(crate) struct Db {
+pub(crate) struct Database {
     read: PoolPartition,
     /// Reads whose cost grows with the stored data. They use the spare connections of the pool of `read`.
     scan: PoolPartition,
@@ -66,8 +66,8 @@ pub(crate) struct Db {
     /// `None`: intake and background work share the other partitions. `SQLite` has one writer at a time, and the queue is
     /// fair. With a single write connection no job busy-waits on the locked file.
     dedicated: Option<DedicatedPartitions>,
-    wait: Duration,
-    deadline: Duration,
+    slot_timeout: Duration,
+    job_timeout: Duration,
     jobs: Arc<RunningJobs>,
 }
 
@@ -77,13 +77,13 @@ struct DedicatedPartitions {
     background: PoolPartition,
 }
 
-impl Db {
+impl Database {
     /// Builds the pools, which open connections on demand.
     pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: &Handle) -> Self {
-        let (connections, wait) = (config.connections.max(1), config.wait);
+        let (connections, slot_timeout) = (config.connections.max(1), config.slot_timeout);
         let circuit = CircuitBreaker::new(target, runtime.clone());
         let build = |slots: u32, spare: u32| {
-            PoolPartition::build(target, (slots, spare), wait, &circuit, runtime)
+            PoolPartition::build(target, (slots, spare), slot_timeout, &circuit, runtime)
         };
         let (write, dedicated) = match target {
             Target::Sqlite(_) => (build(1, 0), None),
@@ -96,28 +96,28 @@ impl Db {
                 (build(connections, 0), Some(dedicated))
             }
         };
-        let scans = (connections / READS_PER_SCAN).max(1);
+        let scans = (connections / CONNECTIONS_PER_SCAN_SLOT).max(1);
         let read = build(connections, scans);
         Self {
             scan: PoolPartition::with_context(read.context.clone(), scans, runtime),
             read,
             write,
             dedicated,
-            wait,
+            slot_timeout,
             // A job that has a slot may still wait for a connection.
-            deadline: wait + config.deadline,
+            job_timeout: slot_timeout + config.job_timeout,
             jobs: Arc::default(),
         }
     }
 
     /// Whether a job has been running for longer than its deadline.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.jobs.oldest().is_some_and(|age| age > self.deadline)
+        self.jobs.oldest().is_some_and(|age| age > self.job_timeout)
     }
 
     /// Longest time from the request for a slot to a commit that the server accepts.
     pub(crate) fn max_write_duration(&self) -> Duration {
-        self.wait + self.deadline + STATEMENT_TIMEOUT
+        self.slot_timeout + self.job_timeout + STATEMENT_TIMEOUT
     }
 
     /// Selects the user of this scope as the tenant. The scope of the service is background work.
@@ -130,25 +130,25 @@ impl Db {
 
     /// Selects this user as the tenant of a request.
     pub(crate) fn for_user(&self, user: &UserId) -> TenantJobs<'_> {
-        self.calls(Workload::Requests, Tenant::User(user.clone()))
+        self.tenant_jobs(Workload::Requests, Tenant::User(user.clone()))
     }
 
     /// Selects this user as the tenant of reads by a sandbox or a start, apart from the user's own requests.
     pub(crate) fn for_intake_of(&self, user: &UserId) -> TenantJobs<'_> {
-        self.calls(Workload::Intake, Tenant::User(user.clone()))
+        self.tenant_jobs(Workload::Intake, Tenant::User(user.clone()))
     }
 
     /// Selects this sandbox as the tenant of its reports.
     pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> TenantJobs<'_> {
-        self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
+        self.tenant_jobs(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
     }
 
     /// Selects a workload without a user or sandbox. Each call is its own tenant.
     pub(crate) fn for_workload(&self, workload: Workload) -> TenantJobs<'_> {
-        self.calls(workload, Tenant::Single(self.jobs.number()))
+        self.tenant_jobs(workload, Tenant::Single(self.jobs.number()))
     }
 
-    const fn calls(&self, workload: Workload, tenant: Tenant) -> TenantJobs<'_> {
+    const fn tenant_jobs(&self, workload: Workload, tenant: Tenant) -> TenantJobs<'_> {
         TenantJobs {
             db: self,
             workload,
@@ -169,7 +169,7 @@ impl Db {
 
 /// Runs jobs of one workload on behalf of one tenant.
 pub(crate) struct TenantJobs<'a> {
-    db: &'a Db,
+    db: &'a Database,
     workload: Workload,
     tenant: Tenant,
 }
@@ -182,7 +182,7 @@ impl TenantJobs<'_> {
     ) -> Result<T, StoreError> {
         let db = self.db;
         let partition = db.partition(self.workload, mode);
-        let (context, deadline) = (partition.context.clone(), db.deadline);
+        let (context, job_timeout) = (partition.context.clone(), db.job_timeout);
         let (sender, mut receiver) = oneshot::channel();
         let (jobs, waits) = (Arc::clone(&db.jobs), Arc::clone(&partition.waits));
         let (arrived, span) = (Instant::now(), Span::current());
@@ -193,7 +193,7 @@ impl TenantJobs<'_> {
                 return;
             }
             let running = jobs.begin();
-            let retry_until = Instant::now() + deadline;
+            let retry_until = Instant::now() + job_timeout;
             let perform = || {
                 let may_retry = || Instant::now() < retry_until && !sender.is_closed();
                 span.in_scope(|| context.perform_with_retries(mode, may_retry, job))
@@ -212,9 +212,9 @@ impl TenantJobs<'_> {
         let early_outcome = partition.admit(self.tenant, job, &mut receiver).await?;
         let (result, _held_until_the_result_is_returned) = match early_outcome {
             Some(outcome) => outcome,
-            None => timeout(deadline, receiver)
+            None => timeout(job_timeout, receiver)
                 .await
-                .map_err(|elapsed| unavailable("database response", elapsed))?
+                .map_err(|elapsed| unavailable("the database did not respond in time", elapsed))?
                 // The runtime shut down before the job ran.
                 .map_err(|error| unavailable("the service is stopping", error))?,
         };
@@ -245,7 +245,7 @@ impl SqlStore {
 struct JobContext {
     pool: Pool<ConnectionManager>,
     circuit: Arc<CircuitBreaker>,
-    wait: Duration,
+    slot_timeout: Duration,
 }
 
 impl JobContext {
@@ -280,17 +280,17 @@ impl JobContext {
         mode: JobMode,
         mut job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
-        let deadline = Instant::now() + self.wait;
+        let deadline = Instant::now() + self.slot_timeout;
         // Each pooled connection may be lost once; the pool then opens a new one.
         let mut replacements = self.pool.max_size();
         loop {
-            let mut checked = self.connection(deadline)?;
-            let begun = connection::begin(&mut checked.conn, mode);
+            let mut connection = self.checkout(deadline)?;
+            let begun = connection::begin(&mut connection.conn, mode);
             let may_repeat = begun.is_err() || mode.is_read_only();
-            let result =
-                begun.and_then(|()| connection::run_and_commit(&mut checked.conn, mode, &mut job));
+            let result = begun
+                .and_then(|()| connection::run_and_commit(&mut connection.conn, mode, &mut job));
             match result {
-                Err(error) if checked.is_lost(&error) => {
+                Err(error) if connection.is_lost(&error) => {
                     if !may_repeat || replacements == 0 {
                         return Err(error.into_connection_lost());
                     }
@@ -298,7 +298,7 @@ impl JobContext {
                 }
                 result => {
                     self.circuit.record_response();
-                    return if checked.has_english_messages {
+                    return if connection.has_english_messages {
                         result
                     } else {
                         result.map_err(TransactionError::classify_untranslated)
@@ -309,7 +309,7 @@ impl JobContext {
     }
 
     /// Waits for a free connection until the deadline, or until the database is known to be unavailable.
-    fn connection(
+    fn checkout(
         &self,
         deadline: Instant,
     ) -> Result<PooledConnection<ConnectionManager>, StoreError> {
@@ -321,10 +321,13 @@ impl JobContext {
                 AVAILABILITY_CHECK_INTERVAL
             };
             match self.pool.get_timeout(timeout) {
-                Ok(checked) => return Ok(checked),
+                Ok(connection) => return Ok(connection),
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(unavailable("database connection", error));
+                    return Err(unavailable(
+                        "no database connection became free in time",
+                        error,
+                    ));
                 }
                 Err(_) => {}
             }

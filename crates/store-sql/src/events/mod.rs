@@ -184,7 +184,7 @@ fn list_after(
         .limit(row_limit(fits).min(limit))
         .select((events::seq, EventRow::as_select()))
         .load(conn)
-        .reading(ENTITY)?;
+        .map_decode_error(ENTITY)?;
     let events = rows.into_iter().map(|(seq, row)| SequencedEvent {
         seq: u64::try_from(seq).unwrap_or_default(),
         event: row.into(),
@@ -254,7 +254,7 @@ impl EventStore for SqlStore {
                         .filter(events::event_id.eq_any(texts))
                         .select(EventRow::as_select())
                         .load(conn)
-                        .reading(ENTITY)?;
+                        .map_decode_error(ENTITY)?;
                     Ok(rows.into_iter().map(Event::from).collect())
                 },
             )
@@ -299,7 +299,7 @@ impl EventStore for SqlStore {
                 .limit(row_limit(page.items.len()))
                 .select(EventRow::as_select())
                 .load(conn)
-                .reading(ENTITY)?;
+                .map_decode_error(ENTITY)?;
             Ok(Page {
                 items: rows.into_iter().map(Event::from).collect(),
                 next: page.next,

@@ -37,7 +37,7 @@ use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
-const LISTING: &str = "sandboxes";
+const PAGE_TOKEN_LIST: &str = "sandboxes";
 
 type BoxedSandboxQuery<'a> = sandboxes::BoxedQuery<'a, AnyBackend>;
 
@@ -105,7 +105,7 @@ pub(crate) fn mark_deleted(
         .clone()
         .select((sandboxes::id, sandboxes::host))
         .load(conn)
-        .reading("sandbox")?;
+        .map_decode_error("sandbox")?;
     diesel::update(undeleted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
@@ -214,7 +214,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Page<SandboxView>, StoreError> {
         let jobs = self.db.for_scope(scope);
         let (scope, page) = (scope.clone(), page.clone());
-        let after: Option<Cursor<SandboxId>> = page_token::decode(LISTING, &page)?;
+        let after: Option<Cursor<SandboxId>> = page_token::decode(PAGE_TOKEN_LIST, &page)?;
         // A single statement needs no transaction.
         jobs.run(JobMode::Query, move |conn| {
             let (created, id) = (sandboxes::created_at, sandboxes::id);
@@ -223,7 +223,7 @@ impl SandboxRepository for SqlStore {
                 .limit(page_token::rows_to_load(&page))
                 .select(ViewRow::as_select())
                 .load(conn)?;
-            let page = page_token::build_page(LISTING, &page, rows, |row: &ViewRow| {
+            let page = page_token::build_page(PAGE_TOKEN_LIST, &page, rows, |row: &ViewRow| {
                 (row.created_at, row.id.0.clone())
             });
             Ok(page.map(SandboxView::from))

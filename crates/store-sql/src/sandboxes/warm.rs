@@ -154,7 +154,7 @@ impl WarmRepository for SqlStore {
                 .bind::<Instant, _>(TimestampCol(at))
                 .get_result(c)
                 .optional()
-                .reading(ENTITY)?);
+                .map_decode_error(ENTITY)?);
             Ok(claimed.map(WarmSandbox::from))
         })
         .await
@@ -188,7 +188,7 @@ impl WarmRepository for SqlStore {
                 .limit(row_limit(MAX_WARM_SANDBOXES_PER_HOST))
                 .select(WarmRow::as_select())
                 .load(conn)
-                .reading(ENTITY)?;
+                .map_decode_error(ENTITY)?;
             Ok(rows.into_iter().map(WarmSandbox::from).collect())
         })
         .await

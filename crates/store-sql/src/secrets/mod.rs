@@ -29,7 +29,7 @@ use crate::schema::secrets;
 use crate::store::SqlStore;
 use crate::users::check_not_deleted;
 
-const LISTING: &str = "secrets";
+const PAGE_TOKEN_LIST: &str = "secrets";
 
 diesel::define_sql_function! {
     /// Folds only ASCII letters: `SQLite` always does, Postgres does so with the collation of the column.
@@ -160,7 +160,7 @@ impl SecretRepository for SqlStore {
                 .select(SecretRow::as_select())
                 .first(conn)
                 .optional()
-                .reading("secret")?;
+                .map_decode_error("secret")?;
             Ok(row.map(CustomSecret::from))
         })
         .await
@@ -177,7 +177,7 @@ impl SecretRepository for SqlStore {
         let needle = name_contains.map(|text| replace_nul(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
         // Names are unique and define the order, so the time in the token is constant.
-        let after = page_token::decode::<String>(LISTING, &page)?;
+        let after = page_token::decode::<String>(PAGE_TOKEN_LIST, &page)?;
         jobs.run(JobMode::Read, move |conn| {
             let mut query = secrets::table
                 .filter(secrets::owner.eq(owner.clone()))
@@ -198,7 +198,7 @@ impl SecretRepository for SqlStore {
                     octet_length(secrets::value),
                 ))
                 .load(conn)?;
-            let page = page_token::build_page(LISTING, &page, rows, |row| {
+            let page = page_token::build_page(PAGE_TOKEN_LIST, &page, rows, |row| {
                 (TimestampCol(Timestamp::from_micros(0)), row.0.clone())
             });
             Ok(page.map(summary))

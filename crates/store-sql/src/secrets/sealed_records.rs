@@ -51,7 +51,7 @@ fn page(
                 .limit(limit)
                 .select((($($table::$column,)*), $table::$sealed.nullable()))
                 .load(conn)
-                .reading(stringify!($table))?;
+                .map_decode_error(stringify!($table))?;
             let records = rows.into_iter().filter_map(|(($($column,)*), sealed)| {
                 let sealed = Sealed::from_text(sealed?);
                 Some(SealedRecord { location: SealedLocation::$location($($part),*), sealed })

@@ -36,7 +36,7 @@ fn find_existing(
         .select(StartTaskRow::as_select())
         .first(conn)
         .optional()
-        .reading(ENTITY)?;
+        .map_decode_error(ENTITY)?;
     if let Some(row) = row {
         let existing = StartTask::from(row);
         return if existing.owner == task.owner {

@@ -58,7 +58,7 @@ pub(crate) fn claim(
         .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
         .select(StartTaskRow::as_select())
         .load(conn)
-        .reading(ENTITY)?;
+        .map_decode_error(ENTITY)?;
     let leased = rows.into_iter().map(|row: StartTaskRow| LeasedStartTask {
         fence: row.fence,
         task: row.into(),

@@ -51,7 +51,7 @@ fn load(
         .select(StartTaskRow::as_select())
         .first(conn)
         .optional()
-        .reading(ENTITY)
+        .map_decode_error(ENTITY)
 }
 
 /// Loads a task and its status. `Stale` unless the caller still holds the lease and the status may change to `to`.
@@ -174,7 +174,7 @@ impl StartTaskRepository for SqlStore {
                         .filter(start_tasks::id.eq_any(batch.iter().copied().map(UuidCol::from)))
                         .select(StartTaskRow::as_select())
                         .load(conn)
-                        .reading(ENTITY)?;
+                        .map_decode_error(ENTITY)?;
                     Ok(rows.into_iter().map(StartTask::from).collect())
                 },
             )
@@ -220,7 +220,7 @@ impl StartTaskRepository for SqlStore {
                 .limit(row_limit(page.items.len()))
                 .select(StartTaskRow::as_select())
                 .load(conn)
-                .reading(ENTITY)?;
+                .map_decode_error(ENTITY)?;
             Ok(Page {
                 items: rows.into_iter().map(StartTask::from).collect(),
                 next: page.next,

@@ -57,7 +57,7 @@ macro_rules! find_with_role {
             .select((ApiKeyRow::as_select(), user_rows::role))
             .first($conn)
             .optional()
-            .reading("API key")?;
+            .map_decode_error("API key")?;
         row.map(|(key, role)| ApiKeyWithRole {
             key: key.into(),
             role: role.0,
@@ -87,7 +87,7 @@ pub(crate) fn expire(
         .select(ApiKeyRow::as_select())
         .first(conn)
         .optional()
-        .reading("API key")?;
+        .map_decode_error("API key")?;
     let Some(key) = row.map(ApiKey::from) else {
         return Ok(false);
     };
@@ -129,7 +129,7 @@ impl ApiKeyRepository for SqlStore {
                 .order((api_keys::created_at.asc(), api_keys::id.asc()))
                 .select(ApiKeyRow::as_select())
                 .load(conn)
-                .reading("API key")?;
+                .map_decode_error("API key")?;
             Ok(rows.into_iter().map(ApiKey::from).collect())
         })
         .await

@@ -1,4 +1,4 @@
-//! `AuditLog`.
+//! Appends, searches and prunes audit entries (port [`AuditLog`]).
 
 use async_trait::async_trait;
 use diesel::prelude::*;
@@ -18,7 +18,7 @@ use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::store::SqlStore;
 
-const LISTING: &str = "audit";
+const PAGE_TOKEN_LIST: &str = "audit";
 
 /// Maximum rows of one statement. A row has twelve parameters, and `SQLite` allows 32766.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
@@ -69,7 +69,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-fn matching(filter: AuditFilter) -> audit_log::BoxedQuery<'static, AnyBackend> {
+fn filtered_query(filter: AuditFilter) -> audit_log::BoxedQuery<'static, AnyBackend> {
     let mut query = audit_log::table.into_boxed::<AnyBackend>();
     filter_by! {
         query,
@@ -99,12 +99,12 @@ impl AuditLog for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>, StoreError> {
         let (filter, page) = (filter.clone(), page.clone());
-        let after: Option<Cursor<Uuid>> = page_token::decode(LISTING, &page)?;
+        let after: Option<Cursor<Uuid>> = page_token::decode(PAGE_TOKEN_LIST, &page)?;
         self.run(Workload::Requests, JobMode::Scan, move |conn| {
             let after = after.map(|(at, id)| (at, UuidCol(id)));
             let rows = keyset!(
                 desc,
-                matching(filter.clone()),
+                filtered_query(filter.clone()),
                 audit_log::at,
                 audit_log::id,
                 after
@@ -112,9 +112,10 @@ impl AuditLog for SqlStore {
             .limit(page_token::rows_to_load(&page))
             .select(AuditRow::as_select())
             .load(conn)
-            .reading("audit entry")?;
-            let page =
-                page_token::build_page(LISTING, &page, rows, |row: &AuditRow| (row.at, row.id.0));
+            .map_decode_error("audit entry")?;
+            let page = page_token::build_page(PAGE_TOKEN_LIST, &page, rows, |row: &AuditRow| {
+                (row.at, row.id.0)
+            });
             Ok(page.map(AuditEntry::from))
         })
         .await

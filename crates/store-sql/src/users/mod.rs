@@ -48,7 +48,7 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Transac
         .select(UserRow::as_select())
         .first(conn)
         .optional()
-        .reading("user")
+        .map_decode_error("user")
 }
 
 /// Returns an error if the user was deleted. In the caller's serializable transaction, a concurrent deletion either comes
@@ -145,7 +145,7 @@ impl UserRepository for SqlStore {
                 .limit(row_limit(limit))
                 .select(UserRow::as_select())
                 .load(conn)
-                .reading("user")?;
+                .map_decode_error("user")?;
             Ok(rows.into_iter().map(User::from).collect())
         })
         .await
@@ -159,7 +159,7 @@ impl UserRepository for SqlStore {
                 .select(UserRow::as_select())
                 .first(conn)
                 .optional()
-                .reading("user")?;
+                .map_decode_error("user")?;
             Ok(row.map(User::from))
         })
         .await
@@ -192,7 +192,7 @@ impl UserRepository for SqlStore {
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.run(Workload::Background, JobMode::Read, move |conn| {
             let users = deleted().select(users::id).load(conn);
-            let users: Vec<TextCol<UserId>> = users.reading("user")?;
+            let users: Vec<TextCol<UserId>> = users.map_decode_error("user")?;
             let mut partially_deleted = Vec::new();
             for TextCol(user) in users {
                 if partially_deleted.len() < limit && has_rows(conn, user.as_str())? {

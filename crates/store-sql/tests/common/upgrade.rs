@@ -97,7 +97,7 @@ pub(crate) async fn fill(ports: &StorePorts) {
     let saved = ports.settings.save(&alice, &document, None, at(1));
     saved.await.unwrap();
     for (id, owner) in [("12345678901234567890", "alice"), ("b", "bob")] {
-        ports.sandbox(id, owner).await;
+        ports.insert_sandbox(id, owner).await;
     }
     let facts = SandboxFacts::Running {
         endpoints: endpoints(8000),
@@ -115,7 +115,9 @@ pub(crate) async fn fill(ports: &StorePorts) {
 async fn starts(ports: &StorePorts) {
     for (n, end) in [(11, StartStatus::Ready), (12, StartStatus::Error)] {
         let sandbox = format!("own-{n}");
-        let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
+        let claimed = ports
+            .insert_and_claim_start(&start(n, "alice", &sandbox, at(3)))
+            .await;
         let conversation = conversation(n, "alice", &sandbox, at(4));
         let update = status_update(StartStatus::StartingConversation);
         let begun = ports.start_queue.begin_conversation(
@@ -135,7 +137,7 @@ async fn starts(ports: &StorePorts) {
         ended.await.unwrap();
     }
     let open = start_in(13, "alice", "12345678901234567890", at(7));
-    ports.start(&open).await;
+    ports.insert_start(&open).await;
 }
 
 async fn conversations(ports: &StorePorts) {
@@ -162,7 +164,7 @@ async fn conversations(ports: &StorePorts) {
     let deleted = conversation(3, "alice", "12345678901234567890", at(10));
     let other = conversation(4, "bob", "b", at(8));
     for conversation in [&full, &child, &deleted, &other] {
-        ports.conversation(conversation).await;
+        ports.insert_conversation(conversation).await;
     }
     let unusual: serde_json::Value = serde_json::from_str(
         r#"{"z": 1, "a": [null, true, 1.5, 1e300, -9007199254740993, "\u0000 ' \" 🦀"], "": {}}"#,

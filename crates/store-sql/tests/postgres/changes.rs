@@ -82,9 +82,9 @@ async fn other_processes_are_notified_of_new_events() {
     let (one, two) = (open(database.url()).await, open(database.url()).await);
     let (mut own, mut changes) = (one.changes(), two.changes());
     let ports = StorePorts::of(one);
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let row = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    let id = ports.conversation(&row).await;
+    let id = ports.insert_conversation(&row).await;
     let append = async || {
         let batch = [fixtures::event("1", "A", fixtures::at(1))];
         let origin = fixtures::sandbox_id("s");

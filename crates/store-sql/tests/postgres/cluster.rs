@@ -43,7 +43,7 @@ pub(crate) struct Cluster {
 }
 
 /// A database. Dropping this value drops the database.
-pub(crate) struct Database {
+pub(crate) struct TestDatabase {
     server: String,
     name: String,
 }
@@ -169,7 +169,7 @@ impl Cluster {
     }
 
     /// Creates an empty database.
-    pub(crate) fn database(&self) -> Database {
+    pub(crate) fn database(&self) -> TestDatabase {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = format!("test_{}_{number}", std::process::id());
@@ -177,7 +177,7 @@ impl Cluster {
         self.admin("postgres")
             .batch_execute(&create)
             .expect("create a database");
-        Database {
+        TestDatabase {
             server: self.url(""),
             name,
         }
@@ -197,13 +197,13 @@ impl Cluster {
     }
 }
 
-impl Database {
+impl TestDatabase {
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.server, self.name)
     }
 }
 
-impl Drop for Database {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
         // Best effort, because the server's files are deleted at its end anyway.
         if let Ok(mut admin) = PgConnection::establish(&format!("{}postgres", self.server)) {

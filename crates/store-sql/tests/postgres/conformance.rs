@@ -6,12 +6,12 @@ use port_conformance::StorePorts;
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, Database};
+use crate::cluster::{Cluster, TestDatabase};
 
 /// The fields drop in this order: the store before its database.
 struct Fresh {
     ports: StorePorts,
-    _database: Database,
+    _database: TestDatabase,
 }
 
 impl Deref for Fresh {

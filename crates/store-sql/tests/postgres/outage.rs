@@ -15,7 +15,7 @@ use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::{Cluster, Database};
+use crate::cluster::{Cluster, TestDatabase};
 
 /// Longer than any step takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(60);
 async fn open(url: String) -> Result<StorePorts, OpenError> {
     let config = StoreConfig {
         // Enough time to connect on a busy machine.
-        wait: Duration::from_secs(5),
+        slot_timeout: Duration::from_secs(5),
         ..StoreConfig::new(url)
     };
     Ok(StorePorts::of(
@@ -63,9 +63,9 @@ async fn calls(ports: &StorePorts, n: i64) -> [Result<(), StoreError>; 4] {
 }
 
 async fn seed(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let conversation = fixtures::conversation(1, "alice", "s", fixtures::at(0));
-    ports.conversation(&conversation).await;
+    ports.insert_conversation(&conversation).await;
 }
 
 fn assert_unavailable(result: &Result<(), StoreError>) {
@@ -131,7 +131,7 @@ async fn calls_fail_at_once_in_a_known_outage() {
     let cluster = Cluster::private("");
     let database = cluster.database();
     let config = StoreConfig {
-        wait: LONG * 60,
+        slot_timeout: LONG * 60,
         ..StoreConfig::new(database.url())
     };
     let ports = StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap());
@@ -182,7 +182,7 @@ async fn a_cut_connection_is_replaced_without_a_failure() {
 
 /// Waits until so many statements wait for locks. Uses a new connection, because a transaction keeps its first view of the
 /// statistics.
-async fn wait_for_blocked(database: &Database, expected: i64) {
+async fn wait_for_blocked(database: &TestDatabase, expected: i64) {
     let admin = &mut PgConnection::establish(&database.url()).unwrap();
     let started = Instant::now();
     let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -8,10 +8,10 @@ use port_conformance::{StorePorts, fixtures};
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, Database};
+use crate::cluster::{Cluster, TestDatabase};
 use crate::upgrade;
 
-async fn open(database: &Database) -> StorePorts {
+async fn open(database: &TestDatabase) -> StorePorts {
     let config = StoreConfig::new(database.url());
     StorePorts::of(SqlStore::open(config, Handle::current()).await.unwrap())
 }

@@ -1,4 +1,4 @@
-//! Runs what takes too long for each change: all stories on all releases, all crash points, and long hostile runs.
+//! Runs what takes too long for each change: all scenarios on all releases, all crash points, and long hostile runs.
 
 use anyhow::bail;
 

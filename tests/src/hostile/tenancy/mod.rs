@@ -267,14 +267,14 @@ impl<'a> TenancyMatrix<'a> {
             }
             _ => {}
         }
-        if text.contains(CANARY) && !request.holds(CANARY) {
+        if text.contains(CANARY) && !request.contains_id(CANARY) {
             return Some("it holds a text of Alice's".to_owned());
         }
         let administers =
             caller.role == Role::Administrator && is_one_of(operation, &OF_ADMINISTRATORS);
         let mut ids = self.owned.ids().into_iter();
-        let told =
-            ids.find(|id| is_success && !administers && text.contains(id) && !request.holds(id));
+        let told = ids
+            .find(|id| is_success && !administers && text.contains(id) && !request.contains_id(id));
         told.map(|id| format!("it holds {id}, which is Alice's"))
     }
 
@@ -401,7 +401,7 @@ impl Operation {
 }
 
 impl Request {
-    fn holds(&self, text: &str) -> bool {
+    fn contains_id(&self, text: &str) -> bool {
         let body = String::from_utf8_lossy(self.body.as_deref().unwrap_or_default());
         self.target.contains(text) || body.contains(text)
     }

@@ -1,4 +1,4 @@
-//! The order of sandboxes.
+//! Tests the order in which sandboxes are synchronized.
 
 use super::*;
 

@@ -76,7 +76,11 @@ impl SandboxReconciler {
         let detail = lost.map(|cause| format!("{cause}{LAST_KNOWN}"));
         let (host, sandboxes) = (&self.0.policy.host, &self.0.host_sandboxes);
         let annotated = sandboxes.annotate(host, detail.as_deref()).await?;
-        tracing::debug!(sandboxes = annotated, ?detail, "sandboxes annotated");
+        tracing::debug!(
+            sandboxes = annotated,
+            ?detail,
+            "stored the reachability of the backend"
+        );
         self.0.contact.settle(state.lost.as_ref());
         Ok(())
     }

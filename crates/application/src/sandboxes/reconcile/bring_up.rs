@@ -228,7 +228,7 @@ impl SandboxReconciler {
         progress: &PrepareProgress,
     ) -> Result<(), AppError> {
         let work = self.0.backend.prepare(spec, progress);
-        let prepared = tokio::time::timeout(self.0.policy.prepare_deadline, work).await;
+        let prepared = tokio::time::timeout(self.0.policy.prepare_timeout, work).await;
         let what = "preparing the sandbox backend";
         Ok(prepared.unwrap_or(Err(SandboxError::TimedOut { what }))?)
     }
@@ -278,7 +278,7 @@ impl SandboxReconciler {
             let endpoints = match self.0.backend.start(&launch).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start");
                     continue;
                 }
                 started => started?,
@@ -301,11 +301,11 @@ impl SandboxReconciler {
                     return Ok(endpoints);
                 }
                 Err(BootFailure::Exited(detail)) => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server ended during its start");
                     last = Some(detail);
                 }
                 Err(BootFailure::Silent) => {
-                    let seconds = policy.sandbox_start_deadline.as_secs();
+                    let seconds = policy.sandbox_start_timeout.as_secs();
                     return Err(start_failed(format!(
                         "the agent server did not answer within {seconds}s"
                     )));
@@ -394,7 +394,7 @@ impl SandboxReconciler {
         tokio::select! {
             () = healthy => Ok(()),
             detail = death => Err(BootFailure::Exited(detail)),
-            () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(BootFailure::Silent),
+            () = tokio::time::sleep(self.0.policy.sandbox_start_timeout) => Err(BootFailure::Silent),
         }
     }
 }

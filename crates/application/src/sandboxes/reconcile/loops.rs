@@ -49,7 +49,7 @@ impl SandboxReconciler {
                 let reconciler = self.clone();
                 async move {
                     if let Err(error) = reconciler.note_fact(&fact).await {
-                        tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "cannot record a fact of the backend; the next relist will");
+                        tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "cannot record a state that the backend reported; the next periodic list repeats it");
                     }
                 }
             })
@@ -69,7 +69,7 @@ impl SandboxReconciler {
                 }
             }
             if let Err(error) = self.note_contact(&now).await {
-                tracing::warn!(error = %chain(&error), "cannot annotate sandbox rows; the next relist will");
+                tracing::warn!(error = %chain(&error), "cannot store the reachability of the backend in the rows of sandboxes; trying again");
             }
             if now == BackendReachability::Reachable {
                 self.request_relist();
@@ -99,7 +99,7 @@ impl SandboxReconciler {
                 () = self.0.relist_requested.notified() => {}
             }
             if let Err(error) = self.annotate_rows().await {
-                tracing::debug!(error = %chain(&error), "cannot annotate sandbox rows yet; trying again");
+                tracing::debug!(error = %chain(&error), "cannot store the reachability of the backend in the rows of sandboxes; trying again");
             }
             if self.is_out_of_contact() {
                 continue;

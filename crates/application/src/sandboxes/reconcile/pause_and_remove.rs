@@ -33,7 +33,8 @@ impl SandboxReconciler {
             // It was never created, so nothing is missing: a resume creates it.
             Err(SandboxError::NotFound) if row.workspace.is_none() => SandboxFacts::Paused,
             Err(SandboxError::NotFound) => SandboxFacts::Missing {
-                detail: "nothing was left of the sandbox when it was to be paused".to_owned(),
+                detail: "the sandbox was removed outside of the service before it could be paused"
+                    .to_owned(),
             },
             Err(error) => return Err(error.into()),
         };

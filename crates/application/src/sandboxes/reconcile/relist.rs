@@ -35,13 +35,13 @@ impl SandboxReconciler {
             Some(BackendState::Running(_)) => return Ok(()),
             Some(BackendState::Exited { detail }) => SandboxFacts::Error { detail },
             Some(BackendState::Stopped) => SandboxFacts::Error {
-                detail: "the sandbox was stopped from outside".to_owned(),
+                detail: "the sandbox was stopped outside of the service; resume it".to_owned(),
             },
             Some(BackendState::Remains) => SandboxFacts::Missing {
-                detail: "the sandbox was removed from outside; its workspace is kept, and resuming it makes a new one around it".to_owned(),
+                detail: "the sandbox was removed outside of the service; its workspace is kept. Resume it to create a new sandbox around the workspace".to_owned(),
             },
             Some(BackendState::Absent) | None => SandboxFacts::Missing {
-                detail: "the sandbox was removed from outside".to_owned(),
+                detail: "the sandbox was removed outside of the service".to_owned(),
             },
         };
         let cause = match &facts {
@@ -133,8 +133,8 @@ impl SandboxReconciler {
             tracing::error!(
                 sandboxes = orphans,
                 host = %host,
-                "this store has never served this host, which runs sandboxes: they were made with another store, and are \
-                 left alone. Is storage.url right? If they are not needed any more, remove them by hand"
+                "the store has no record of this host, but sandboxes of this host exist. Another store created them, so the \
+                 service does not touch them. Check `storage.url`, or remove them by hand"
             );
             return Ok(false);
         }
@@ -150,7 +150,7 @@ impl SandboxReconciler {
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
         let removal = async { Ok(self.0.backend.remove(id).await?) };
         if let Err(error) = guard.unless_lease_lost(removal).await {
-            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove an orphan yet; the next relist tries again");
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove a sandbox that no row owns; the next periodic list tries again");
         }
     }
 
@@ -163,7 +163,7 @@ impl SandboxReconciler {
             _ => self.converge(&row.id).await,
         };
         if let Err(error) = outcome {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot converge a sandbox; the next relist tries again");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot bring a sandbox into its desired state; the next periodic list tries again");
         }
     }
 
@@ -175,7 +175,7 @@ impl SandboxReconciler {
         let max_age = if policy.is_host_shared {
             policy.lease / 2
         } else {
-            policy.sandbox_start_deadline
+            policy.sandbox_start_timeout
         };
         row.desired == DesiredState::Running
             && row.status == SandboxStatus::Starting

@@ -101,7 +101,8 @@ impl SandboxReconciler {
 
     /// Boots a warm sandbox and waits until its agent server answers.
     pub(crate) async fn boot_spare(&self, row: &WarmSandbox) -> Result<SandboxEndpoints, AppError> {
-        let owner = UserId::parse(WARM_OWNER).map_err(|_| AppError::invalid("no such user"))?;
+        let owner = UserId::parse(WARM_OWNER)
+            .map_err(|_| AppError::invalid("invalid owner of warm sandboxes"))?;
         let keys = (&row.session_key, &row.secret_key);
         let launch = SandboxLaunch {
             dormant: true,
@@ -115,7 +116,7 @@ impl SandboxReconciler {
             Ok(()) => return Ok(endpoints),
             Err(BootFailure::Exited(detail)) => format!("it ended while starting: {detail}"),
             Err(BootFailure::Silent) => {
-                let seconds = self.0.policy.sandbox_start_deadline.as_secs();
+                let seconds = self.0.policy.sandbox_start_timeout.as_secs();
                 format!("it did not answer within {seconds}s")
             }
         };
@@ -147,7 +148,7 @@ where
 
 fn cannot_wake(error: &AgentError) -> AppError {
     start_failed(format!(
-        "the agent server answers, but could not be given its keys: {error}"
+        "the agent server responds but does not accept its keys: {error}"
     ))
 }
 

@@ -60,8 +60,8 @@ pub(super) struct WorkspacePreparer {
     cipher: Arc<dyn Cipher>,
     tokens: AccessTokens,
     webhook_url: Url,
-    clone_deadline: Duration,
-    setup_deadline: Duration,
+    clone_timeout: Duration,
+    setup_timeout: Duration,
 }
 
 impl WorkspacePreparer {
@@ -73,8 +73,8 @@ impl WorkspacePreparer {
             cipher: Arc::clone(&ports.cipher),
             tokens,
             webhook_url: policy.webhook_url.clone(),
-            clone_deadline: policy.clone_deadline,
-            setup_deadline: policy.setup_deadline,
+            clone_timeout: policy.clone_timeout,
+            setup_timeout: policy.setup_timeout,
         }
     }
 
@@ -83,7 +83,7 @@ impl WorkspacePreparer {
         let command = ShellCommand {
             script: scripts::remove_leftovers(&task.id.to_string()),
             directory: None,
-            deadline: QUICK_COMMAND_TIMEOUT,
+            timeout: QUICK_COMMAND_TIMEOUT,
         };
         if let Err(error) = self.workspace.run(at, &command).await {
             tracing::debug!(error = %chain(&error), "cannot clean up after the preparation");
@@ -213,9 +213,9 @@ impl<'a> WorkspacePreparation<'a> {
         }
         let helper = helper.as_ref().map(|(name, _)| name.as_str());
         let (workspace, private, task) = (&self.workspace, &self.private, &self.task);
-        let (identity, deadline) = (&self.plan.identity, self.with.clone_deadline);
+        let (identity, timeout) = (&self.plan.identity, self.with.clone_timeout);
         let script = scripts::clone(workspace, private, task, identity, repository, helper);
-        let cloned = self.run(script, deadline).await;
+        let cloned = self.run(script, timeout).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
             let clean_up = scripts::remove_partial_clone(workspace, private, task, helper);
             if let Err(error) = self.run(clean_up, QUICK_COMMAND_TIMEOUT).await {
@@ -228,7 +228,7 @@ impl<'a> WorkspacePreparation<'a> {
             return Ok(());
         }
         let redactor = self.redactor().await;
-        let cause = output::clone_failure(repository, &outcome, deadline, &redactor);
+        let cause = output::clone_failure(repository, &outcome, timeout, &redactor);
         Err(AppError::refused(ErrorClass::Upstream, cause))
     }
 
@@ -240,7 +240,7 @@ impl<'a> WorkspacePreparation<'a> {
         repository: &PlannedRepository,
         usage: &TokenUse,
     ) -> Result<SecretString, AppError> {
-        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.with.clone_deadline);
+        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.with.clone_timeout);
         let access = self.with.tokens.mint(
             &task.owner,
             &task.sandbox_id,
@@ -261,9 +261,9 @@ impl<'a> WorkspacePreparation<'a> {
         if !self.found.has("setup.sh") {
             return Ok(());
         }
-        let deadline = self.with.setup_deadline;
+        let timeout = self.with.setup_timeout;
         let script = scripts::setup(&self.private, &self.prepared.working_dir);
-        let mut outcome = self.run(script, deadline).await?;
+        let mut outcome = self.run(script, timeout).await?;
         if outcome.is_success() {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl<'a> WorkspacePreparation<'a> {
             let show = scripts::show_setup_output(&self.private);
             let shown = self.run(show, QUICK_COMMAND_TIMEOUT).await;
             outcome.output = shown.map(|shown| shown.output).unwrap_or_default();
-            format!("was ended after {} s", deadline.as_secs())
+            format!("was ended after {} s", timeout.as_secs())
         };
         let quoted = output::quote(&outcome.output, &self.redactor().await);
         let quoted = quoted.map_or_else(String::new, |quoted| format!(" Its last words: {quoted}"));
@@ -344,11 +344,11 @@ impl<'a> WorkspacePreparation<'a> {
         self.prepared
     }
 
-    async fn run(&self, script: String, deadline: Duration) -> Result<ShellOutcome, AppError> {
+    async fn run(&self, script: String, timeout: Duration) -> Result<ShellOutcome, AppError> {
         let command = ShellCommand {
             script: format!("{}{script}", scripts::UNSET_SANDBOX_KEYS),
             directory: None,
-            deadline,
+            timeout,
         };
         let run = || self.with.workspace.run(self.at, &command);
         Ok(self.retry_unreachable(run).await?)

@@ -211,7 +211,7 @@ async fn a_failed_start_has_a_cause_and_releases_its_resources() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
-    let fixture = Fixture::with_policy(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
+    let fixture = Fixture::with_policy(|p| p.sandbox_start_timeout = Duration::from_secs(3)).await;
     fixture.agents.set_behavior(FakeBehavior::Unreachable);
     let task = fixture.start_and_wait(start_input(|_| {})).await;
     assert!(

@@ -20,7 +20,7 @@ pub(crate) struct SandboxDto {
     id: SandboxId,
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
-    /// The spec that it was created from.
+    /// The sandbox spec that it was created from.
     sandbox_spec_id: SpecId,
     status: SandboxStatus,
     session_api_key: Option<SecretText>,
@@ -115,7 +115,7 @@ pub(crate) struct IdsQuery {
 /// The query of `POST /sandboxes`.
 #[model(query)]
 pub(crate) struct NewSandboxQuery {
-    /// The spec; the default one if absent.
+    /// The sandbox spec; the default one if absent.
     #[param(nullable = false)]
     pub sandbox_spec_id: Option<String>,
 }

@@ -17,7 +17,7 @@ pub(crate) struct WarmPoolDto {
     claimed: u32,
     /// Starts that claimed a sandbox since the process started.
     hits: u64,
-    /// Starts with the same spec that found none.
+    /// Starts with the same sandbox spec that found none.
     misses: u64,
     /// Boots that failed.
     failed_boots: u64,

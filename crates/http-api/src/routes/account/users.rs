@@ -43,7 +43,7 @@ fn wants_secrets(query: &str) -> bool {
 #[model(query)]
 #[expect(dead_code, reason = "read during authentication")]
 struct MeOptions {
-    /// Requires a sandbox's key.
+    /// Requires the session key of a sandbox.
     #[decode(default = false)]
     expose_secrets: bool,
 }

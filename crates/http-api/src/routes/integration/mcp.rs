@@ -107,8 +107,8 @@ fn json_response(status: StatusCode, message: &Value) -> HttpResponse {
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
     params(McpCallContext, ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on")),
     responses(
-        (status = 200, description = "The answer, or a stream with one event that has it", content( (Value = "application/json"), (String = "text/event-stream"), )),
-        (status = 202, description = "There is nothing to answer"),
+        (status = 200, description = "The response, or a stream with one event that has it", content( (Value = "application/json"), (String = "text/event-stream"), )),
+        (status = 202, description = "The message needs no response"),
         (status = 400, description = "Not a message, or not a version that is spoken here: a JSON-RPC error", body = Value),
         (status = 406, description = "The client takes neither form: a JSON-RPC error", body = Value),
     )

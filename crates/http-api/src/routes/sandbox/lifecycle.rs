@@ -66,7 +66,7 @@ pub(crate) async fn batch(
 #[utoipa::path(tag = "Sandboxes", params(NewSandboxQuery, IdempotencyKeyHeader), responses(
     (status = 200, body = SandboxDto),
     (status = 403, description = "Only the first user may have sandboxes here"),
-    (status = 404, description = "Unknown spec"),
+    (status = 404, description = "Unknown sandbox spec"),
 ))]
 #[post("/api/v1/sandboxes")]
 pub(crate) async fn start(

@@ -37,7 +37,7 @@ pub(crate) struct SecretNameParam {
 /// Lists the secrets that the sandbox may read. Requires its session key or callback token, while it runs or starts.
 #[utoipa::path(tag = "Sandboxes", security(("ApiKey" = [])), responses(
     (status = 200, body = SecretNamesDto),
-    (status = 403, description = "The key of another sandbox"),
+    (status = 403, description = "The session key or callback token of another sandbox"),
 ))]
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets")]
 pub(crate) async fn list(
@@ -54,7 +54,7 @@ pub(crate) async fn list(
 /// Requires the sandbox's own session key or callback token, while it runs or starts.
 #[utoipa::path(tag = "Sandboxes", security(("ApiKey" = [])), responses(
     (status = 200, body = String, content_type = "text/plain"),
-    (status = 403, description = "The key of another sandbox"),
+    (status = 403, description = "The session key or callback token of another sandbox"),
 ))]
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(crate) async fn reveal(

@@ -6,7 +6,7 @@ const SETTINGS: &str = "/api/settings";
 const PROVIDERS: &str = "/api/add-git-providers";
 
 /// The response without stored settings: the 28 documented fields (without `mcp_config`) and `v1_enabled`.
-fn fresh() -> Value {
+fn default_response() -> Value {
     json!({
         "language": null, "agent": null, "max_iterations": null, "security_analyzer": null,
         "confirmation_mode": null, "llm_model": null, "llm_api_key": null, "llm_base_url": null,
@@ -22,8 +22,8 @@ fn fresh() -> Value {
     })
 }
 
-fn with(changes: Value) -> Value {
-    let mut document = fresh();
+fn default_response_with(changes: Value) -> Value {
+    let mut document = default_response();
     let (Value::Object(into), Value::Object(changes)) = (&mut document, changes) else {
         panic!()
     };
@@ -62,7 +62,7 @@ async fn missing_keys_get_the_documented_error_before_the_body_is_read() {
 async fn the_response_has_exactly_the_documented_fields() {
     let world = SettingsFixture::new();
     let answer = world.get(SETTINGS).await;
-    assert_eq!((answer.status, answer.json()), (200, fresh()));
+    assert_eq!((answer.status, answer.json()), (200, default_response()));
     assert_eq!(world.stored().await, None, "reading stores nothing");
 }
 
@@ -105,7 +105,7 @@ async fn stored_values_are_returned_without_secrets() {
     }
     world.post_ok(SETTINGS, &body, "Settings stored").await;
     let answer = world.get(SETTINGS).await;
-    let mut expected = with(plain);
+    let mut expected = default_response_with(plain);
     expected["llm_api_key_set"] = true.into();
     expected["search_api_key_set"] = true.into();
     expected["mcp_config"] = json!({
@@ -173,7 +173,7 @@ async fn a_wrong_save_lists_all_that_is_wrong() {
     let lax = json!({"max_iterations": "10", "confirmation_mode": "yes", "max_budget_per_task": "2.5",
         "remote_runtime_resource_factor": 2.0, "email_verified": 1, "enable_sound_notifications": "on"});
     world.post_ok(SETTINGS, &lax, "Settings stored").await;
-    let expected = with(
+    let expected = default_response_with(
         json!({"max_iterations": 10, "confirmation_mode": true, "max_budget_per_task": 2.5,
         "remote_runtime_resource_factor": 2, "email_verified": true, "enable_sound_notifications": true}),
     );
@@ -234,7 +234,7 @@ async fn git_providers_are_stored_one_by_one() {
     let world = SettingsFixture::new();
     let stored = "Git providers stored";
     world.post_ok(PROVIDERS, &json!({}), stored).await;
-    assert_eq!(world.get(SETTINGS).await.json(), fresh());
+    assert_eq!(world.get(SETTINGS).await.json(), default_response());
     world
         .post_ok(
             PROVIDERS,
@@ -470,7 +470,7 @@ async fn unsealing_failures_are_errors() {
         );
     }
     world.damage("user/ada/settings|{\"language\": 5, \"max_budget_per_task\": \"abc\", \"mcp_config\": [], \"agent_settings\": {\"llm\": {\"model\": 5}}}").await;
-    assert_eq!(world.get(SETTINGS).await.json(), fresh());
+    assert_eq!(world.get(SETTINGS).await.json(), default_response());
     world
         .post_ok(SETTINGS, &json!({"language": "en"}), "Settings stored")
         .await;

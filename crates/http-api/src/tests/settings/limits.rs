@@ -27,7 +27,7 @@ where
     }
 }
 
-fn told(headers: &HeaderMap) -> [Option<&str>; 4] {
+fn rate_limit_headers(headers: &HeaderMap) -> [Option<&str>; 4] {
     let names = ["limit", "remaining", "reset", "policy"];
     names.map(|name| headers.get(format!("RateLimit-{name}"))?.to_str().ok())
 }
@@ -51,12 +51,16 @@ async fn responses_contain_the_rate_limit_of_the_key() {
     ] {
         let answer = ask(&app, request(Method::GET, path, key).to_request()).await;
         assert_eq!(answer.status(), status, "{key} {path}");
-        assert_eq!(told(answer.headers()), expected, "{key} {path}");
+        assert_eq!(
+            rate_limit_headers(answer.headers()),
+            expected,
+            "{key} {path}"
+        );
     }
     let none = SettingsFixture::limited(sandbox(), 0);
     let app = test::init_service(crate::app(none.state.clone(), none.application.clone())).await;
     let answer = ask(&app, request(Method::GET, SETTINGS, KEY).to_request()).await;
-    assert_eq!(told(answer.headers()), [None; 4]);
+    assert_eq!(rate_limit_headers(answer.headers()), [None; 4]);
 }
 
 /// A client that repeats a refused request waits for further refusals; other clients do not.

@@ -26,7 +26,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use store_memory::{FixedClock, MemoryStore, SequentialIds};
 
-use super::fixture::Parts;
+use super::fixture::FakeReadiness;
 use super::memory::application;
 use crate::extract::{Actor, Authenticator};
 use crate::problem::Problem;
@@ -118,7 +118,7 @@ impl SettingsFixture {
         let application = application(&store, &clock);
         let ports = HttpPorts {
             authenticator: Arc::new(FakeSandboxAuthenticator(sandbox)),
-            readiness: Arc::new(Parts(None)),
+            readiness: Arc::new(FakeReadiness(None)),
             clock,
             ids: Arc::new(SequentialIds::default()),
             fingerprints: Arc::new(keyring::InstallationKey::generate().unwrap()),

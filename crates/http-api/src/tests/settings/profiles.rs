@@ -12,19 +12,19 @@ impl SettingsFixture {
         let llm = json!({"model": "anthropic/claude", "api_key": "k0-secret"});
         let body = json!({"agent_settings_diff": {"llm": llm}});
         world.post_ok(SETTINGS, &body, "Settings stored").await;
-        world.saved("p1", &json!({})).await;
+        world.save_profile("p1", &json!({})).await;
         let llm = json!({"model": "openai/gpt-5", "api_key": "k2-secret", "temperature": 0.5});
-        world.saved("p2", &json!({"llm": llm})).await;
+        world.save_profile("p2", &json!({"llm": llm})).await;
         world
     }
 
-    async fn saved(&self, name: &str, body: &Value) {
+    async fn save_profile(&self, name: &str, body: &Value) {
         let answer = self.post(&format!("{PROFILES}/{name}"), body).await;
         let expected = json!({"name": name, "message": format!("Profile '{name}' saved")});
         assert_eq!((answer.status, answer.json()), (201, expected));
     }
 
-    async fn told(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    async fn send_to_profiles(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let request = request(method, &format!("{PROFILES}{path}"), KEY)
             .insert_header(("Content-Type", "application/json"))
             .set_payload(body.to_string());
@@ -65,25 +65,32 @@ async fn before_the_first_save_there_is_nothing() {
     assert_eq!(world.get(PROFILES).await.json(), empty);
     let (get, post, none) = (Method::GET, Method::POST, json!(null));
     assert_eq!(
-        world.told(get, "/abc", &none).await,
+        world.send_to_profiles(get, "/abc", &none).await,
         missing("Profile 'abc'")
     );
     assert_eq!(
-        world.told(post.clone(), "/abc", &json!({})).await,
+        world
+            .send_to_profiles(post.clone(), "/abc", &json!({}))
+            .await,
         missing("Settings")
     );
-    let activated = world.told(post.clone(), "/abc/activate", &none).await;
+    let activated = world
+        .send_to_profiles(post.clone(), "/abc/activate", &none)
+        .await;
     assert_eq!(activated, missing("Profile 'abc'"));
     let name = json!({"new_name": "x"});
     assert_eq!(
-        world.told(post, "/abc/rename", &name).await,
+        world.send_to_profiles(post, "/abc/rename", &name).await,
         missing("Settings")
     );
     let deleted = (
         200,
         json!({"name": "abc", "message": "Profile 'abc' deleted"}),
     );
-    assert_eq!(world.told(Method::DELETE, "/abc", &none).await, deleted);
+    assert_eq!(
+        world.send_to_profiles(Method::DELETE, "/abc", &none).await,
+        deleted
+    );
     assert_eq!(world.stored().await, None, "none of this stores anything");
 }
 
@@ -92,7 +99,7 @@ async fn profiles_are_listed_without_their_keys() {
     let world = SettingsFixture::with_profiles().await;
     let bare =
         json!({"include_secrets": false, "llm": {"model": "openai/gpt-5", "api_key": "k4-secret"}});
-    world.saved("p4", &bare).await;
+    world.save_profile("p4", &bare).await;
     let info = |name, model, set| json!({"name": name, "model": model, "base_url": null, "api_key_set": set});
     let expected = json!({
         "profiles": [
@@ -137,7 +144,9 @@ async fn the_active_profile_is_in_force() {
     let switched =
         json!({"name": "p2", "message": "Switched to profile 'p2'", "model": "openai/gpt-5"});
     assert_eq!(
-        world.told(post.clone(), "/p2/activate", &none).await,
+        world
+            .send_to_profiles(post.clone(), "/p2/activate", &none)
+            .await,
         (200, switched)
     );
     let model = |document: &Value| document["agent_settings"]["llm"]["model"].clone();
@@ -154,16 +163,22 @@ async fn the_active_profile_is_in_force() {
     let renamed = json!({"name": "p2b", "message": "Profile 'p2' renamed to 'p2b'"});
     let name = |name: &str| json!({"new_name": name});
     assert_eq!(
-        world.told(post.clone(), "/p2/rename", &name("p2b")).await,
+        world
+            .send_to_profiles(post.clone(), "/p2/rename", &name("p2b"))
+            .await,
         (200, renamed)
     );
     assert_eq!(world.get(PROFILES).await.json()["active_profile"], "p2b");
     let taken = (409, json!({"detail": "Profile 'p1' already exists"}));
     assert_eq!(
-        world.told(post.clone(), "/p2b/rename", &name("p1")).await,
+        world
+            .send_to_profiles(post.clone(), "/p2b/rename", &name("p1"))
+            .await,
         taken
     );
-    let same = world.told(post.clone(), "/p2b/rename", &name("p2b")).await;
+    let same = world
+        .send_to_profiles(post.clone(), "/p2b/rename", &name("p2b"))
+        .await;
     assert_eq!(
         same,
         (
@@ -172,11 +187,15 @@ async fn the_active_profile_is_in_force() {
         )
     );
     assert_eq!(
-        world.told(post.clone(), "/zzz/rename", &name("q")).await,
+        world
+            .send_to_profiles(post.clone(), "/zzz/rename", &name("q"))
+            .await,
         missing("Profile 'zzz'")
     );
     assert_eq!(
-        world.told(post.clone(), "/zzz/activate", &none).await,
+        world
+            .send_to_profiles(post.clone(), "/zzz/activate", &none)
+            .await,
         missing("Profile 'zzz'")
     );
 
@@ -184,7 +203,13 @@ async fn the_active_profile_is_in_force() {
     let body = json!({"llm_profiles": {"profiles": {}}, "language": "en"});
     world.post_ok(SETTINGS, &body, "Settings stored").await;
     assert_eq!(world.get(PROFILES).await.json()["active_profile"], "p2b");
-    assert_eq!(world.told(Method::DELETE, "/p2b", &none).await.0, 200);
+    assert_eq!(
+        world
+            .send_to_profiles(Method::DELETE, "/p2b", &none)
+            .await
+            .0,
+        200
+    );
     let settings = world.get(SETTINGS).await.json();
     assert_eq!(
         (model(&settings), &settings["llm_profiles"]["active"]),
@@ -209,9 +234,9 @@ async fn a_save_may_have_no_body_and_keeps_keys() {
     let answer = world.post(&path, &Value::Null).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     let config = world.get(&format!("{PROFILES}/p2")).await.json()["config"].clone();
-    world.saved("p2", &json!({"llm": config})).await;
+    world.save_profile("p2", &json!({"llm": config})).await;
     let preserved = json!({"preserve_existing_api_key": true});
-    world.saved("p2", &preserved).await;
+    world.save_profile("p2", &preserved).await;
     let stored = world.stored().await.unwrap()["llm_profiles"]["list"].clone();
     assert_eq!(stored[1]["secrets"], json!({"/llm/api_key": "k2-secret"}));
     assert_eq!(stored[1]["llm"]["model"], "anthropic/claude");
@@ -285,7 +310,7 @@ async fn errors_are_listed_and_nothing_is_stored() {
             "missing",
         ),
     ] {
-        let (status, answer) = world.told(Method::POST, &path, &body).await;
+        let (status, answer) = world.send_to_profiles(Method::POST, &path, &body).await;
         assert_eq!(status, 422, "{path} {body}: {answer}");
         let item = &answer["detail"][0];
         assert_eq!(
@@ -298,14 +323,14 @@ async fn errors_are_listed_and_nothing_is_stored() {
     assert_eq!(world.stored().await, before);
     for n in 0..8 {
         world
-            .saved(&format!("n{n}"), &json!({"llm": {"model": "m"}}))
+            .save_profile(&format!("n{n}"), &json!({"llm": {"model": "m"}}))
             .await;
     }
     let full =
         json!({"detail": "Profile limit reached (10). Delete a profile before saving a new one."});
     let more = world
-        .told(Method::POST, "/more", &json!({"llm": {"model": "m"}}))
+        .send_to_profiles(Method::POST, "/more", &json!({"llm": {"model": "m"}}))
         .await;
     assert_eq!(more, (409, full));
-    world.saved("n3", &json!({})).await;
+    world.save_profile("n3", &json!({})).await;
 }

@@ -42,7 +42,10 @@ async fn a_flooding_sandbox_is_refused_and_others_are_not() {
     let Either::Right(((refused, other), stuck)) = select(stuck, Box::pin(beside)).await else {
         panic!("the flood ends before the body's deadline");
     };
-    refused.refuses(503, "Too many reports of this sandbox are under way");
+    refused.refuses(
+        503,
+        "Too many reports of this sandbox are under way. Send the report again later.",
+    );
     other.is(200, &json!({"success": true}));
     drop(stuck);
     report(0).await.is(200, &json!({"success": true}));

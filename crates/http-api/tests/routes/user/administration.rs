@@ -93,7 +93,7 @@ async fn a_user_is_made_changed_and_deleted() {
     let made = world.post(ROOT, USERS, &carol).await;
     assert_eq!((made.status, &made.json()["role"]), (201, &json!("user")));
     let again = world.post(ROOT, USERS, &carol).await;
-    again.refuses(409, "There is a user carol already");
+    again.refuses(409, "User carol already exists: choose another name");
     let theirs = format!("{USERS}/carol/keys");
     let (text, id) = make(&world, ROOT, &theirs, &json!({"name": "laptop"})).await;
     assert_eq!(ids(&world, &text, KEYS, "id").await, [id.as_str()]);

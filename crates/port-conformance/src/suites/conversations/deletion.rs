@@ -68,7 +68,7 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
     ] {
         let mut new = start(n, owner, &format!("of-{owner}"), at(0));
         new.task.conversation_id = conversation_id(9);
-        let fence = ports.claimed(&new).await.fence;
+        let fence = ports.insert_and_claim_start(&new).await.fence;
         let begun = status_update(StartStatus::StartingConversation);
         let row = conversation(9, owner, &format!("of-{owner}"), at(0));
         let id = new.task.id;
@@ -95,12 +95,12 @@ pub async fn a_failed_start_of_another_user_stays(ports: &StorePorts) {
 
 /// A deletion includes sub-conversations of any depth and events. A deleted conversation cannot be deleted again.
 pub async fn sub_conversations_are_deleted_with_their_parent(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let root = ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
+        .insert_conversation(&conversation(1, "alice", "s", at(0)))
         .await;
     for (n, of) in [(2, 1), (3, 2)] {
-        ports.conversation(&part(n, of, "s")).await;
+        ports.insert_conversation(&part(n, of, "s")).await;
         append(ports, "s", conversation_id(n)).await;
     }
     assert!(delete(ports, root).await);
@@ -123,11 +123,11 @@ pub async fn sub_conversations_are_deleted_with_their_parent(ports: &StorePorts)
 
 /// After a deletion, late reports are dropped, and the id can be neither adopted nor started, also not by another user.
 pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let row = conversation(1, "alice", "s", at(0));
-    let id = ports.conversation(&row).await;
+    let id = ports.insert_conversation(&row).await;
     ports
-        .conversation(&conversation(2, "alice", "s", at(0)))
+        .insert_conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     assert!(delete(ports, id).await);
     assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
@@ -148,14 +148,14 @@ pub async fn deleted_messages_stay_deleted(ports: &StorePorts) {
 /// A sandbox without other conversations is marked for deletion, and no agent deletion is pending.
 pub async fn an_unneeded_sandbox_is_deleted_too(ports: &StorePorts) {
     for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
         run(ports, id).await;
     }
     let root = ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
+        .insert_conversation(&conversation(1, "alice", "s", at(0)))
         .await;
-    ports.conversation(&part(2, 1, "s")).await;
-    ports.conversation(&part(3, 1, "t")).await;
+    ports.insert_conversation(&part(2, 1, "s")).await;
+    ports.insert_conversation(&part(3, 1, "t")).await;
     assert!(delete(ports, root).await);
     assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
     assert_eq!(desired(ports, "t").await, DesiredState::Deleted);
@@ -164,11 +164,11 @@ pub async fn an_unneeded_sandbox_is_deleted_too(ports: &StorePorts) {
 
 /// A sandbox with another conversation stays, and one agent deletion is pending.
 pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     run(ports, "s").await;
     for n in [1, 2] {
         ports
-            .conversation(&conversation(n, "alice", "s", at(0)))
+            .insert_conversation(&conversation(n, "alice", "s", at(0)))
             .await;
     }
     assert!(delete(ports, conversation_id(1)).await);
@@ -192,11 +192,11 @@ pub async fn a_shared_sandbox_stays_with_a_pending_deletion(ports: &StorePorts) 
 
 /// A sandbox with an unfinished start stays, too; a finished start does not keep it.
 pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
+        .insert_conversation(&conversation(1, "alice", "s", at(0)))
         .await;
-    ports.start(&start_in(2, "alice", "s", at(0))).await;
+    ports.insert_start(&start_in(2, "alice", "s", at(0))).await;
     assert!(delete(ports, conversation_id(1)).await);
     assert_eq!(desired(ports, "s").await, DesiredState::Running);
 
@@ -240,7 +240,9 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &StorePorts) {
 
 /// An unfinished start of a deleted conversation ends in ERROR and loses its secrets; its worker's writes are stale.
 pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) {
-    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let claimed = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await;
     let status = StartStatus::StartingConversation;
     ports
         .start_queue
@@ -285,16 +287,16 @@ pub async fn an_unfinished_start_ends_with_its_conversation(ports: &StorePorts) 
 /// Other conversations, users and sandboxes are unaffected. A cycle of parents terminates.
 pub async fn others_are_unaffected(ports: &StorePorts) {
     for (id, owner) in [("s", "alice"), ("b", "bob"), ("e", "alice")] {
-        ports.sandbox(id, owner).await;
+        ports.insert_sandbox(id, owner).await;
     }
     for (n, of) in [(1, 2), (2, 1)] {
-        ports.conversation(&part(n, of, "s")).await;
+        ports.insert_conversation(&part(n, of, "s")).await;
     }
     let bobs = Conversation {
         parent: Some(conversation_id(1)),
         ..conversation(3, "bob", "b", at(0))
     };
-    ports.conversation(&bobs).await;
+    ports.insert_conversation(&bobs).await;
     append(ports, "b", bobs.id).await;
     let before = ports.view(bobs.id).await;
     let inserted = ports
@@ -327,11 +329,11 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 pub async fn pending_deletions_are_listed_while_sandboxes_run(ports: &StorePorts) {
     for sandbox in ["s", "t"] {
-        ports.sandbox(sandbox, "alice").await;
+        ports.insert_sandbox(sandbox, "alice").await;
     }
     for (n, sandbox) in [(1, "s"), (2, "s"), (3, "s"), (4, "t"), (5, "t")] {
         ports
-            .conversation(&conversation(n, "alice", sandbox, at(0)))
+            .insert_conversation(&conversation(n, "alice", sandbox, at(0)))
             .await;
     }
     for (n, when) in [(4, 1), (2, 2), (1, 3)] {

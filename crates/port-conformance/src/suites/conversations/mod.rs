@@ -1,4 +1,4 @@
-//! Conversations, their reports, their deletion and messages that wait for them.
+//! Conversations, their reports, their deletion and their pending messages.
 
 pub mod deletion;
 pub mod pending_messages;

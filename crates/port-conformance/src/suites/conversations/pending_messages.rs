@@ -34,7 +34,7 @@ pub fn message(n: u64, owner: &str, target: MessageTarget) -> NewPendingMessage 
             run: true,
         },
         created_at: at(i64::try_from(n).unwrap()),
-        answers: Vec::new(),
+        responses: Vec::new(),
     }
 }
 
@@ -70,10 +70,10 @@ async fn start_sandbox(ports: &StorePorts, name: &str) {
 /// Stores conversation `n` in a running sandbox of its own.
 async fn store_conversation(ports: &StorePorts, n: u64) {
     let name = format!("s{n}");
-    ports.sandbox(&name, "alice").await;
+    ports.insert_sandbox(&name, "alice").await;
     start_sandbox(ports, &name).await;
     ports
-        .conversation(&conversation(n, "alice", &name, at(1)))
+        .insert_conversation(&conversation(n, "alice", &name, at(1)))
         .await;
 }
 
@@ -96,7 +96,7 @@ async fn end(ports: &StorePorts, n: u64, fence: i64) {
 /// Makes start `n` READY.
 async fn ready(ports: &StorePorts, n: u64) {
     let start = start(n, "alice", &format!("s{n}"), at(1));
-    let fence = ports.claimed(&start).await.fence;
+    let fence = ports.insert_and_claim_start(&start).await.fence;
     begin(ports, n, fence).await;
     end(ports, n, fence).await;
 }
@@ -104,7 +104,10 @@ async fn ready(ports: &StorePorts, n: u64) {
 /// A conversation and its start share one queue, in order of arrival, regardless of time stamps. Messages are stored
 /// unchanged.
 pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s1", at(0)))
+        .await
+        .fence;
     for (position, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
         assert_eq!(
             queue(ports, n, name).await,
@@ -136,7 +139,7 @@ pub async fn messages_are_queued_in_order_of_arrival(ports: &StorePorts) {
 
 /// The limit applies to both targets together. A delivered message makes room.
 pub async fn the_queue_of_a_conversation_is_bounded(ports: &StorePorts) {
-    ports.start(&start(1, "alice", "s1", at(0))).await;
+    ports.insert_start(&start(1, "alice", "s1", at(0))).await;
     store_conversation(ports, 2).await;
     for (n, position) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
@@ -178,7 +181,7 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
         assert_eq!(queue(ports, 1, name).await, EnqueueOutcome::Unknown);
     }
     store_conversation(ports, 2).await;
-    ports.start(&start(3, "alice", "own-3", at(0))).await;
+    ports.insert_start(&start(3, "alice", "own-3", at(0))).await;
     for name in [CONVERSATION(2), TASK(3), CONVERSATION(3)] {
         let queued = ports.pending.enqueue(&message(1, "bob", name)).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::Unknown);
@@ -197,7 +200,7 @@ pub async fn messages_need_a_visible_conversation(ports: &StorePorts) {
     }
     let mut again = start(6, "alice", "s6", at(3));
     again.task.conversation_id = conversation_id(3);
-    ports.start(&again).await;
+    ports.insert_start(&again).await;
     assert_eq!(
         queue(ports, 7, CONVERSATION(3)).await,
         EnqueueOutcome::Queued(2)
@@ -242,7 +245,10 @@ pub async fn deliverable_messages_are_listed(ports: &StorePorts) {
 
 /// A message is not deliverable before its start is READY, even if the conversation exists.
 pub async fn messages_wait_for_the_end_of_a_start(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s1", at(1))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s1", at(1)))
+        .await
+        .fence;
     queue(ports, 7, TASK(1)).await;
     start_sandbox(ports, "s1").await;
     assert_eq!(list_deliverable(ports).await, [0; 0]);
@@ -350,9 +356,12 @@ pub async fn messages_are_deleted_with_their_conversation(ports: &StorePorts) {
 
 /// Messages are deleted with the last start of their owner that could have created their conversation.
 pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for n in [1, 2] {
-        let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
+        let fence = ports
+            .insert_and_claim_start(&start_in(n, "alice", "s", at(0)))
+            .await
+            .fence;
         queue(ports, n, TASK(n)).await;
         let failed = status_update(StartStatus::Error);
         let ended = ports.start_queue.fail(task_id(n), fence, &failed, at(1));
@@ -362,7 +371,7 @@ pub async fn messages_are_deleted_with_a_pruned_start(ports: &StorePorts) {
     again.task.conversation_id = conversation_id(2);
     // No test claims it.
     again.task.host = HostId::parse("elsewhere").unwrap();
-    ports.start(&again).await;
+    ports.insert_start(&again).await;
     ports.host_sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.start_queue.prune(at(50), 9).await.unwrap(), 2);
     assert!(
@@ -414,7 +423,7 @@ pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
             answer: format!("{n} is {position}"),
             at: at(1),
         };
-        message.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
+        message.responses = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
         message
     };
     queue(ports, 1, CONVERSATION(1)).await;

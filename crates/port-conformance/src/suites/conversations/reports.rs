@@ -12,13 +12,6 @@ use domain::patch::Patch;
 use crate::StorePorts;
 use crate::fixtures::{at, conversation, conversation_id, report, sandbox_id, scope};
 
-async fn seeded(ports: &StorePorts) -> ConversationId {
-    ports.sandbox("s", "alice").await;
-    ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
-        .await
-}
-
 async fn apply_report(
     ports: &StorePorts,
     id: ConversationId,
@@ -36,7 +29,7 @@ async fn apply_report(
 /// Reports arrive in any order; the newest wins. A report as new as the stored one overwrites it.
 pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &StorePorts) {
     use ExecutionStatus::{Finished, Paused, Running};
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let row = apply_report(ports, id, report(Running, at(5)), 10).await;
     assert_eq!(
         (row.execution_status, row.updated_at),
@@ -58,7 +51,7 @@ pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &StorePorts) 
 
 /// A total below the stored one is ignored, field by field.
 pub async fn totals_never_decrease(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let metrics = |cost, prompt, completion| ConversationReport {
         metrics: Some(Metrics {
             accumulated_cost: cost,
@@ -87,7 +80,7 @@ pub async fn totals_never_decrease(ports: &StorePorts) {
 
 /// The agent server's title is stored until a user sets or clears the title.
 pub async fn a_chosen_title_stays(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let titled = |title: &str| ConversationReport {
         title: Some(title.to_owned()),
         ..ConversationReport::default()
@@ -119,7 +112,7 @@ pub async fn a_chosen_title_stays(ports: &StorePorts) {
 
 /// Tags are merged (new ones win); the model is replaced.
 pub async fn tags_and_model_are_merged(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         pairs.iter().map(owned).collect()
@@ -138,7 +131,7 @@ pub async fn tags_and_model_are_merged(ports: &StorePorts) {
 /// A report does not change owner, sandbox, time of creation, public flag and the like. A report without news does not
 /// even change `updated_at`.
 pub async fn a_report_changes_only_its_fields(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let before = ports.view(id).await.unwrap().conversation;
     let row = apply_report(ports, id, ConversationReport::default(), 1).await;
     assert_eq!(row, before);
@@ -164,8 +157,8 @@ pub async fn a_report_changes_only_its_fields(ports: &StorePorts) {
 
 /// A sandbox reports only about its own conversations.
 pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
-    let id = seeded(ports).await;
-    ports.sandbox("t", "alice").await;
+    let id = ports.insert_sandbox_and_conversation().await;
+    ports.insert_sandbox("t", "alice").await;
     let before = ports.view(id).await;
     let observe = async |sandbox: &str, id| {
         let report = report(ExecutionStatus::Error, at(1));
@@ -191,11 +184,11 @@ pub async fn reports_of_others_change_nothing(ports: &StorePorts) {
 pub async fn conversations_of_a_stopped_sandbox_are_settled(ports: &StorePorts) {
     use ExecutionStatus::{Finished, Paused, Running};
     for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     for (n, sandbox, status) in [(1, "s", Running), (2, "s", Finished), (3, "t", Running)] {
         ports
-            .conversation(&Conversation {
+            .insert_conversation(&Conversation {
                 execution_status: Some(status),
                 ..conversation(n, "alice", sandbox, at(0))
             })

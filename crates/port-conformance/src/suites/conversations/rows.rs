@@ -35,7 +35,7 @@ fn all() -> ConversationFilter {
 
 /// Every field is stored, times to the microsecond, and read together with the sandbox.
 pub async fn every_field_is_stored(ports: &StorePorts) {
-    let sandbox = ports.sandbox("s", "alice").await;
+    let sandbox = ports.insert_sandbox("s", "alice").await;
     let stored = Conversation {
         title: Some("Größe % _ \\ 'x' \"y\" 🦀".to_owned()),
         auto_title: false,
@@ -59,7 +59,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         updated_at: at(5),
         ..conversation(1, "alice", "s", at(0))
     };
-    ports.conversation(&stored).await;
+    ports.insert_conversation(&stored).await;
     let view = ports.conversations.find(&scope("alice"), stored.id).await;
     let expected = ConversationView {
         conversation: stored.clone(),
@@ -77,12 +77,12 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
 
 /// Pull requests are recorded in order, each once, also concurrently, up to the limit.
 pub async fn pull_requests_are_recorded(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let stored = Conversation {
         pr_numbers: vec![3],
         ..titled(1, None)
     };
-    let id = ports.conversation(&stored).await;
+    let id = ports.insert_conversation(&stored).await;
     let (alice, repo) = (scope("alice"), &ports.conversations);
     let noted = async |scope: &Scope, id, number: i64, second| {
         let noted = repo.add_pull_request(scope, id, number, at(second));
@@ -118,8 +118,8 @@ pub async fn pull_requests_are_recorded(ports: &StorePorts) {
 
 /// No method finds another user's conversation; the system sees all.
 pub async fn scopes_are_isolated(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    let id = ports.conversation(&titled(1, Some("title"))).await;
+    ports.insert_sandbox("s", "alice").await;
+    let id = ports.insert_conversation(&titled(1, Some("title"))).await;
     let (bob, repo) = (scope("bob"), &ports.conversations);
     assert_eq!(repo.find(&bob, id).await.unwrap(), None);
     assert_eq!(repo.find_many(&bob, &[id]).await.unwrap(), [None]);
@@ -144,9 +144,9 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
 
 /// `find_many` keeps order, length and repetition.
 pub async fn find_many_keeps_order(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for n in [1, 2, 3] {
-        ports.conversation(&titled(n, None)).await;
+        ports.insert_conversation(&titled(n, None)).await;
     }
     let ids = [3, 9, 1, 3].map(conversation_id);
     let found = ports.conversations.find_many(&scope("alice"), &ids).await;
@@ -162,13 +162,13 @@ pub async fn find_many_keeps_order(ports: &StorePorts) {
 
 /// A change sets only its fields and `updated_at`. Setting or clearing a title ends automatic titles.
 pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let before = Conversation {
         selected_branch: Some("main".to_owned()),
         git_provider: Some(GitProvider::Github),
         ..titled(1, Some("title"))
     };
-    let id = ports.conversation(&before).await;
+    let id = ports.insert_conversation(&before).await;
     let update = async |change: ConversationChange, when| {
         let view = ports
             .conversations
@@ -225,8 +225,8 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
 /// An agent server may add its own conversation once, for its own sandbox, unless the id is known, deleted or reserved
 /// by a start.
 pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    ports.sandbox("t", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
+    ports.insert_sandbox("t", "alice").await;
     let mine = titled(1, Some("first"));
     assert_eq!(
         ports.conversation_reports.adopt(&mine).await.unwrap(),
@@ -257,13 +257,13 @@ pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
     );
     assert_eq!(ports.view(mine.id).await, None);
 
-    ports.start(&start_in(2, "alice", "t", at(1))).await;
+    ports.insert_start(&start_in(2, "alice", "t", at(1))).await;
     let reserved = conversation(2, "alice", "t", at(1));
     assert_eq!(
         ports.conversation_reports.adopt(&reserved).await.unwrap(),
         AppendOutcome::Stored { new: 0 }
     );
-    ports.start(&start(3, "bob", "u", at(1))).await;
+    ports.insert_start(&start(3, "bob", "u", at(1))).await;
     let squatted = conversation(3, "alice", "t", at(1));
     assert_eq!(
         ports.conversation_reports.adopt(&squatted).await.unwrap(),
@@ -275,7 +275,7 @@ pub async fn adoption_takes_only_what_is_free(ports: &StorePorts) {
 /// No conversation is adopted for a sandbox that is gone, marked for deletion, or another user's.
 pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
     let nowhere = conversation(1, "alice", "x", at(0));
-    let id = ports.sandbox("s", "alice").await.id;
+    let id = ports.insert_sandbox("s", "alice").await.id;
     let others = conversation(2, "bob", "s", at(0));
     let going = conversation(3, "alice", "s", at(0));
     for row in [&nowhere, &others] {
@@ -308,11 +308,11 @@ pub async fn adoption_needs_the_sandbox(ports: &StorePorts) {
 /// The conversations of a sandbox are listed newest first, up to the limit, for all owners.
 pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
     for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     for (n, sandbox, created) in [(1, "s", 2), (2, "s", 1), (3, "t", 0), (4, "s", 2)] {
         ports
-            .conversation(&conversation(n, "alice", sandbox, at(created)))
+            .insert_conversation(&conversation(n, "alice", sandbox, at(created)))
             .await;
     }
     let ids = async |limit| {
@@ -337,7 +337,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &StorePorts) {
 pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
     let reports = &ports.conversation_reports;
     for id in ["a", "b", "starts", "paused"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     for id in ["a", "b", "paused"].map(sandbox_id) {
         let facts = SandboxFacts::Running {
@@ -371,7 +371,7 @@ pub async fn unsettled_conversations_are_listed(ports: &StorePorts) {
             title: Some("Größe".to_owned()),
             ..conversation(n, "alice", sandbox, at(created))
         };
-        ports.conversation(&row).await;
+        ports.insert_conversation(&row).await;
     }
     let found = reports.list_unsettled(&host(), at(5), 10).await.unwrap();
     let unsettled = |n, sandbox, execution_status| UnsettledConversation {

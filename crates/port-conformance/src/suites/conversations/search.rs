@@ -61,17 +61,17 @@ async fn matches(ports: &StorePorts, filter: ConversationFilter) -> Vec<u64> {
 
 /// Pages are ordered newest first, ties by id, and stay stable when rows are added and deleted in between.
 pub async fn paging_is_stable(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for (n, created) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3)] {
         ports
-            .conversation(&conversation(n, "alice", "s", at(created)))
+            .insert_conversation(&conversation(n, "alice", "s", at(created)))
             .await;
     }
     let alice = scope("alice");
     let first = search(ports, &alice, &all(), &page(2)).await;
     assert_eq!(numbers(&first.items), [5, 4]);
     ports
-        .conversation(&conversation(6, "alice", "s", at(9)))
+        .insert_conversation(&conversation(6, "alice", "s", at(9)))
         .await;
     // The row that the token points at is deleted, too.
     let deleted = ports
@@ -91,14 +91,14 @@ pub async fn paging_is_stable(ports: &StorePorts) {
 
 /// A page of long titles ends early, and all pages together contain every conversation once and in order.
 pub async fn pages_of_long_titles_end_early(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let half = MAX_PAGE_BYTES / 2;
     for (size, n) in [half, half, half, MAX_PAGE_BYTES + 1, 1]
         .into_iter()
         .zip(1..)
     {
         ports
-            .conversation(&titled(n, Some(&"x".repeat(size))))
+            .insert_conversation(&titled(n, Some(&"x".repeat(size))))
             .await;
     }
     let alice = scope("alice");
@@ -117,7 +117,7 @@ pub async fn pages_of_long_titles_end_early(ports: &StorePorts) {
 /// A foreign token, or one of another list, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     let sandboxes = ports.sandboxes.search(&scope("alice"), &page(1)).await;
     let mut tokens = foreign_tokens();
@@ -133,7 +133,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
 
 /// A title is found by any part of it, regardless of case, also beyond ASCII; `%` and `_` have no special meaning.
 pub async fn titles_are_searched_literally(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for (n, title) in [
         (1, Some("100% sure")),
         (2, Some("100 things")),
@@ -144,7 +144,7 @@ pub async fn titles_are_searched_literally(ports: &StorePorts) {
         (7, None),
         (8, Some("")),
     ] {
-        ports.conversation(&titled(n, title)).await;
+        ports.insert_conversation(&titled(n, title)).await;
     }
     for (search_term, expected) in [
         ("100%", vec![1]),
@@ -176,8 +176,8 @@ pub async fn titles_are_searched_literally(ports: &StorePorts) {
 
 /// A search finds the new title and not the old one.
 pub async fn a_changed_title_is_searched(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    let id = ports.conversation(&titled(1, Some("Old"))).await;
+    ports.insert_sandbox("s", "alice").await;
+    let id = ports.insert_conversation(&titled(1, Some("Old"))).await;
     let change = ConversationChange {
         title: Patch::Set("ÉTUDE".to_owned()),
         ..ConversationChange::default()
@@ -199,13 +199,13 @@ pub async fn a_changed_title_is_searched(ports: &StorePorts) {
 /// Filters by time and sandbox, alone and combined.
 pub async fn filters_narrow(ports: &StorePorts) {
     for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     for n in 1..=4_u64 {
         let sandbox = if n < 4 { "s" } else { "t" };
         let created = at(i64::try_from(n).unwrap());
         ports
-            .conversation(&Conversation {
+            .insert_conversation(&Conversation {
                 updated_at: created.plus(std::time::Duration::from_secs(10)),
                 ..conversation(n, "alice", sandbox, created)
             })
@@ -237,7 +237,7 @@ pub async fn filters_narrow(ports: &StorePorts) {
 
 /// Filters by repository and trigger compare the whole value.
 pub async fn filters_name_repository_and_trigger(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for (n, repository, trigger) in [
         (1, Some("o/r"), Some(Trigger::Gui)),
         (2, Some("o/r2"), Some(Trigger::Slack)),
@@ -245,7 +245,7 @@ pub async fn filters_name_repository_and_trigger(ports: &StorePorts) {
         (4, Some("o/r"), Some(Trigger::Slack)),
     ] {
         ports
-            .conversation(&Conversation {
+            .insert_conversation(&Conversation {
                 selected_repository: repository.map(str::to_owned),
                 trigger,
                 ..conversation(n, "alice", "s", at(i64::try_from(n).unwrap()))
@@ -271,11 +271,11 @@ pub async fn filters_name_repository_and_trigger(ports: &StorePorts) {
 
 /// Lists omit sub-conversations unless asked, and show them as children of their parent, oldest first.
 pub async fn children_are_shown_with_their_parent(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    let parent = ports.conversation(&titled(1, None)).await;
+    ports.insert_sandbox("s", "alice").await;
+    let parent = ports.insert_conversation(&titled(1, None)).await;
     for (n, created) in [(5, 1), (3, 2), (4, 2)] {
         ports
-            .conversation(&Conversation {
+            .insert_conversation(&Conversation {
                 parent: Some(parent),
                 updated_at: at(9 - created),
                 ..conversation(n, "alice", "s", at(created))

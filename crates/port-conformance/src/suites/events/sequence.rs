@@ -11,19 +11,12 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::StorePorts;
-use crate::fixtures::{at, conversation, conversation_id, event, sandbox_id, scope};
+use crate::fixtures::{at, conversation_id, event, sandbox_id, scope};
 
 /// More than there are, in most tests.
 const MANY: usize = 1_000;
 const WRITERS: usize = 8;
 const BATCHES: usize = 25;
-
-async fn seeded(ports: &StorePorts) -> ConversationId {
-    ports.sandbox("s", "alice").await;
-    ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
-        .await
-}
 
 async fn append(ports: &StorePorts, id: ConversationId, events: &[Event]) {
     let (origin, nothing) = (sandbox_id("s"), ConversationReport::default());
@@ -57,7 +50,7 @@ fn ids(events: &[SequencedEvent]) -> Vec<&str> {
 
 /// Sequence numbers grow in the order of commits, regardless of time stamps, and reading continues after any of them.
 pub async fn sequence_numbers_follow_the_order_of_commits(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     assert_eq!(last(ports, id).await, 0);
     assert_eq!(list_after(ports, id, 0, MANY).await, []);
     append(ports, id, &[event("b", "A", at(9)), event("a", "A", at(9))]).await;
@@ -91,7 +84,7 @@ pub async fn sequence_numbers_follow_the_order_of_commits(ports: &StorePorts) {
 
 /// A batch ends before its documents are too large, but contains at least one event.
 pub async fn batches_of_large_documents_end_early(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     for n in 0..5 {
         let mut large = event(&n.to_string(), "A", at(n));
         let bytes = if n == 2 {
@@ -114,7 +107,7 @@ pub async fn batches_of_large_documents_end_early(ports: &StorePorts) {
 
 /// Other users, and all after the deletion, get `None`, which differs from a conversation without events.
 pub async fn invisible_conversations_have_no_sequence(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     append(ports, id, &[event("1", "A", at(1))]).await;
     let sees = async |scope: Scope, id| {
         let events = ports.events.list_after(&scope, id, 0, 9).await.unwrap();
@@ -135,7 +128,7 @@ pub async fn invisible_conversations_have_no_sequence(ports: &StorePorts) {
 /// Writers append concurrently and with repetitions while followers read. No number appears below one that was read
 /// before, so each follower sees every event once, in the same order.
 pub async fn followers_see_every_event_once(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let writing = AtomicUsize::new(WRITERS);
     let write = async |writer: usize| {
         for batch in 0..BATCHES {

@@ -15,13 +15,6 @@ use crate::fixtures::{
 };
 use crate::{StorePorts, assert_is};
 
-async fn seeded(ports: &StorePorts) -> ConversationId {
-    ports.sandbox("s", "alice").await;
-    ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
-        .await
-}
-
 async fn append(ports: &StorePorts, id: ConversationId, events: &[Event]) -> AppendOutcome {
     let nothing = ConversationReport::default();
     let stored = ports
@@ -51,7 +44,7 @@ fn ids(events: &[Event]) -> Vec<&str> {
 
 /// A stored id is left as it is: within a batch, in a later batch, and concurrently. The result counts the new events.
 pub async fn append_is_idempotent(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let (one, two) = (event("1", "A", at(1)), event("2", "A", at(2)));
     let changed = Event {
         kind: "B".to_owned(),
@@ -92,7 +85,7 @@ pub async fn append_is_idempotent(ports: &StorePorts) {
 
 /// Events are ordered by time in both directions, ties by sequence.
 pub async fn events_are_ordered(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let batch = [
         event("late", "A", at(9)),
         event("z", "A", at(5)),
@@ -121,7 +114,7 @@ pub async fn events_are_ordered(ports: &StorePorts) {
 
 /// A page continues after the previous one, also when events are added in between, before and after it.
 pub async fn paging_is_stable(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let batch: Vec<Event> = (1..=4).map(|n| event(&n.to_string(), "A", at(n))).collect();
     append(ports, id, &batch).await;
     let first = search(ports, id, EventOrder::Timestamp, &page(2)).await;
@@ -143,9 +136,9 @@ pub async fn paging_is_stable(ports: &StorePorts) {
 
 /// A foreign token, or one of another order or conversation, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let other = ports
-        .conversation(&conversation(2, "alice", "s", at(0)))
+        .insert_conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     for id in [id, other] {
         append(ports, id, &[event("1", "A", at(1)), event("2", "A", at(2))]).await;
@@ -175,7 +168,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
 
 /// Kind and time filter search and count alike.
 pub async fn filters_narrow(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     for (n, kind) in [(1, "A"), (2, "B"), (3, "A"), (4, "%")] {
         append(ports, id, &[event(&n.to_string(), kind, at(n))]).await;
     }
@@ -219,7 +212,7 @@ pub async fn filters_narrow(ports: &StorePorts) {
 
 /// `find_many` keeps order, length and repetition.
 pub async fn find_many_keeps_order(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     append(ports, id, &[event("1", "A", at(1)), event("2", "A", at(2))]).await;
     let ids = ["2", "x", "1", "2"].map(|it| EventId::parse(it).unwrap());
     let found = ports.events.find_many(&scope("alice"), id, &ids).await;
@@ -234,9 +227,9 @@ pub async fn find_many_keeps_order(ports: &StorePorts) {
 
 /// Events of another user's conversation are not found. The same id in two conversations is two events.
 pub async fn scopes_are_isolated(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let other = ports
-        .conversation(&conversation(2, "alice", "s", at(0)))
+        .insert_conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     let one = event("1", "A", at(1));
     append(ports, id, std::slice::from_ref(&one)).await;
@@ -273,8 +266,8 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
 
 /// Only the conversation's sandbox may append; otherwise nothing is written.
 pub async fn only_the_own_sandbox_appends(ports: &StorePorts) {
-    let id = seeded(ports).await;
-    ports.sandbox("t", "alice").await;
+    let id = ports.insert_sandbox_and_conversation().await;
+    ports.insert_sandbox("t", "alice").await;
     let events = [event("1", "A", at(1))];
     let report = report(ExecutionStatus::Error, at(1));
     let foreign = ports
@@ -304,7 +297,7 @@ pub async fn only_the_own_sandbox_appends(ports: &StorePorts) {
 
 /// The report of a batch is applied with it, also if no event is new.
 pub async fn the_report_is_applied_with_the_batch(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     for (status, when) in [
         (ExecutionStatus::Running, 3),
         (ExecutionStatus::Finished, 4),
@@ -330,7 +323,7 @@ pub async fn the_report_is_applied_with_the_batch(ports: &StorePorts) {
 
 /// Ids and documents are returned exactly as the agent server sent them, including the order of keys.
 pub async fn documents_come_back_verbatim(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let odd = [
         "../../etc/passwd",
         "a|b",
@@ -359,7 +352,7 @@ pub async fn documents_come_back_verbatim(ports: &StorePorts) {
 
 /// A large batch is stored completely and in order.
 pub async fn a_large_batch_is_stored_whole(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let batch: Vec<Event> = (0..5_000)
         .map(|n| event(&n.to_string(), "A", at(n)))
         .collect();
@@ -373,7 +366,7 @@ pub async fn a_large_batch_is_stored_whole(ports: &StorePorts) {
 
 /// A page of large documents ends early, and all pages together contain every event once and in order.
 pub async fn pages_of_large_documents_end_early(ports: &StorePorts) {
-    let id = seeded(ports).await;
+    let id = ports.insert_sandbox_and_conversation().await;
     let sizes = [
         MAX_PAGE_BYTES / 2,
         1,

@@ -309,11 +309,11 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
 }
 
 /// The output of the main process is read without keys: its last lines and what follows until it ends, also of a
-/// stopped sandbox. `say` makes it write a line.
+/// stopped sandbox. `write_log_line` makes it write a line.
 pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     backend: &dyn SandboxBackend,
     launch: &SandboxLaunch,
-    say: impl Fn(SandboxId, String) -> F,
+    write_log_line: impl Fn(SandboxId, String) -> F,
 ) {
     let keys = [launch.session_key.clone(), launch.secret_key.clone()];
     let open = async |lines, follow| {
@@ -334,7 +334,7 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
         format!("the key {key}"),
         "third".to_owned(),
     ] {
-        say(launch.id.clone(), line).await;
+        write_log_line(launch.id.clone(), line).await;
     }
     let text = read_to(&mut followed, "third\n").await;
     assert!(text.ends_with("first\nthe key ***\nthird\n"), "{text:?}");
@@ -347,7 +347,7 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     let mut later = open(1, true).await.expect("follow");
     // The first read decides which lines are the last ones.
     assert_eq!(read_to(&mut later, "third\n").await, "third\n");
-    say(launch.id.clone(), "fourth".to_owned()).await;
+    write_log_line(launch.id.clone(), "fourth".to_owned()).await;
     assert_eq!(read_to(&mut later, "fourth\n").await, "fourth\n");
     if backend.capabilities().pause {
         backend.stop(&launch.id).await.expect("stop");
@@ -383,10 +383,10 @@ pub async fn a_usable_backend_passes_its_check(
 /// * `launch`: `fn() -> SandboxLaunch`, a new sandbox each time (see
 ///   [`suites::sandboxes::backend::launch`](crate::suites::sandboxes::backend::launch));
 /// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process exit;
-/// * `say`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
+/// * `write_log_line`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
 #[macro_export]
 macro_rules! sandbox_backend_conformance {
-    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, say: $say:expr $(,)?) => {
+    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, write_log_line: $write_log_line:expr $(,)?) => {
         $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
             two_starts_yield_one_sandbox,
             a_dormant_sandbox_behaves_like_any_other,
@@ -410,8 +410,8 @@ macro_rules! sandbox_backend_conformance {
         async fn logs_are_read_and_followed() {
             let fresh = $fresh.await;
             let launch = $launch();
-            let say = |id, line| $say(&fresh, id, line);
-            $crate::suites::sandboxes::backend::logs_are_read_and_followed(&*fresh, &launch, say).await;
+            let write_log_line = |id, line| $write_log_line(&fresh, id, line);
+            $crate::suites::sandboxes::backend::logs_are_read_and_followed(&*fresh, &launch, write_log_line).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

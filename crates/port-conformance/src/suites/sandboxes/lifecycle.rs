@@ -49,7 +49,7 @@ pub async fn the_caps_count_what_runs(ports: &StorePorts) {
         overall: 2,
     };
     let (one, other) = (
-        ports.sandbox("a", "alice").await,
+        ports.insert_sandbox("a", "alice").await,
         sandbox("b", "alice", at(0)),
     );
     repo.insert(&other, &two).await.unwrap();
@@ -93,7 +93,7 @@ pub async fn the_caps_count_what_runs(ports: &StorePorts) {
 
 /// Pause and resume, each repeated.
 pub async fn intents_are_committed(ports: &StorePorts) {
-    let id = ports.sandbox("a", "alice").await.id;
+    let id = ports.insert_sandbox("a", "alice").await.id;
     let (repo, host) = (&ports.sandboxes, &ports.host_sandboxes);
     let alice = scope("alice");
     let set = async |desired, when| {
@@ -156,7 +156,7 @@ pub async fn intents_are_committed(ports: &StorePorts) {
 /// Facts are recorded only while the intent is the expected one.
 pub async fn facts_are_fenced_by_the_intent(ports: &StorePorts) {
     let hosted = &ports.host_sandboxes;
-    let id = ports.sandbox("a", "alice").await.id;
+    let id = ports.insert_sandbox("a", "alice").await.id;
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
     let running = SandboxFacts::Running {
         endpoints: endpoints(8000),
@@ -263,7 +263,7 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
 
 /// A running sandbox has addresses. A paused, failed or missing one has none, and only the last two have a cause.
 pub async fn facts_replace_each_other(ports: &StorePorts) {
-    let id = ports.sandbox("a", "alice").await.id;
+    let id = ports.insert_sandbox("a", "alice").await.id;
     let record = async |facts: SandboxFacts, when| {
         let known = ports
             .host_sandboxes
@@ -320,7 +320,7 @@ pub async fn facts_replace_each_other(ports: &StorePorts) {
 
 /// A preparation keeps the sandbox STARTING and stores each line of progress; the facts that follow clear it.
 pub async fn a_preparation_reports_its_progress(ports: &StorePorts) {
-    let id = ports.sandbox("a", "alice").await.id;
+    let id = ports.insert_sandbox("a", "alice").await.id;
     let record = async |facts, when| {
         let known = ports
             .host_sandboxes
@@ -399,7 +399,7 @@ pub async fn sandboxes_of_an_unreachable_host_are_annotated(ports: &StorePorts) 
 /// Every fact that is recorded after an annotation clears it, also an unchanged one.
 pub async fn a_fact_clears_an_annotation(ports: &StorePorts) {
     let hosted = &ports.host_sandboxes;
-    let id = ports.sandbox("a", "alice").await.id;
+    let id = ports.insert_sandbox("a", "alice").await.id;
     let endpoints = endpoints(8000);
     for facts in [
         SandboxFacts::Starting {

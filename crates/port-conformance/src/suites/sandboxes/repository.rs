@@ -65,7 +65,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
 
 /// No method finds another user's sandbox; the system sees all.
 pub async fn scopes_are_isolated(ports: &StorePorts) {
-    let id = ports.sandbox("a1", "alice").await.id;
+    let id = ports.insert_sandbox("a1", "alice").await.id;
     let bob = scope("bob");
     let repo = &ports.sandboxes;
     assert_eq!(repo.find(&bob, &id).await.unwrap(), None);
@@ -91,7 +91,7 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
 /// A sandbox that is marked for deletion is hidden from its owner at once and stays marked. The system still sees it,
 /// and it is found by its key.
 pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
-    let stored = ports.sandbox("a1", "alice").await;
+    let stored = ports.insert_sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let deleted = repo
         .set_desired(
@@ -133,7 +133,7 @@ pub async fn deleted_is_hidden_and_final(ports: &StorePorts) {
 /// `find_many` keeps order, length and repetition.
 pub async fn find_many_keeps_order(ports: &StorePorts) {
     for id in ["a", "b", "c"] {
-        ports.sandbox(id, "alice").await;
+        ports.insert_sandbox(id, "alice").await;
     }
     let ids = ["c", "x", "a", "c"].map(sandbox_id);
     let found = ports.sandboxes.find_many(&scope("alice"), &ids).await;
@@ -177,10 +177,10 @@ pub async fn paging_is_stable(ports: &StorePorts) {
 
 /// A foreign token, or one of another list, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
-    ports.sandbox("a", "alice").await;
+    ports.insert_sandbox("a", "alice").await;
     for n in [1, 2] {
         ports
-            .conversation(&conversation(n, "alice", "a", at(0)))
+            .insert_conversation(&conversation(n, "alice", "a", at(0)))
             .await;
     }
     let filter = domain::conversation::ConversationFilter::default();
@@ -204,7 +204,7 @@ pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
 /// All sandboxes of a host are listed by id, in any state.
 pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
-        ports.sandbox(id, owner).await;
+        ports.insert_sandbox(id, owner).await;
     }
     let mut elsewhere = sandbox("d", "alice", at(0));
     elsewhere.host = HostId::parse("host-2").unwrap();
@@ -235,9 +235,9 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
 
 /// A removed row is gone; its conversations stay and show no sandbox.
 pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
-    let stored = ports.sandbox("a", "alice").await;
+    let stored = ports.insert_sandbox("a", "alice").await;
     let id = ports
-        .conversation(&conversation(1, "alice", "a", at(0)))
+        .insert_conversation(&conversation(1, "alice", "a", at(0)))
         .await;
     assert_eq!(ports.view(id).await.unwrap().sandbox, Some(stored.clone()));
     // It is hidden already while it is only marked.

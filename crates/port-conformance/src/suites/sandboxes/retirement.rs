@@ -58,7 +58,7 @@ async fn store_conversation(
         updated_at: at(changed),
         ..conversation(n, "alice", id, at(0))
     };
-    ports.conversation(&row).await;
+    ports.insert_conversation(&row).await;
 }
 
 async fn list_retirable(ports: &StorePorts, why: RetirementReason, limit: usize) -> Vec<String> {
@@ -112,7 +112,9 @@ pub async fn idle_sandboxes_are_paused(ports: &StorePorts) {
     running(ports, "empty", 0, 9).await;
     store_conversation(ports, 1, "busy", Some(Running), 5).await;
     store_conversation(ports, 2, "busy", Some(Finished), 5).await;
-    ports.start(&start_in(3, "alice", "starting", at(5))).await;
+    ports
+        .insert_start(&start_in(3, "alice", "starting", at(5)))
+        .await;
     store_conversation(ports, 4, "spoken", Some(Finished), 5).await;
     store_conversation(ports, 5, "spoken", None, 41).await;
     let facts = SandboxFacts::Preparing {
@@ -133,7 +135,7 @@ pub async fn idle_sandboxes_are_paused(ports: &StorePorts) {
     record(ports, "gone", SandboxFacts::Missing { detail }, 12).await;
     set_desired(ports, "deleted", DesiredState::Deleted, 11).await;
     store_conversation(ports, 7, "quiet", Some(Finished), 39).await;
-    ports.sandbox("booting", "alice").await;
+    ports.insert_sandbox("booting", "alice").await;
     store_on_another_host(ports).await;
     assert_retirable(ports, IdleSince(at(40)), &["empty", "quiet"]).await;
 }
@@ -157,7 +159,9 @@ pub async fn old_sandboxes_are_deleted(ports: &StorePorts) {
     }
     running(ports, "young", 40, 41).await;
     store_conversation(ports, 1, "busy", Some(ExecutionStatus::Running), 5).await;
-    ports.start(&start_in(2, "alice", "starting", at(5))).await;
+    ports
+        .insert_start(&start_in(2, "alice", "starting", at(5)))
+        .await;
     store_conversation(ports, 3, "spoken", Some(ExecutionStatus::Finished), 80).await;
     set_desired(ports, "paused", DesiredState::Paused, 42).await;
     record(ports, "paused", SandboxFacts::Paused, 43).await;

@@ -93,7 +93,9 @@ pub async fn a_start_prevents_or_follows_a_pause(ports: &StorePorts) {
 pub async fn a_starting_conversation_keeps_its_sandbox(ports: &StorePorts) {
     for n in 0..ROUNDS {
         let id = format!("s{n}");
-        let claimed = ports.claimed(&start(n, "alice", &id, at(0))).await;
+        let claimed = ports
+            .insert_and_claim_start(&start(n, "alice", &id, at(0)))
+            .await;
         let facts = SandboxFacts::Running {
             endpoints: endpoints(8000),
         };
@@ -155,7 +157,7 @@ pub async fn a_run_prevents_or_follows_a_retirement(ports: &StorePorts) {
         let id = format!("s{n}");
         running(ports, &id, 0, 10).await;
         ports
-            .conversation(&conversation(n, "alice", &id, at(0)))
+            .insert_conversation(&conversation(n, "alice", &id, at(0)))
             .await;
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
         let report = report(ExecutionStatus::Running, at(50));

@@ -274,7 +274,7 @@ pub async fn a_claim_or_a_dismissal_wins(ports: &StorePorts) {
 pub async fn a_warm_sandbox_with_a_row_is_never_claimed(ports: &StorePorts) {
     let row = ready(ports, warm("1", at(0)), 8_000).await;
     let claimed = claim(ports).await.unwrap();
-    ports.sandbox("1", "alice").await;
+    ports.insert_sandbox("1", "alice").await;
     assert!(!ports.warm.release(&row.id, at(3)).await.unwrap());
     assert_eq!(all(ports).await, [claimed]);
     assert!(ports.warm.remove(&row.id).await.unwrap());

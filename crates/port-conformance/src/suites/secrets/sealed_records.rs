@@ -59,14 +59,14 @@ async fn fill(ports: &StorePorts) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     for (owner, n) in [("bob", 1), ("alice", 2), ("alice", 3)] {
         ports.secrets.insert(&secret(owner, n)).await.unwrap();
     }
-    ports.sandbox("1", "alice").await;
-    ports.start(&start(7, "alice", "2", at(1))).await;
+    ports.insert_sandbox("1", "alice").await;
+    ports.insert_start(&start(7, "alice", "2", at(1))).await;
     for id in ["4", "3"] {
         assert!(ports.warm.insert(&warm(id, at(1)), 9).await.unwrap());
     }
     let mut without = start_in(8, "alice", "1", at(2));
     without.task.sealed_secrets = None;
-    ports.start(&without).await;
+    ports.insert_start(&without).await;
     let settings = ["alice", "bob", "carol"].map(|name| {
         let location = SealedLocation::Settings(user(name));
         record(location, &format!("{name}'s settings"))

@@ -18,7 +18,7 @@ use crate::{StorePorts, assert_is};
 
 /// Stores a running sandbox.
 async fn start_sandbox(ports: &StorePorts, name: &str, owner: &str) {
-    ports.sandbox(name, owner).await;
+    ports.insert_sandbox(name, owner).await;
     let facts = SandboxFacts::Running {
         endpoints: endpoints(1),
     };
@@ -58,7 +58,7 @@ pub async fn running_sandboxes_are_listed(ports: &StorePorts) {
         start_sandbox(ports, name, "alice").await;
     }
     start_sandbox(ports, "bobs", "bob").await;
-    let starting = ports.sandbox("starting", "alice").await;
+    let starting = ports.insert_sandbox("starting", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause =
         ports
@@ -83,11 +83,13 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
     }
     let mut talk = conversation(1, "alice", "used", at(5));
     talk.updated_at = at(40);
-    ports.conversation(&talk).await;
+    ports.insert_conversation(&talk).await;
     ports
-        .conversation(&conversation(2, "alice", "used", at(6)))
+        .insert_conversation(&conversation(2, "alice", "used", at(6)))
         .await;
-    ports.start(&start_in(3, "alice", "used", at(30))).await;
+    ports
+        .insert_start(&start_in(3, "alice", "used", at(30)))
+        .await;
     let spec = ports
         .sandbox_row(&sandbox_id("used"))
         .await
@@ -124,7 +126,7 @@ pub async fn occupancy_is_counted(ports: &StorePorts) {
 pub async fn a_race_never_exceeds_the_capacity(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
-        .conversation(&conversation(99, "alice", "s", at(1)))
+        .insert_conversation(&conversation(99, "alice", "s", at(1)))
         .await;
     let starts: Vec<_> = (1..=20).map(|n| start_in_shared(n, "s", 6)).collect();
     let answers = join_all(starts.iter().map(|it| ports.tasks.insert(it, &AMPLE_CAPS))).await;
@@ -137,7 +139,7 @@ pub async fn a_race_never_exceeds_the_capacity(ports: &StorePorts) {
 
 /// A sandbox that does not run or belongs to another user is not shared, and is not resumed.
 pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
-    ports.sandbox("starting", "alice").await;
+    ports.insert_sandbox("starting", "alice").await;
     start_sandbox(ports, "bobs", "bob").await;
     start_sandbox(ports, "paused", "alice").await;
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
@@ -221,7 +223,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     start_sandbox(ports, "bobs", "bob").await;
     for (n, owner, name) in [(1, "alice", "s"), (2, "bob", "bobs")] {
         ports
-            .conversation(&conversation(n, owner, name, at(1)))
+            .insert_conversation(&conversation(n, owner, name, at(1)))
             .await;
     }
     let foreign = as_sub_conversation(start_in(10, "alice", "s", at(2)), 2);
@@ -234,7 +236,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     );
 
     let fence = ports
-        .claimed(&as_sub_conversation(start_in(11, "alice", "s", at(2)), 1))
+        .insert_and_claim_start(&as_sub_conversation(start_in(11, "alice", "s", at(2)), 1))
         .await
         .fence;
     let alice = scope("alice");
@@ -280,10 +282,10 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
 pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
-        .conversation(&conversation(1, "alice", "s", at(1)))
+        .insert_conversation(&conversation(1, "alice", "s", at(1)))
         .await;
     let start = start_in(10, "alice", "s", at(100));
-    ports.start(&start).await;
+    ports.insert_start(&start).await;
     let limit = ClaimLimit::tasks(1);
     let claimed = ports
         .start_queue
@@ -313,10 +315,10 @@ pub async fn clock_skew_leaves_no_orphaned_sandbox(ports: &StorePorts) {
 pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
     start_sandbox(ports, "s", "alice").await;
     ports
-        .conversation(&conversation(1, "alice", "s", at(1)))
+        .insert_conversation(&conversation(1, "alice", "s", at(1)))
         .await;
     let fence = ports
-        .claimed(&start_in(10, "alice", "s", at(2)))
+        .insert_and_claim_start(&start_in(10, "alice", "s", at(2)))
         .await
         .fence;
     let failed = status_update(StartStatus::Error);
@@ -327,7 +329,7 @@ pub async fn a_named_sandbox_outlives_a_failed_start(ports: &StorePorts) {
         .unwrap();
     start_sandbox(ports, "empty", "alice").await;
     let fence = ports
-        .claimed(&start_in(11, "alice", "empty", at(2)))
+        .insert_and_claim_start(&start_in(11, "alice", "empty", at(2)))
         .await
         .fence;
     ports

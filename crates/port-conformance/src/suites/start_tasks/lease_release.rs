@@ -10,7 +10,10 @@ use crate::{StorePorts, assert_is};
 
 /// After a release, a worker of the host can claim the task at once, and only the new claim may write.
 pub async fn a_lease_can_be_released(ports: &StorePorts) {
-    let first = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let first = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let foreign_release = ports.start_queue.release(task_id(1), first + 1).await;
     assert_is!(foreign_release, Err(StoreError::Stale { .. }));
     ports.start_queue.release(task_id(1), first).await.unwrap();
@@ -34,7 +37,10 @@ pub async fn a_lease_can_be_released(ports: &StorePorts) {
 
 /// A task that has ended, or does not exist, has no lease.
 pub async fn ended_tasks_have_no_lease_to_release(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let failed = status_update(StartStatus::Error);
     let ended = ports
         .start_queue
@@ -57,11 +63,14 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
             .unwrap()
     };
     assert_eq!(queue(0).await, StartQueueCounts::default());
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    ports.start(&start(2, "alice", "t", at(0))).await;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
+    ports.insert_start(&start(2, "alice", "t", at(0))).await;
     let mut elsewhere = start(3, "bob", "u", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();
-    ports.start(&elsewhere).await;
+    ports.insert_start(&elsewhere).await;
     let of = |leased, waiting| StartQueueCounts { leased, waiting };
     assert_eq!(queue(1).await, of(1, 1));
     assert_eq!(queue(100_000).await, of(0, 2), "the lease has expired");
@@ -76,10 +85,13 @@ pub async fn unfinished_tasks_are_counted(ports: &StorePorts) {
 
 /// The leases of a host can be ended at start-up: its tasks can be claimed at once, and former holders cannot write.
 pub async fn the_leases_of_a_host_can_be_ended(ports: &StorePorts) {
-    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let stale = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let mut elsewhere = start(2, "alice", "t", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();
-    ports.start(&elsewhere).await;
+    ports.insert_start(&elsewhere).await;
     let other = elsewhere.task.host.clone();
     ports
         .start_queue

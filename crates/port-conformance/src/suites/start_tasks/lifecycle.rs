@@ -1,4 +1,4 @@
-//! Conformance tests of `StartTaskQueue`: leases, fences, updates and failure.
+//! Conformance tests of `StartTaskQueue`: leases, fences and updates. See `failure` for the rest.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::fixtures::{
 };
 use crate::{StorePorts, assert_is};
 
-async fn task(ports: &StorePorts, n: u64) -> StartTask {
+pub(super) async fn task(ports: &StorePorts, n: u64) -> StartTask {
     let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
     found.expect("find").remove(0).expect("an existing task")
 }
@@ -41,7 +41,7 @@ pub(super) async fn advance(
         .await
 }
 
-async fn begin(
+pub(super) async fn begin(
     ports: &StorePorts,
     n: u64,
     fence: i64,
@@ -57,9 +57,9 @@ async fn begin(
 
 /// 20 concurrent workers: each of 10 tasks goes to exactly one.
 pub async fn a_race_for_a_task_has_one_winner(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for n in 0..10 {
-        ports.start(&start_in(n, "alice", "s", at(0))).await;
+        ports.insert_start(&start_in(n, "alice", "s", at(0))).await;
     }
     let claims = join_all((0..20).map(|_| async move {
         ports
@@ -80,13 +80,15 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &StorePorts) {
 
 /// A worker gets the unfinished tasks of its own host, oldest first, up to the limit.
 pub async fn claims_go_by_host_and_age(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     for (n, created) in [(1, 3), (2, 1), (3, 2)] {
-        ports.start(&start_in(n, "alice", "s", at(created))).await;
+        ports
+            .insert_start(&start_in(n, "alice", "s", at(created)))
+            .await;
     }
     let mut elsewhere = start_in(4, "alice", "s", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();
-    ports.start(&elsewhere).await;
+    ports.insert_start(&elsewhere).await;
     let first = ports
         .start_queue
         .claim(&host(), at(5), at(60), ClaimLimit::tasks(2))
@@ -118,10 +120,10 @@ pub async fn claims_go_by_host_and_age(ports: &StorePorts) {
 /// owner exceeds the limit.
 pub async fn claims_are_fair_among_users(ports: &StorePorts) {
     for (owner, tasks) in [("alice", 1..=9), ("bob", 11..=12), ("carol", 21..=21)] {
-        ports.sandbox(owner, owner).await;
+        ports.insert_sandbox(owner, owner).await;
         for n in tasks {
             ports
-                .start(&start_in(n, owner, owner, at(n.cast_signed())))
+                .insert_start(&start_in(n, owner, owner, at(n.cast_signed())))
                 .await;
         }
     }
@@ -158,7 +160,9 @@ pub async fn claims_are_fair_among_users(ports: &StorePorts) {
 
 /// A lease is valid until its end and can be extended; then another worker gets the task with a higher fence.
 pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
-    let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let first = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await;
     assert_eq!(claim(ports, 59, 99).await, []);
     ports
         .start_queue
@@ -182,7 +186,9 @@ pub async fn a_lease_can_be_extended_and_expires(ports: &StorePorts) {
 
 /// An update stores its fields and keeps the others; `updated_at` changes with the status.
 pub async fn an_update_is_stored(ports: &StorePorts) {
-    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let claimed = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await;
     let update = StartTaskUpdate {
         status: StartStatus::WaitingForSandbox,
         detail: Some("detail".to_owned()),
@@ -228,7 +234,10 @@ pub async fn an_update_is_stored(ports: &StorePorts) {
 /// A task only moves forward, may skip steps, and ends once.
 pub async fn only_forward_and_only_once(ports: &StorePorts) {
     use StartStatus::{Error, PreparingRepository, Ready, StartingConversation, Working};
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     advance(ports, 1, fence, StartingConversation)
         .await
         .unwrap();
@@ -258,7 +267,10 @@ pub async fn only_forward_and_only_once(ports: &StorePorts) {
 
 /// Once another worker has the lease, the former one can neither advance, begin, fail nor renew.
 pub async fn a_stale_worker_changes_nothing(ports: &StorePorts) {
-    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let stale = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let fence = claim(ports, 61, 120).await[0].fence;
     let before = task(ports, 1).await;
     assert_is!(
@@ -289,7 +301,9 @@ pub async fn a_stale_worker_changes_nothing(ports: &StorePorts) {
 
 /// READY erases the secrets of the request and ends the lease.
 pub async fn ready_erases_the_secrets(ports: &StorePorts) {
-    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let claimed = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await;
     assert!(claimed.task.sealed_secrets.is_some());
     let waiting = advance(ports, 1, claimed.fence, StartStatus::WaitingForSandbox).await;
     assert!(waiting.unwrap().sealed_secrets.is_some());
@@ -301,7 +315,10 @@ pub async fn ready_erases_the_secrets(ports: &StorePorts) {
 /// The conversation is stored with the update. Repeating it (after a crash, by another worker) stores nothing twice and
 /// overwrites nothing.
 pub async fn a_conversation_is_begun_once(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let begun = begin(ports, 1, fence, "s").await.unwrap();
     assert_eq!(begun.status, StartStatus::StartingConversation);
     let view = ports.view(conversation_id(1)).await.unwrap();
@@ -322,7 +339,10 @@ pub async fn a_conversation_is_begun_once(ports: &StorePorts) {
 
 /// Without its sandbox (removed or marked for deletion) a conversation is not begun, and the task is unchanged.
 pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let fence = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await
+        .fence;
     let before = task(ports, 1).await;
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
@@ -341,12 +361,12 @@ pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
 
 /// An id that was taken or deleted meanwhile is a conflict.
 pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
-    ports.sandbox("t", "alice").await;
+    ports.insert_sandbox("t", "alice").await;
     ports
-        .conversation(&conversation(2, "alice", "t", at(0)))
+        .insert_conversation(&conversation(2, "alice", "t", at(0)))
         .await;
     let mut new = start(1, "alice", "s", at(0));
-    let fence = ports.claimed(&new).await.fence;
+    let fence = ports.insert_and_claim_start(&new).await.fence;
     new.task.conversation_id = conversation_id(2);
     let taken = conversation(2, "alice", "s", at(3));
     let say = status_update(StartStatus::StartingConversation);
@@ -370,115 +390,4 @@ pub async fn a_taken_conversation_is_not_begun(ports: &StorePorts) {
         assert_eq!(ports.view(taken.id).await, expected);
     }
     assert_eq!(task(ports, 1).await.status, StartStatus::Working);
-}
-
-/// A failure deletes the conversation that was begun (without a record of the deletion), the secrets, the lease, and
-/// the sandbox that was created for the task.
-pub async fn a_failure_releases_what_the_task_held(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    begin(ports, 1, fence, "s").await.unwrap();
-    let update = StartTaskUpdate {
-        detail: Some("it died".to_owned()),
-        ..status_update(StartStatus::Error)
-    };
-    let failed = ports
-        .start_queue
-        .fail(task_id(1), fence, &update, at(7))
-        .await
-        .unwrap();
-    assert_eq!(
-        (failed.status, failed.updated_at),
-        (StartStatus::Error, at(7))
-    );
-    assert_eq!(failed.detail.as_deref(), Some("it died"));
-    assert_eq!(failed.sealed_secrets, None);
-    assert_eq!(task(ports, 1).await, failed);
-    assert_eq!(ports.view(conversation_id(1)).await, None);
-    let sandbox = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(
-        (sandbox.desired, sandbox.updated_at),
-        (DesiredState::Deleted, at(7))
-    );
-    assert_eq!(claim(ports, 999, 1000).await, []);
-    assert_eq!(
-        ports
-            .conversation_deletions
-            .list_pending_agent_deletions(9)
-            .await
-            .unwrap(),
-        []
-    );
-    // There is no record of a deletion: the id can be used again.
-    let mut again = start(2, "alice", "t", at(8));
-    again.task.conversation_id = conversation_id(1);
-    ports.start(&again).await;
-}
-
-/// A sandbox that its owner paused during the start takes no conversation, and stays when the start fails.
-pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
-    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
-    let (id, alice) = (sandbox_id("s"), scope("alice"));
-    ports
-        .sandboxes
-        .set_desired(&alice, &id, DesiredState::Paused, &AMPLE_CAPS, at(2))
-        .await
-        .unwrap();
-    let answer = begin(ports, 1, fence, "s").await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
-    ports
-        .start_queue
-        .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
-        .await
-        .unwrap();
-    let sandbox = ports.sandbox_row(&id).await.unwrap();
-    assert_eq!(sandbox.desired, DesiredState::Paused);
-}
-
-/// A conversation of a failed start is not adopted: its agent server may continue a request that the service gave up.
-pub async fn a_failed_start_is_not_adopted(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    let fence = ports.claimed(&start_in(1, "alice", "s", at(0))).await.fence;
-    begin(ports, 1, fence, "s").await.unwrap();
-    ports
-        .start_queue
-        .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))
-        .await
-        .unwrap();
-    let made = conversation(1, "alice", "s", at(8));
-    let answer = ports.conversation_reports.adopt(&made).await.unwrap();
-    assert_eq!(answer, AppendOutcome::Deleted);
-    assert_eq!(ports.view(conversation_id(1)).await, None);
-}
-
-/// A failure keeps a sandbox that was not created for the task, or that another conversation or unfinished start needs.
-pub async fn a_failure_keeps_what_others_need(ports: &StorePorts) {
-    for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {
-        let name = format!("s{n}");
-        let new = if guest == "named" {
-            ports.sandbox(&name, "alice").await;
-            start_in(n, "alice", &name, at(0))
-        } else {
-            start(n, "alice", &name, at(0))
-        };
-        let fence = ports.claimed(&new).await.fence;
-        match guest {
-            "conversation" => {
-                let other = conversation(100 + n, "alice", &name, at(0));
-                ports.conversation(&other).await;
-            }
-            "start" => {
-                let mut other = start_in(100 + n, "alice", &name, at(0));
-                other.task.host = HostId::parse("host-2").unwrap();
-                ports.start(&other).await;
-            }
-            _ => {}
-        }
-        ports
-            .start_queue
-            .fail(task_id(n), fence, &status_update(StartStatus::Error), at(7))
-            .await
-            .unwrap();
-        let sandbox = ports.sandbox_row(&sandbox_id(&name)).await.unwrap();
-        assert_eq!(sandbox.desired, DesiredState::Running, "{guest}");
-    }
 }

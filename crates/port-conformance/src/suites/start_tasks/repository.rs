@@ -67,7 +67,7 @@ pub async fn every_field_is_committed(ports: &StorePorts) {
         secret_names: Some(vec!["TOKEN".to_owned()]),
         ..StartRequest::default()
     };
-    ports.start(&new).await;
+    ports.insert_start(&new).await;
     assert_eq!(find(ports, new.task.id).await, Some(new.task));
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await;
     assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.assignment));
@@ -75,7 +75,7 @@ pub async fn every_field_is_committed(ports: &StorePorts) {
 
 /// Another user's task is not found; the system sees all.
 pub async fn scopes_are_isolated(ports: &StorePorts) {
-    ports.start(&start(1, "alice", "s", at(0))).await;
+    ports.insert_start(&start(1, "alice", "s", at(0))).await;
     let bob = scope("bob");
     let filter = StartTaskFilter::default();
     let many = ports.tasks.find_many(&bob, &[task_id(1)]).await;
@@ -93,7 +93,7 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
 /// and no cap applies.
 pub async fn the_same_conversation_is_started_once(ports: &StorePorts) {
     let first = start(1, "alice", "s", at(0));
-    ports.start(&first).await;
+    ports.insert_start(&first).await;
     let mut again = start(2, "alice", "t", at(1));
     again.task.conversation_id = conversation_id(1);
     let none = SandboxCaps {
@@ -140,9 +140,9 @@ pub async fn a_race_starts_one_conversation(ports: &StorePorts) {
 
 /// A conversation of another user or without a task, and a taken task id, are conflicts.
 pub async fn a_taken_conversation_is_a_conflict(ports: &StorePorts) {
-    ports.start(&start(1, "alice", "s", at(0))).await;
+    ports.insert_start(&start(1, "alice", "s", at(0))).await;
     ports
-        .conversation(&conversation(2, "alice", "s", at(0)))
+        .insert_conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     let mut same_task = start(1, "alice", "t", at(1));
     same_task.task.conversation_id = conversation_id(3);
@@ -160,9 +160,11 @@ pub async fn a_taken_conversation_is_a_conflict(ports: &StorePorts) {
 
 /// A named sandbox must exist, not be marked for deletion, and belong to the user.
 pub async fn a_named_sandbox_must_be_there(ports: &StorePorts) {
-    ports.sandbox("mine", "alice").await;
-    ports.sandbox("bobs", "bob").await;
-    ports.start(&start_in(1, "alice", "mine", at(0))).await;
+    ports.insert_sandbox("mine", "alice").await;
+    ports.insert_sandbox("bobs", "bob").await;
+    ports
+        .insert_start(&start_in(1, "alice", "mine", at(0)))
+        .await;
     let going = sandbox_id("mine");
     ports
         .sandboxes
@@ -219,10 +221,12 @@ pub async fn a_race_never_exceeds_a_cap(ports: &StorePorts) {
 /// The number of one user's unfinished starts is bounded, also in existing sandboxes; other users are unaffected.
 pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
     for owner in ["alice", "bob"] {
-        ports.sandbox(&format!("of-{owner}"), owner).await;
+        ports.insert_sandbox(&format!("of-{owner}"), owner).await;
     }
     for n in 1..=u64::from(MAX_UNFINISHED_STARTS) {
-        ports.start(&start_in(n, "alice", "of-alice", at(0))).await;
+        ports
+            .insert_start(&start_in(n, "alice", "of-alice", at(0)))
+            .await;
     }
     let more = start_in(1_000, "alice", "of-alice", at(1));
     let answer = ports.tasks.insert(&more, &AMPLE_CAPS).await;
@@ -232,12 +236,16 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &StorePorts) {
             MAX_UNFINISHED_STARTS
         )))
     );
-    ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
+    ports
+        .insert_start(&start_in(1_001, "bob", "of-bob", at(1)))
+        .await;
 }
 
 /// A conversation whose start failed can be started again.
 pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
-    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let claimed = ports
+        .insert_and_claim_start(&start(1, "alice", "s", at(0)))
+        .await;
     ports
         .start_queue
         .fail(
@@ -250,14 +258,14 @@ pub async fn a_failed_start_can_be_repeated(ports: &StorePorts) {
         .unwrap();
     let mut again = start(2, "alice", "t", at(3));
     again.task.conversation_id = conversation_id(1);
-    ports.start(&again).await;
+    ports.insert_start(&again).await;
 }
 
 /// `find_many` keeps order, length and repetition.
 pub async fn find_many_keeps_order(ports: &StorePorts) {
     for n in [1, 2] {
         ports
-            .start(&start(n, "alice", &format!("s{n}"), at(0)))
+            .insert_start(&start(n, "alice", &format!("s{n}"), at(0)))
             .await;
     }
     let ids = [2, 9, 1, 2].map(task_id);
@@ -275,7 +283,7 @@ pub async fn tasks_are_listed_in_every_order(ports: &StorePorts) {
     for (n, created, updated) in [(1, 1, 9), (2, 2, 4), (3, 2, 4), (4, 3, 1)] {
         let mut new = start(n, "alice", &format!("s{n}"), at(created));
         new.task.updated_at = at(updated);
-        ports.start(&new).await;
+        ports.insert_start(&new).await;
     }
     for (order, expected) in [
         (StartTaskOrder::CreatedAt, [1, 2, 3, 4]),
@@ -301,12 +309,12 @@ pub async fn paging_is_stable(ports: &StorePorts) {
     for n in 1..=3_u64 {
         let created = at(i64::try_from(n).unwrap());
         ports
-            .start(&start(n, "alice", &format!("s{n}"), created))
+            .insert_start(&start(n, "alice", &format!("s{n}"), created))
             .await;
     }
     let order = StartTaskOrder::CreatedAtDesc;
     let first = search(ports, order, &page(2)).await;
-    ports.start(&start(9, "alice", "s9", at(9))).await;
+    ports.insert_start(&start(9, "alice", "s9", at(9))).await;
     let rest = search(ports, order, &after(9, first.next)).await;
     assert_eq!((numbers(&rest.items), rest.next), (vec![1], None));
 }
@@ -321,7 +329,7 @@ pub async fn pages_of_large_requests_end_early(ports: &StorePorts) {
         let created = at(i64::try_from(n).unwrap());
         let mut new = start(n, "alice", &format!("s{n}"), created);
         new.task.request.system_message_suffix = Some("x".repeat(size));
-        ports.start(&new).await;
+        ports.insert_start(&new).await;
     }
     for (order, lengths, tasks) in [
         (StartTaskOrder::CreatedAt, [2, 1, 1, 2], [1, 2, 3, 4, 5, 6]),
@@ -346,7 +354,7 @@ pub async fn pages_of_large_requests_end_early(ports: &StorePorts) {
 pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
     for n in [1, 2] {
         ports
-            .start(&start(n, "alice", &format!("s{n}"), at(0)))
+            .insert_start(&start(n, "alice", &format!("s{n}"), at(0)))
             .await;
     }
     let mut tokens = foreign_tokens();
@@ -377,7 +385,9 @@ pub async fn foreign_page_tokens_are_refused(ports: &StorePorts) {
 pub async fn filters_narrow(ports: &StorePorts) {
     for (n, created) in [(1, 1), (2, 2)] {
         let name = format!("s{n}");
-        ports.start(&start(n, "alice", &name, at(created))).await;
+        ports
+            .insert_start(&start(n, "alice", &name, at(created)))
+            .await;
     }
     let of = |n| StartTaskFilter {
         conversation_id: Some(conversation_id(n)),
@@ -414,78 +424,4 @@ pub async fn filters_narrow(ports: &StorePorts) {
         .unwrap();
     assert_eq!(found(of(1)).await, [1]);
     assert_eq!(found(of(2)).await, Vec::<u64>::new());
-}
-
-/// Generates the conformance tests of `StartTaskRepository`. `$fresh` is a future of a value
-/// that derefs to [`StorePorts`].
-#[macro_export]
-macro_rules! start_task_repository_conformance {
-    ($fresh:expr) => {
-        $crate::conformance_tests!(
-            (start_tasks::repository),
-            $fresh,
-            [
-                every_field_is_committed,
-                scopes_are_isolated,
-                the_same_conversation_is_started_once,
-                a_race_starts_one_conversation,
-                a_taken_conversation_is_a_conflict,
-                a_named_sandbox_must_be_there,
-                a_race_never_exceeds_a_cap,
-                the_queue_of_one_user_is_bounded,
-                a_failed_start_can_be_repeated,
-                find_many_keeps_order,
-                tasks_are_listed_in_every_order,
-                paging_is_stable,
-                pages_of_large_requests_end_early,
-                foreign_page_tokens_are_refused,
-                filters_narrow,
-            ]
-        );
-        $crate::conformance_tests!(
-            (start_tasks::lifecycle),
-            $fresh,
-            [
-                a_race_for_a_task_has_one_winner,
-                claims_go_by_host_and_age,
-                claims_are_fair_among_users,
-                a_lease_can_be_extended_and_expires,
-                an_update_is_stored,
-                only_forward_and_only_once,
-                a_stale_worker_changes_nothing,
-                ready_erases_the_secrets,
-                a_conversation_is_begun_once,
-                a_conversation_needs_its_sandbox,
-                a_taken_conversation_is_not_begun,
-                a_failure_releases_what_the_task_held,
-                a_paused_sandbox_is_left_alone,
-                a_failed_start_is_not_adopted,
-                a_failure_keeps_what_others_need,
-            ]
-        );
-        $crate::conformance_tests!(
-            (start_tasks::lease_release),
-            $fresh,
-            [
-                the_leases_of_a_host_can_be_ended,
-                a_lease_can_be_released,
-                ended_tasks_have_no_lease_to_release,
-                unfinished_tasks_are_counted,
-            ]
-        );
-        $crate::conformance_tests!(
-            (start_tasks::assignment),
-            $fresh,
-            [
-                running_sandboxes_are_listed,
-                clock_skew_leaves_no_orphaned_sandbox,
-                occupancy_is_counted,
-                a_race_never_exceeds_the_capacity,
-                only_running_sandboxes_are_shared,
-                a_named_sandbox_is_resumed_with_the_task,
-                a_sub_conversation_needs_its_parent,
-                a_named_sandbox_outlives_a_failed_start,
-            ]
-        );
-    };
 }

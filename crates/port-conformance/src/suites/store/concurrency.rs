@@ -21,9 +21,9 @@ const ROUNDS: i64 = 5;
 pub async fn many_sandboxes_send_events(ports: &StorePorts) {
     for n in 0..MANY {
         let id = format!("s{n}");
-        ports.sandbox(&id, "alice").await;
+        ports.insert_sandbox(&id, "alice").await;
         ports
-            .conversation(&conversation(n, "alice", &id, at(0)))
+            .insert_conversation(&conversation(n, "alice", &id, at(0)))
             .await;
     }
     join_all((0..MANY).map(|n| async move {
@@ -45,7 +45,9 @@ pub async fn many_sandboxes_send_events(ports: &StorePorts) {
 /// Many sandboxes change their state, while owners change the intent of others.
 pub async fn many_sandboxes_change_state(ports: &StorePorts) {
     for n in 0..MANY {
-        ports.sandbox(&format!("s{n}"), &format!("user-{n}")).await;
+        ports
+            .insert_sandbox(&format!("s{n}"), &format!("user-{n}"))
+            .await;
     }
     join_all((0..MANY).map(|n| async move {
         let id = sandbox_id(&format!("s{n}"));

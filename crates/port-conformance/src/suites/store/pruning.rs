@@ -13,7 +13,7 @@ use crate::fixtures::{
 
 /// Commits a start and ends it.
 async fn store_ended_start(ports: &StorePorts, start: &NewStartTask, end: StartStatus, when: i64) {
-    let fence = ports.claimed(start).await.fence;
+    let fence = ports.insert_and_claim_start(start).await.fence;
     let ended = ports
         .start_queue
         .advance(start.task.id, fence, &status_update(end), at(when))
@@ -34,7 +34,7 @@ pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
         let start = start(n, "alice", &format!("s{n}"), at(0));
         store_ended_start(ports, &start, StartStatus::Ready, when).await;
     }
-    ports.start(&start(5, "alice", "s5", at(0))).await;
+    ports.insert_start(&start(5, "alice", "s5", at(0))).await;
     let all = [1, 2, 3, 4, 5];
     assert_eq!(ports.start_queue.prune(at(40), 2).await.unwrap(), 2);
     assert_eq!(tasks(ports, &all).await, [1, 4, 5]);
@@ -45,7 +45,7 @@ pub async fn ended_start_tasks_are_pruned(ports: &StorePorts) {
 
 /// A failed task stays until its sandbox is gone: without it a late report would be adopted.
 pub async fn a_failed_start_stays_while_its_sandbox_exists(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let start = start_in(1, "alice", "s", at(0));
     store_ended_start(ports, &start, StartStatus::Error, 2).await;
     assert_eq!(ports.start_queue.prune(at(99), 9).await.unwrap(), 0);
@@ -75,9 +75,9 @@ async fn is_remembered(ports: &StorePorts, n: u64, probe: u64) -> bool {
 pub async fn records_of_deleted_conversations_are_pruned(ports: &StorePorts) {
     for n in 1..=3 {
         let name = format!("s{n}");
-        ports.sandbox(&name, "alice").await;
+        ports.insert_sandbox(&name, "alice").await;
         let row = conversation(n, "alice", &name, at(0));
-        let id = ports.conversation(&row).await;
+        let id = ports.insert_conversation(&row).await;
         delete(ports, id, i64::try_from(n).unwrap() * 10).await;
     }
     assert_eq!(

@@ -28,7 +28,7 @@ fn text_with_nul() -> String {
 
 /// The output of a failed sandbox, and the cause of a failed start.
 pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
-    let id = ports.sandbox("s", "alice").await.id;
+    let id = ports.insert_sandbox("s", "alice").await.id;
     for facts in [
         SandboxFacts::Error {
             detail: text_with_nul(),
@@ -68,7 +68,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
 
     let mut new = start(1, "alice", "own", at(0));
     new.task.request.llm_model = Some(text_with_nul());
-    let claimed = ports.claimed(&new).await;
+    let claimed = ports.insert_and_claim_start(&new).await;
     assert_nul_kept_or_replaced(claimed.task.request.llm_model.as_deref());
     let mut failed = status_update(StartStatus::Error);
     (failed.detail, failed.notes) = (Some(text_with_nul()), vec![text_with_nul()]);
@@ -83,7 +83,7 @@ pub async fn a_cause_may_contain_nul(ports: &StorePorts) {
 
 /// The report of an agent server, and the title and search terms of the owner.
 pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let row = Conversation {
         title: Some(text_with_nul()),
         selected_repository: Some(text_with_nul()),
@@ -93,7 +93,7 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         tags: BTreeMap::from([("k".to_owned(), text_with_nul())]),
         ..conversation(1, "alice", "s", at(0))
     };
-    let id = ports.conversation(&row).await;
+    let id = ports.insert_conversation(&row).await;
     let seen = async || ports.view(id).await.unwrap().conversation;
     let row = seen().await;
     assert_nul_kept_or_replaced(row.title.as_deref());
@@ -133,9 +133,9 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
 
 /// Agent servers choose the kinds of events; their documents are returned unchanged.
 pub async fn an_event_may_contain_nul(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let id = ports
-        .conversation(&conversation(1, "alice", "s", at(0)))
+        .insert_conversation(&conversation(1, "alice", "s", at(0)))
         .await;
     let body = serde_json::json!({"text": TEXT_WITH_NUL});
     let odd = Event {

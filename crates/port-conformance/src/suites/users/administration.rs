@@ -35,7 +35,7 @@ async fn role(ports: &StorePorts, name: &str) -> Option<Role> {
     found.map(|it| it.role)
 }
 
-async fn known(ports: &StorePorts, key: &ApiKey) -> Option<ApiKeyWithRole> {
+async fn find_key(ports: &StorePorts, key: &ApiKey) -> Option<ApiKeyWithRole> {
     ports.keys.find_by_hash(&key.hash).await.unwrap()
 }
 
@@ -46,7 +46,7 @@ fn create(name: &str, role: Role) -> AdminChange {
     }
 }
 
-fn give(key: ApiKey, new_user: Option<Role>) -> AdminChange {
+fn create_key(key: ApiKey, new_user: Option<Role>) -> AdminChange {
     AdminChange::CreateKey { key, new_user }
 }
 
@@ -63,7 +63,7 @@ pub async fn users_have_roles(ports: &StorePorts) {
     );
     let stored = key(1, "ada", 0);
     ports.keys.insert(&stored).await.unwrap();
-    let found = known(ports, &stored).await.unwrap();
+    let found = find_key(ports, &stored).await.unwrap();
     assert_eq!(
         found.role,
         Role::Admin,
@@ -74,7 +74,7 @@ pub async fn users_have_roles(ports: &StorePorts) {
         role: Role::User,
     };
     administer(ports, 3, set("ada")).await.unwrap();
-    assert_eq!(known(ports, &stored).await.unwrap().role, Role::User);
+    assert_eq!(find_key(ports, &stored).await.unwrap().role, Role::User);
     assert_is!(
         administer(ports, 4, set("bob")).await,
         Err(StoreError::NotFound { entity: "user" })
@@ -86,19 +86,19 @@ pub async fn users_have_roles(ports: &StorePorts) {
 pub async fn keys_are_created_for_users(ports: &StorePorts) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     assert_is!(
-        administer(ports, 1, give(one.clone(), None)).await,
+        administer(ports, 1, create_key(one.clone(), None)).await,
         Err(StoreError::NotFound { entity: "user" })
     );
-    let new = give(one.clone(), Some(Role::Admin));
+    let new = create_key(one.clone(), Some(Role::Admin));
     administer(ports, 2, new.clone()).await.unwrap();
     assert_is!(
         administer(ports, 3, new).await,
         Err(StoreError::Conflict { entity: "API key" })
     );
-    let more = give(two.clone(), Some(Role::User));
+    let more = create_key(two.clone(), Some(Role::User));
     administer(ports, 4, more).await.unwrap();
     assert_eq!(role(ports, "ada").await, Some(Role::Admin));
-    administer(ports, 5, give(key(3, "ada", 3), None))
+    administer(ports, 5, create_key(key(3, "ada", 3), None))
         .await
         .unwrap();
     assert_eq!(ports.keys.list(None).await.unwrap().len(), 3);
@@ -122,22 +122,25 @@ pub async fn keys_are_rotated(ports: &StorePorts) {
         format!("{:?}", not_found())
     );
     administer(ports, 2, rotate(&one, &two, 50)).await.unwrap();
-    let former = known(ports, &one).await.unwrap().key;
+    let former = find_key(ports, &one).await.unwrap().key;
     assert_eq!(former.expires_at, Some(at(50)));
-    assert_eq!(known(ports, &two).await.unwrap().key, two);
+    assert_eq!(find_key(ports, &two).await.unwrap().key, two);
     // A second rotation does not postpone the expiry.
     let three = key(5, "ada", 3);
     administer(ports, 3, rotate(&one, &three, 90))
         .await
         .unwrap();
-    let former = known(ports, &one).await.unwrap().key;
+    let former = find_key(ports, &one).await.unwrap().key;
     assert_eq!(former.expires_at, Some(at(50)));
     let late = key(6, "ada", 50);
     assert_eq!(
         format!("{:?}", administer(ports, 4, rotate(&one, &late, 90)).await),
         format!("{:?}", not_found())
     );
-    assert_eq!((known(ports, &late).await, entries(ports).await), (None, 2));
+    assert_eq!(
+        (find_key(ports, &late).await, entries(ports).await),
+        (None, 2)
+    );
 }
 
 /// Only keys of the named user can be revoked.
@@ -152,7 +155,10 @@ pub async fn a_key_is_revoked_by_its_user(ports: &StorePorts) {
         let done = administer(ports, n, revoke(name)).await;
         assert_eq!(done.is_ok(), is_done, "{done:?}");
     }
-    assert_eq!((known(ports, &one).await, entries(ports).await), (None, 1));
+    assert_eq!(
+        (find_key(ports, &one).await, entries(ports).await),
+        (None, 1)
+    );
 }
 
 /// The first call of a deletion revokes the user's access and refuses new objects. It also deletes what their sandboxes
@@ -175,9 +181,9 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
         .save(&user("ada"), &document, None, at(1))
         .await;
     saved.unwrap();
-    ports.sandbox("up", "ada").await;
+    ports.insert_sandbox("up", "ada").await;
     ports
-        .conversation(&conversation(5, "ada", "up", at(1)))
+        .insert_conversation(&conversation(5, "ada", "up", at(1)))
         .await;
     let begun = administer(ports, 2, delete("ada")).await.unwrap();
     let expected = PurgeCounts {
@@ -188,7 +194,7 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
         ..PurgeCounts::default()
     };
     assert_eq!(begun, expected);
-    assert_eq!(known(ports, &one).await, None);
+    assert_eq!(find_key(ports, &one).await, None);
     assert!(ports.secrets.all(&user("ada")).await.unwrap().is_empty());
     assert!(ports.settings.load(&user("ada")).await.unwrap().is_none());
     let (all, page) = (scope("ada"), page(9));
@@ -197,7 +203,7 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
     let half = ports.users.list_partially_deleted(9).await.unwrap();
     assert_eq!(half, [user("ada")], "the deletion can continue");
     assert_is!(
-        administer(ports, 3, give(key(2, "ada", 3), None)).await,
+        administer(ports, 3, create_key(key(2, "ada", 3), None)).await,
         Err(StoreError::NotFound { entity: "user" })
     );
     assert_is!(
@@ -224,7 +230,7 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminC
         until: at(9),
     };
     let own = [
-        give(key(n, "ada", 1), Some(Role::Admin)),
+        create_key(key(n, "ada", 1), Some(Role::Admin)),
         rotate(mine, n + 1),
         revoke(mine),
     ];
@@ -234,7 +240,7 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminC
             user: user("ada"),
             role: Role::Admin,
         },
-        give(key(n + 2, "bob", 1), None),
+        create_key(key(n + 2, "bob", 1), None),
         rotate(theirs, n + 3),
         revoke(theirs),
         AdminChange::DeleteUser { user: user("bob") },
@@ -243,7 +249,7 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminC
 }
 
 /// Makes the change on behalf of `ada`, authenticated by this key.
-async fn by(
+async fn administer_as_ada(
     ports: &StorePorts,
     n: u64,
     key: &ApiKey,
@@ -274,12 +280,12 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     let before = ports.keys.list(None).await.unwrap();
     for (change, n) in own.iter().chain(&others).zip(20..) {
         for bad in [&key(99, "ada", 0), &expired, &theirs] {
-            let done = by(ports, n, bad, change).await;
+            let done = administer_as_ada(ports, n, bad, change).await;
             assert_is!(done, Err(StoreError::CallerRevoked));
         }
     }
     for (change, n) in others.iter().zip(30..) {
-        let done = by(ports, n, &hers, change).await;
+        let done = administer_as_ada(ports, n, &hers, change).await;
         assert_is!(done, Err(StoreError::CallerNotAdministrator));
     }
     assert_eq!(ports.keys.list(None).await.unwrap(), before);
@@ -289,7 +295,7 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
         (None, 1)
     );
     for (change, n) in own.iter().zip(40..) {
-        by(ports, n, &hers, change).await.unwrap();
+        administer_as_ada(ports, n, &hers, change).await.unwrap();
     }
     let admin = AdminChange::SetRole {
         user: user("ada"),
@@ -297,10 +303,10 @@ pub async fn callers_are_authorized_again(ports: &StorePorts) {
     };
     administer(ports, 50, admin).await.unwrap();
     for (change, n) in others.iter().zip(60..) {
-        by(ports, n, &hers, change).await.unwrap();
+        administer_as_ada(ports, n, &hers, change).await.unwrap();
     }
     ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
-    let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
+    let done = administer_as_ada(ports, 70, &hers, &create("dave", Role::User)).await;
     assert_is!(done, Err(StoreError::CallerRevoked));
 }
 

@@ -55,7 +55,7 @@ async fn append(ports: &StorePorts, sandbox: &str, n: u64, events: u64) -> Appen
 
 /// Commits a start, leases it, and ends it if `end` is set. Returns the fence.
 async fn run(ports: &StorePorts, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
-    let fence = ports.claimed(start).await.fence;
+    let fence = ports.insert_and_claim_start(start).await.fence;
     if let Some(end) = end {
         let ended = ports
             .start_queue
@@ -80,7 +80,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
     }
     let name = |what: &str| format!("{owner}-{what}");
     for what in ["up", "paused", "deleted"] {
-        ports.sandbox(&name(what), owner).await;
+        ports.insert_sandbox(&name(what), owner).await;
     }
     for (what, desired) in [
         ("paused", DesiredState::Paused),
@@ -104,7 +104,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         &conversation(n + 4, owner, &name("paused"), at(1)),
         &deleted,
     ] {
-        ports.conversation(row).await;
+        ports.insert_conversation(row).await;
     }
     append(ports, &name("up"), n + 2, 5).await;
     append(ports, &name("up"), n + 3, 2).await;
@@ -227,7 +227,7 @@ pub async fn a_purge_leaves_nothing(ports: &StorePorts) {
             new.task.conversation_id = conversation_id(id);
             // No worker claims it.
             new.task.host = HostId::parse("elsewhere").unwrap();
-            ports.start(&new).await;
+            ports.insert_start(&new).await;
         }
     }
 }
@@ -246,7 +246,7 @@ pub async fn others_are_unaffected(ports: &StorePorts) {
         parent: Some(conversation_id(102)),
         ..conversation(160, "bob", "bob-up", at(1))
     };
-    ports.conversation(&part).await;
+    ports.insert_conversation(&part).await;
     append(ports, "bob-up", 160, 3).await;
     let before = visible_objects(ports, "bob").await;
     purge(ports, &user("alice"), 4).await;
@@ -428,9 +428,9 @@ pub async fn a_call_deletes_a_bounded_part(ports: &StorePorts) {
 
 /// The local user of open mode has no row and is deleted like any other.
 pub async fn a_local_user_without_a_key_can_be_deleted(ports: &StorePorts) {
-    ports.sandbox("s", "local").await;
+    ports.insert_sandbox("s", "local").await;
     ports
-        .conversation(&conversation(1, "local", "s", at(0)))
+        .insert_conversation(&conversation(1, "local", "s", at(0)))
         .await;
     let (sum, _) = purge(ports, &user("local"), 10).await;
     assert_eq!((sum.sandboxes, sum.conversations), (1, 1));

@@ -98,7 +98,7 @@ pub async fn a_user_is_deleted_once(ports: &StorePorts) {
 /// not affected.
 pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
     let (early, late) = (after_reuse_grace(5) - 1, after_reuse_grace(5));
     let insert = async |n, when| ports.keys.insert(&key(n, "alice", when)).await;
@@ -114,7 +114,7 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
         deleted_at: None,
     };
     assert_eq!(users(ports).await[0], again);
-    ports.sandbox("new", "alice").await;
+    ports.insert_sandbox("new", "alice").await;
 }
 
 /// Pruning deletes rows of deleted users when nothing is left of them and they are old enough, up to the limit, and no
@@ -129,7 +129,7 @@ pub async fn deleted_users_are_pruned(ports: &StorePorts) {
     ] {
         ports.keys.insert(&key(n, owner, 0)).await.unwrap();
     }
-    ports.sandbox("s", "dave").await;
+    ports.insert_sandbox("s", "dave").await;
     for (owner, when) in [("alice", 1), ("bob", 2), ("carol", 9), ("dave", 1)] {
         ports.users.purge(&user(owner), at(when), 10).await.unwrap();
     }

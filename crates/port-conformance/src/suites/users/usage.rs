@@ -110,9 +110,9 @@ fn batch(from: u64, count: u64) -> Vec<Event> {
 /// The usage of a new user is zero, and no user sees the usage of another.
 pub async fn usage_is_counted_by_owner(ports: &StorePorts) {
     assert_eq!(usage(ports, "alice").await, Usage::default());
-    ports.sandbox("s", "alice").await;
+    ports.insert_sandbox("s", "alice").await;
     let row = conversation(1, "alice", "s", at(0));
-    ports.conversation(&row).await;
+    ports.insert_conversation(&row).await;
     let (alice, bob) = (user("alice"), scope("bob"));
     let seen = ports.usage.usage(&bob, &alice).await.unwrap();
     assert_eq!(seen, Usage::default());
@@ -125,15 +125,15 @@ pub async fn usage_is_counted_by_owner(ports: &StorePorts) {
 /// recount.
 pub async fn usage_equals_a_recount(ports: &StorePorts) {
     for (id, owner) in [("s", "alice"), ("t", "bob")] {
-        ports.sandbox(id, owner).await;
+        ports.insert_sandbox(id, owner).await;
     }
     for n in 1..=3 {
         ports
-            .conversation(&conversation(n, "alice", "s", at(0)))
+            .insert_conversation(&conversation(n, "alice", "s", at(0)))
             .await;
     }
     ports
-        .conversation(&conversation(4, "bob", "t", at(0)))
+        .insert_conversation(&conversation(4, "bob", "t", at(0)))
         .await;
     check(ports, "empty conversations").await;
     append(ports, "s", 1, &batch(0, 30)).await;
@@ -181,7 +181,7 @@ pub async fn usage_equals_a_recount(ports: &StorePorts) {
 pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
     let mut new = start(5, "alice", "own", at(2));
     new.task.request.title = Some("é".repeat(100));
-    let claimed = ports.claimed(&new).await;
+    let claimed = ports.insert_and_claim_start(&new).await;
     check(ports, "a start under way").await;
     let now = usage(ports, "alice").await;
     assert_eq!(now.conversations, 1);
@@ -208,16 +208,16 @@ pub async fn a_start_counts_as_its_conversation(ports: &StorePorts) {
 
 /// During a purge the usage equals a recount, and after it the usage is zero.
 pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &StorePorts) {
-    ports.sandbox("s", "alice").await;
-    ports.sandbox("t", "bob").await;
+    ports.insert_sandbox("s", "alice").await;
+    ports.insert_sandbox("t", "bob").await;
     for n in 1..=2 {
         ports
-            .conversation(&conversation(n, "alice", "s", at(0)))
+            .insert_conversation(&conversation(n, "alice", "s", at(0)))
             .await;
         append(ports, "s", n, &batch(0, 20)).await;
     }
     ports
-        .conversation(&conversation(4, "bob", "t", at(0)))
+        .insert_conversation(&conversation(4, "bob", "t", at(0)))
         .await;
     append(ports, "t", 4, &batch(0, 20)).await;
     let bobs = usage(ports, "bob").await;
@@ -234,8 +234,8 @@ pub async fn usage_shrinks_with_each_part_of_a_purge(ports: &StorePorts) {
 
 /// The same partly bulky log in two conversations of Alice and one of Bob.
 async fn bulky_log(ports: &StorePorts) -> [Event; 4] {
-    ports.sandbox("s", "alice").await;
-    ports.sandbox("t", "bob").await;
+    ports.insert_sandbox("s", "alice").await;
+    ports.insert_sandbox("t", "bob").await;
     let large = |id: &str, kind: &str| {
         let mut event = event(id, kind, at(1));
         event.body["observation"] =
@@ -254,7 +254,7 @@ async fn bulky_log(ports: &StorePorts) -> [Event; 4] {
         (4, "t", "bob", 0),
     ] {
         ports
-            .conversation(&conversation(n, owner, sandbox, at(created)))
+            .insert_conversation(&conversation(n, owner, sandbox, at(created)))
             .await;
         append(ports, sandbox, n, &log).await;
     }

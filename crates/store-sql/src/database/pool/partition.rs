@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::job_queue::{Job, JobQueue, Tenant};
-use super::{Db, JobContext, PoolErrorHandler};
+use super::{Database, JobContext, PoolErrorHandler};
 use crate::database::circuit_breaker::{CircuitBreaker, OUTAGE_GRACE};
 use crate::database::connection::{ConnectionManager, Target};
 use crate::error::unavailable;
@@ -34,7 +34,7 @@ impl PoolPartition {
     pub(super) fn build(
         target: &Target,
         (slots, spare): (u32, u32),
-        wait: Duration,
+        slot_timeout: Duration,
         circuit: &Arc<CircuitBreaker>,
         runtime: &Handle,
     ) -> Self {
@@ -56,7 +56,7 @@ impl PoolPartition {
         let context = JobContext {
             pool: builder.build_unchecked(ConnectionManager(target.clone())),
             circuit: Arc::clone(circuit),
-            wait,
+            slot_timeout,
         };
         Self::with_context(context, slots, runtime)
     }
@@ -113,9 +113,9 @@ impl PoolPartition {
             circuit.wait_until_unavailable().await;
         };
         tokio::select! {
-            () = sleep(self.context.wait) => {
+            () = sleep(self.context.slot_timeout) => {
                 unavailable(
-                    "database connection",
+                    "no database connection became free in time",
                     "all connections are busy; raise `storage.connections` if this repeats",
                 )
             }
@@ -145,7 +145,7 @@ impl PoolPartition {
     }
 }
 
-impl Db {
+impl Database {
     /// Statistics of all partitions.
     pub(crate) fn stats(&self) -> Vec<metrics::PoolStats> {
         let scans = self.scan.in_use();

@@ -11,11 +11,11 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
     let directory = tempfile::TempDir::new().unwrap();
     let config = StoreConfig {
         connections: 2,
-        deadline: Duration::from_secs(2),
+        job_timeout: Duration::from_secs(2),
         ..StoreConfig::new("sqlite://unused")
     };
     let target = Target::Sqlite(directory.path().join("a.db"));
-    let db = Db::new(&target, &config, &Handle::current());
+    let db = Database::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
     let stuck = db
         .for_workload(Workload::Requests)
@@ -46,11 +46,11 @@ async fn a_stuck_job_fails_at_its_deadline_and_is_reported() {
 async fn a_stuck_job_of_a_cancelled_caller_is_reported() {
     let directory = tempfile::TempDir::new().unwrap();
     let config = StoreConfig {
-        deadline: Duration::from_millis(200),
+        job_timeout: Duration::from_millis(200),
         ..StoreConfig::new("sqlite://unused")
     };
     let target = Target::Sqlite(directory.path().join("a.db"));
-    let db = Db::new(&target, &config, &Handle::current());
+    let db = Database::new(&target, &config, &Handle::current());
     let (end, ended) = mpsc::channel::<()>();
     let stuck = db
         .for_workload(Workload::Requests)
@@ -73,11 +73,11 @@ async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     let config = StoreConfig {
         // With several connections, other threads may run many jobs while one thread is delayed.
         connections: 1,
-        wait: Duration::from_secs(60),
+        slot_timeout: Duration::from_secs(60),
         ..StoreConfig::new("sqlite://unused")
     };
     let target = Target::Sqlite(directory.path().join("a.db"));
-    let db = Db::new(&target, &config, &Handle::current());
+    let db = Database::new(&target, &config, &Handle::current());
     let (open, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
     let done = Arc::new(Mutex::new(Vec::new()));
@@ -130,7 +130,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     let directory = tempfile::TempDir::new().unwrap();
     let target = Target::Sqlite(directory.path().join("a.db"));
     let config = StoreConfig::new("sqlite://unused");
-    let db = Db::new(&target, &config, &Handle::current());
+    let db = Database::new(&target, &config, &Handle::current());
     let (open, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
     let scan = || {
@@ -159,7 +159,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     second.await.unwrap();
 }
 
-async fn wait_until_stuck_is(db: &Db, stuck: bool) {
+async fn wait_until_stuck_is(db: &Database, stuck: bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while db.is_stuck() != stuck {
         assert!(Instant::now() < deadline, "stuck never became {stuck}");

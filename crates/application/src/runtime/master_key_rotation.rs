@@ -224,7 +224,7 @@ impl MasterKeyRotation<'_> {
                 after,
             }),
             Err(error) => {
-                tracing::warn!(place = ?it.location, error = %chain(&error), "no key opens a sealed record; it is left unchanged");
+                tracing::warn!(place = ?it.location, error = %chain(&error), "no configured master key decrypts a sealed record; it stays unchanged. Add its key to WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS");
                 None
             }
         }

@@ -19,7 +19,7 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
     RemoveVolumeOptions, StartContainerOptions,
 };
-use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxLaunch};
+use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxLaunch, SandboxLifecycle};
 use sandbox_docker::DockerSandboxes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};

@@ -214,7 +214,7 @@ impl App {
             ),
             sandbox_logs: SandboxLogService::new(
                 Arc::clone(&ports.sandboxes),
-                Arc::clone(&ports.backend),
+                Arc::clone(&ports.sandbox_reader),
                 Arc::clone(&ports.cipher),
                 policy.host.clone(),
                 streams.shutdown().clone(),
@@ -242,7 +242,7 @@ impl App {
                 clock: clock(),
                 settings: settings.clone(),
             },
-            skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.git)),
+            skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.clone_sources)),
             inspector: SandboxInspector::new(ports, settings.clone()),
             settings,
             secrets,

@@ -18,11 +18,11 @@ use domain::coordination::lease::LeaseRepository;
 use domain::encryption::cipher::Cipher;
 use domain::encryption::vault::{Fingerprints, VaultRepository};
 use domain::event::EventStore;
-use domain::git::GitHosting;
+use domain::git::{CloneSourceResolver, GitHosting};
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{
-    HostSandboxRepository, SandboxBackend, SandboxCaps, SandboxKeyRepository, SandboxRepository,
-    SandboxSpecCatalog, SingleUserRule, WarmRepository,
+    HostSandboxRepository, SandboxBackend, SandboxCaps, SandboxKeyRepository, SandboxLifecycle,
+    SandboxReader, SandboxRepository, SandboxSpecCatalog, SingleUserRule, WarmRepository,
 };
 use domain::skill::SkillLibrary;
 use domain::start_task::{StartTaskQueue, StartTaskRepository};
@@ -51,6 +51,8 @@ pub struct Ports {
     /// Warm sandboxes: started before a user asks for them.
     pub warm: Arc<dyn WarmRepository>,
     pub backend: Arc<dyn SandboxBackend>,
+    pub sandbox_lifecycle: Arc<dyn SandboxLifecycle>,
+    pub sandbox_reader: Arc<dyn SandboxReader>,
     pub specs: Arc<dyn SandboxSpecCatalog>,
     pub agents: Arc<dyn AgentRuntime>,
     pub agent_lifecycle: Arc<dyn AgentLifecycle>,
@@ -62,6 +64,7 @@ pub struct Ports {
     pub pending: Arc<dyn PendingMessageRepository>,
     pub skills: Arc<dyn SkillLibrary>,
     pub git: Arc<dyn GitHosting>,
+    pub clone_sources: Arc<dyn CloneSourceResolver>,
     pub api_keys: Arc<dyn ApiKeyRepository>,
     pub users: Arc<dyn UserRepository>,
     /// Changes of users and keys, each in one transaction with its audit entry.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::ErrorClass;
-use domain::git::GitHosting;
+use domain::git::CloneSourceResolver;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest, PageToken};
 use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError, SkillLibrary};
@@ -32,7 +32,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct SkillService {
     library: Arc<dyn SkillLibrary>,
-    git: Arc<dyn GitHosting>,
+    clone_sources: Arc<dyn CloneSourceResolver>,
     fetch_slots: Arc<KeyedSemaphore<UserId>>,
 }
 
@@ -67,10 +67,13 @@ pub struct OfferedPlugin {
 }
 
 impl SkillService {
-    pub(crate) fn new(library: Arc<dyn SkillLibrary>, git: Arc<dyn GitHosting>) -> Self {
+    pub(crate) fn new(
+        library: Arc<dyn SkillLibrary>,
+        clone_sources: Arc<dyn CloneSourceResolver>,
+    ) -> Self {
         Self {
             library,
-            git,
+            clone_sources,
             fetch_slots: Arc::new(KeyedSemaphore::new(
                 MAX_REQUESTS_PER_USER,
                 MAX_WAITING_PER_USER,
@@ -142,7 +145,7 @@ impl SkillService {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
         // The host name is resolved once, here; the fetch uses the checked addresses.
-        let addresses = self.git.resolve_allowed_host(&url).await;
+        let addresses = self.clone_sources.resolve_allowed_host(&url).await;
         let addresses =
             addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
         let marketplace = Marketplace {

@@ -288,6 +288,11 @@ pub trait GitHosting: Send + Sync + 'static {
         access: &GitAccess,
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError>;
+}
+
+/// Finds where git may clone from. The adapter calls no provider, and resolves host names with a deadline.
+#[async_trait]
+pub trait CloneSourceResolver: Send + Sync + 'static {
     /// The clone address of a repository (`owner/name` as in [`GitRepository::full_name`]). The adapter resolves the
     /// host name and returns `Forbidden` for a host that must not be called.
     async fn clone_source(

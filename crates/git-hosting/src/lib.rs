@@ -1,4 +1,4 @@
-//! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
+//! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`GitHosting`] and [`CloneSourceResolver`].
 //!
 //! Knows: each provider's API (one file each in `providers`), how to cut pages of any length from a provider's pages
 //! (`providers/paging.rs`). A token goes only to the host that it was stored with.
@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::error::BoxError;
 use domain::git::{
-    CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
-    GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
-    SuggestedTask,
+    CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
+    GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,
+    RepositoryQuery, SuggestedTask,
 };
 use outbound_http::{HostGuard, RequestSlots};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -170,7 +170,10 @@ impl GitHosting for HttpGitHosting {
         let (url, number) = (opened.url, opened.number);
         Ok(OpenedPullRequest { url, number, note })
     }
+}
 
+#[async_trait]
+impl CloneSourceResolver for HttpGitHosting {
     async fn clone_source(
         &self,
         access: &GitAccess,

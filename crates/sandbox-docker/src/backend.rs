@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     BackendCapabilities, BackendFact, BackendReachability, BackendState, LogStream, LogTail,
-    PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLock,
-    SandboxLocks,
+    PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
+    SandboxLifecycle, SandboxLock, SandboxLocks, SandboxReader,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use sandbox_provider::BackendTasks;
@@ -185,6 +185,34 @@ impl SandboxBackend for DockerSandboxes {
         .await
     }
 
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
+        let mut reachability = self.inner.reachability.subscribe();
+        reachability.mark_changed();
+        let closed = self.inner.tasks.closed.clone();
+        stream::unfold(reachability, |mut reachability| async move {
+            loop {
+                reachability.changed().await.ok()?;
+                let current = reachability.borrow_and_update().clone();
+                if let Some(current) = current {
+                    return Some((current, reachability));
+                }
+            }
+        })
+        .take_until(closed.cancelled_owned())
+        .boxed()
+    }
+
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        self.inner.recipe(spec).await
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.inner.check_usable().await
+    }
+}
+
+#[async_trait]
+impl SandboxLifecycle for DockerSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         // Only the wait ends with the caller, not the operation.
         let guard = self.inner.lock(&launch.id).await?;
@@ -217,24 +245,10 @@ impl SandboxBackend for DockerSandboxes {
     fn watch(&self) -> BoxStream<'static, BackendFact> {
         self.inner.tasks.watch()
     }
+}
 
-    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let mut reachability = self.inner.reachability.subscribe();
-        reachability.mark_changed();
-        let closed = self.inner.tasks.closed.clone();
-        stream::unfold(reachability, |mut reachability| async move {
-            loop {
-                reachability.changed().await.ok()?;
-                let current = reachability.borrow_and_update().clone();
-                if let Some(current) = current {
-                    return Some((current, reachability));
-                }
-            }
-        })
-        .take_until(closed.cancelled_owned())
-        .boxed()
-    }
-
+#[async_trait]
+impl SandboxReader for DockerSandboxes {
     async fn list_warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         self.inner.warnings(id, webhook_url).await
     }
@@ -246,13 +260,5 @@ impl SandboxBackend for DockerSandboxes {
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
         self.inner.logs(id, keys, tail).await
-    }
-
-    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
-        self.inner.recipe(spec).await
-    }
-
-    async fn check(&self) -> Result<(), SandboxError> {
-        self.inner.check_usable().await
     }
 }

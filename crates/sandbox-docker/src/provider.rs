@@ -100,6 +100,8 @@ impl ConfiguredBackend for ConfiguredDocker {
         let engine = Arc::clone(&backend);
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
+            lifecycle: Arc::clone(&backend) as _,
+            reader: Arc::clone(&backend) as _,
             endpoints: backend,
             specs,
             gateway: Some(Arc::new(move || {

@@ -10,6 +10,7 @@ use bollard::models::{ContainerCreateBody, VolumeCreateRequest};
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use domain::sandbox::{
     BackendFact, BackendState, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
+    SandboxLifecycle,
 };
 use endpoint_guard::{EndpointGuard, GuardError};
 use futures::StreamExt as _;

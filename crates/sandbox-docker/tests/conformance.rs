@@ -6,7 +6,7 @@ use crate::support;
 use std::ops::Deref;
 
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{SandboxBackend, SandboxLaunch};
+use domain::sandbox::SandboxLaunch;
 use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_docker::DockerSandboxes;
 use support::{DockerFixture, SPEC};
@@ -17,7 +17,7 @@ struct FreshBackend {
 }
 
 impl Deref for FreshBackend {
-    type Target = dyn SandboxBackend;
+    type Target = DockerSandboxes;
     fn deref(&self) -> &Self::Target {
         &self.backend
     }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use domain::crash_point;
 use domain::error::Classify;
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{BackendState, PrepareProgress, SandboxBackend, SandboxError};
+use domain::sandbox::{
+    BackendState, PrepareProgress, SandboxBackend, SandboxError, SandboxLifecycle,
+};
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bollard::query_parameters::RemoveVolumeOptions;
 use domain::error::{Classify, ErrorClass};
-use domain::sandbox::{BackendReachability, BackendState, SandboxBackend, SandboxError};
+use domain::sandbox::{
+    BackendReachability, BackendState, SandboxBackend, SandboxError, SandboxLifecycle,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use private::PrivateEngine;

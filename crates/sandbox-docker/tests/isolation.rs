@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use domain::error::Classify;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendState, SandboxBackend, SandboxEndpoints, SandboxError};
+use domain::sandbox::{BackendState, SandboxEndpoints, SandboxError, SandboxLifecycle};
 use sandbox_docker::{DockerSandboxes, DockerSpec, MetadataBlocking};
 use tokio::net::TcpStream;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bollard::query_parameters::{
     EventsOptionsBuilder, KillContainerOptionsBuilder, RemoveVolumeOptions,
 };
-use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
+use domain::sandbox::{BackendState, SandboxError, SandboxLaunch, SandboxLifecycle, SandboxReader};
 use futures::StreamExt as _;
 use sandbox_docker::{DockerSandboxes, PauseMode};
 use support::{DockerFixture, SPEC, container_name, launch, next_state, script, spec};

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use bollard::models::NetworkCreateRequest;
 use bollard::query_parameters::InspectNetworkOptions;
 use domain::id::SandboxId;
-use domain::sandbox::SandboxBackend;
+use domain::sandbox::{SandboxLifecycle, SandboxReader};
 use futures::future::join_all;
 use sandbox_docker::DockerSandboxes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -6,7 +6,7 @@ use crate::support;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use domain::sandbox::SandboxBackend;
+use domain::sandbox::SandboxLifecycle;
 use secrecy::SecretString;
 use support::{DockerFixture, SPEC, container_name, launch, next_state, script};
 use tracing::instrument::WithSubscriber;

@@ -13,7 +13,7 @@ use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendCapabilities, BackendFact, BackendState, ExposedUrl, LogMask, LogStream,
     LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
-    is_below, normalize_path,
+    SandboxLifecycle, SandboxReader, is_below, normalize_path,
 };
 use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
 use futures::StreamExt;
@@ -203,7 +203,10 @@ impl SandboxBackend for ExampleSandboxes {
             source: Some(Box::new(error)),
         })
     }
+}
 
+#[async_trait]
+impl SandboxLifecycle for ExampleSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let mut running = self.0.running.lock().await;
         let state = self.0.state(&mut running, &launch.id).await;
@@ -277,7 +280,10 @@ impl SandboxBackend for ExampleSandboxes {
         };
         stream::unfold((self.clone(), exits), next).boxed()
     }
+}
 
+#[async_trait]
+impl SandboxReader for ExampleSandboxes {
     async fn logs(
         &self,
         id: &SandboxId,

@@ -75,6 +75,8 @@ impl ConfiguredBackend for ConfiguredExample {
         let backend = backend.context("cannot make the directory of the sandboxes")?;
         Ok(SandboxPorts {
             backend: Arc::new(backend.clone()),
+            lifecycle: Arc::new(backend.clone()),
+            reader: Arc::new(backend.clone()),
             endpoints: Arc::new(backend),
             specs: specs(&self.command),
             gateway: None,

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::process::Command;
 
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{SandboxBackend, SandboxLaunch};
+use domain::sandbox::SandboxLaunch;
 use port_conformance::suites::sandboxes::backend::launch as new_launch;
 use sandbox_example::ExampleSandboxes;
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ struct FreshBackend {
 }
 
 impl Deref for FreshBackend {
-    type Target = dyn SandboxBackend;
+    type Target = ExampleSandboxes;
     fn deref(&self) -> &Self::Target {
         &self.backend
     }

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     BackendCapabilities, BackendFact, BackendState, LogStream, LogTail, PrepareProgress,
-    SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLocks,
+    SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch, SandboxLifecycle, SandboxLocks,
+    SandboxReader,
 };
 use futures::stream::BoxStream;
 use sandbox_provider::BackendTasks;
@@ -138,6 +139,33 @@ impl SandboxBackend for ProcessSandboxes {
         command.await.map(drop)
     }
 
+    async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
+        // There is one template, as in `prepare`.
+        Ok(recipe::fingerprint(&self.inner.config))
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        let directories = self.inner.layout.clone();
+        let created = errors::blocking(move || directories.create()).await?;
+        created.map_err(|error| SandboxError::Unavailable {
+            detail: format!("cannot use the sandbox directories ({}): the operator has to check WORKSPACE_DATA_DIR", error.kind()),
+            source: Some(Box::new(error)),
+        })?;
+        if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
+            let program = command.first().cloned().unwrap_or_default();
+            let path = environment::search_path(&program, &self.inner.config.path);
+            let runnable = errors::blocking(move || start::find_program(&program, &path)).await?;
+            return runnable.map(drop).map_err(|error| SandboxError::Unavailable {
+                detail: "the program of WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND does not exist or is not executable".to_owned(),
+                source: Some(Box::new(error)),
+            });
+        }
+        self.inner.server.check().await
+    }
+}
+
+#[async_trait]
+impl SandboxLifecycle for ProcessSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let command = self.inner.server.command(&self.inner.tasks.runtime).await?;
         // Only the wait for a permit ends with the caller, not the start.
@@ -174,7 +202,10 @@ impl SandboxBackend for ProcessSandboxes {
     fn watch(&self) -> BoxStream<'static, BackendFact> {
         self.inner.tasks.watch()
     }
+}
 
+#[async_trait]
+impl SandboxReader for ProcessSandboxes {
     async fn logs(
         &self,
         id: &SandboxId,
@@ -185,34 +216,10 @@ impl SandboxBackend for ProcessSandboxes {
         self.detached(|inner| inner.logs(id, keys, tail)).await
     }
 
-    async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
-        // There is one template, as in `prepare`.
-        Ok(recipe::fingerprint(&self.inner.config))
-    }
-
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
         let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
         resolved.ok_or(SandboxError::NotFound)
-    }
-
-    async fn check(&self) -> Result<(), SandboxError> {
-        let directories = self.inner.layout.clone();
-        let created = errors::blocking(move || directories.create()).await?;
-        created.map_err(|error| SandboxError::Unavailable {
-            detail: format!("cannot use the sandbox directories ({}): the operator has to check WORKSPACE_DATA_DIR", error.kind()),
-            source: Some(Box::new(error)),
-        })?;
-        if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
-            let program = command.first().cloned().unwrap_or_default();
-            let path = environment::search_path(&program, &self.inner.config.path);
-            let runnable = errors::blocking(move || start::find_program(&program, &path)).await?;
-            return runnable.map(drop).map_err(|error| SandboxError::Unavailable {
-                detail: "the program of WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND does not exist or is not executable".to_owned(),
-                source: Some(Box::new(error)),
-            });
-        }
-        self.inner.server.check().await
     }
 }

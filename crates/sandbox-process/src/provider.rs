@@ -190,6 +190,8 @@ impl ConfiguredBackend for ConfiguredProcess {
         let backend = Arc::new(backend);
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
+            lifecycle: Arc::clone(&backend) as _,
+            reader: Arc::clone(&backend) as _,
             endpoints: backend,
             specs,
             gateway: None,

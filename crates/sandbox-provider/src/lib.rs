@@ -20,7 +20,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use domain::id::HostId;
 use domain::sandbox::{
-    SandboxBackend, SandboxError, SandboxSpec, SandboxSpecCatalog, SingleUserRule,
+    SandboxBackend, SandboxError, SandboxLifecycle, SandboxReader, SandboxSpec, SandboxSpecCatalog,
+    SingleUserRule,
 };
 use endpoint_guard::EndpointGuard;
 use futures::future::BoxFuture;
@@ -153,8 +154,12 @@ pub type GatewayLookup = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Se
 /// An open backend.
 #[derive(Clone)]
 pub struct SandboxPorts {
-    /// Starts and ends sandboxes.
+    /// Prepares starts, and says whether they can work.
     pub backend: Arc<dyn SandboxBackend>,
+    /// Starts and ends sandboxes.
+    pub lifecycle: Arc<dyn SandboxLifecycle>,
+    /// Reads logs and resolves paths.
+    pub reader: Arc<dyn SandboxReader>,
     /// Proves which ports belong to its sandboxes.
     pub endpoints: Arc<dyn EndpointGuard>,
     /// Its templates, the default first.

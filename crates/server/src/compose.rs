@@ -159,6 +159,7 @@ fn ports(
         clock(),
         Arc::clone(&sandboxes.ports.endpoints),
     ));
+    let git = Arc::new(git::open(&config.git)?);
     Ok(Ports {
         conversations: Arc::clone(store) as _,
         conversation_reports: Arc::clone(store) as _,
@@ -171,6 +172,8 @@ fn ports(
         host_sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
         backend: Arc::clone(&sandboxes.ports.backend),
+        sandbox_lifecycle: Arc::clone(&sandboxes.ports.lifecycle),
+        sandbox_reader: Arc::clone(&sandboxes.ports.reader),
         specs: Arc::new(sandboxes.ports.specs.clone()),
         agents: Arc::clone(&agents) as _,
         agent_lifecycle: Arc::clone(&agents) as _,
@@ -180,7 +183,8 @@ fn ports(
         workspace: agents,
         pending: Arc::clone(store) as _,
         skills: Arc::new(skills(config)),
-        git: Arc::new(git::open(&config.git)?),
+        git: Arc::clone(&git) as _,
+        clone_sources: git,
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         administration: Arc::clone(store) as _,

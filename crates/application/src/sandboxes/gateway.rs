@@ -11,7 +11,8 @@ use domain::encryption::cipher::Cipher;
 use domain::error::ErrorClass;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{
-    DesiredState, Sandbox, SandboxBackend, SandboxKeyRepository, SandboxRepository, SandboxStatus,
+    DesiredState, Sandbox, SandboxBackend, SandboxKeyRepository, SandboxReader, SandboxRepository,
+    SandboxStatus,
 };
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
@@ -34,6 +35,7 @@ pub struct GatewayResolver {
     keys: Arc<dyn SandboxKeyRepository>,
     conversations: Arc<dyn ConversationRepository>,
     backend: Arc<dyn SandboxBackend>,
+    reader: Arc<dyn SandboxReader>,
     cipher: Arc<dyn Cipher>,
     reporters: KeyCache<Sandbox>,
 }
@@ -55,6 +57,7 @@ impl GatewayResolver {
             keys: Arc::clone(&ports.sandbox_keys),
             conversations: Arc::clone(&ports.conversations),
             backend: Arc::clone(&ports.backend),
+            reader: Arc::clone(&ports.sandbox_reader),
             cipher: Arc::clone(&ports.cipher),
             reporters,
         }
@@ -119,7 +122,7 @@ impl GatewayResolver {
     pub async fn path(&self, way: &AgentRoute, asked: &str) -> Result<String, AppError> {
         let root = way.workspace.as_deref().ok_or_else(outside_workspace)?;
         let path = to_sandbox_path(asked, root.trim_end_matches('/'));
-        let resolved = self.backend.resolve(&way.sandbox, &path);
+        let resolved = self.reader.resolve(&way.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         Ok(if path.starts_with('/') {
             resolved

@@ -17,7 +17,7 @@ use domain::conversation::{
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{DesiredState, SandboxBackend, SandboxStatus, is_below};
+use domain::sandbox::{DesiredState, SandboxReader, SandboxStatus, is_below};
 use domain::user::scope::Scope;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub struct SandboxInspector {
     reports: Arc<dyn ConversationReportRepository>,
     workspace: Arc<dyn SandboxWorkspace>,
     agents: Arc<dyn AgentRuntime>,
-    backend: Arc<dyn SandboxBackend>,
+    reader: Arc<dyn SandboxReader>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     settings: SettingsService,
@@ -84,7 +84,7 @@ impl SandboxInspector {
             reports: Arc::clone(&ports.conversation_reports),
             workspace: Arc::clone(&ports.workspace),
             agents: Arc::clone(&ports.agents),
-            backend: Arc::clone(&ports.backend),
+            reader: Arc::clone(&ports.sandbox_reader),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             settings,
@@ -238,7 +238,7 @@ impl SandboxInspector {
     /// Resolves a client's path. Not found outside of the workspace, wherever links and `..` lead.
     async fn path(&self, agent: &ReachableAgent, asked: &str) -> Result<String, AppError> {
         let path = resolve_client_path(asked, &agent.root, &agent.project);
-        let resolved = self.backend.resolve(&agent.at.sandbox, &path);
+        let resolved = self.reader.resolve(&agent.at.sandbox, &path);
         let resolved = resolved.await.map_err(map_resolve_error)?;
         if is_below(&resolved, &agent.root) {
             Ok(resolved)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
 use domain::id::{HostId, SandboxId, UserId};
-use domain::sandbox::{LogStream, LogTail, Sandbox, SandboxBackend, SandboxRepository};
+use domain::sandbox::{LogStream, LogTail, Sandbox, SandboxReader, SandboxRepository};
 use domain::user::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
@@ -72,7 +72,7 @@ impl SandboxLogReader {
 #[derive(Clone)]
 pub struct SandboxLogService {
     sandboxes: Arc<dyn SandboxRepository>,
-    backend: Arc<dyn SandboxBackend>,
+    reader: Arc<dyn SandboxReader>,
     cipher: Arc<dyn Cipher>,
     host: HostId,
     readers: UserSlots<()>,
@@ -83,14 +83,14 @@ pub struct SandboxLogService {
 impl SandboxLogService {
     pub(crate) fn new(
         sandboxes: Arc<dyn SandboxRepository>,
-        backend: Arc<dyn SandboxBackend>,
+        reader: Arc<dyn SandboxReader>,
         cipher: Arc<dyn Cipher>,
         host: HostId,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             sandboxes,
-            backend,
+            reader,
             cipher,
             host,
             readers: reader_slots(),
@@ -119,7 +119,7 @@ impl SandboxLogService {
                 "The sandbox is on another host, and only the service there can read its log";
             return Err(AppError::refused(ErrorClass::Unavailable, detail));
         }
-        let logs = self.backend.logs(id, &self.open_keys(&row), tail).await?;
+        let logs = self.reader.logs(id, &self.open_keys(&row), tail).await?;
         Ok(SandboxLogReader {
             logs,
             id: id.clone(),

@@ -31,7 +31,8 @@ use domain::id::{IdGenerator, SandboxId};
 use domain::metrics::Gauge;
 use domain::sandbox::{
     DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxEndpoints, SandboxFacts,
-    SandboxKeyRepository, SandboxRepository, SandboxSpecCatalog, SandboxStatus, WarmRepository,
+    SandboxKeyRepository, SandboxLifecycle, SandboxRepository, SandboxSpecCatalog, SandboxStatus,
+    WarmRepository,
 };
 use domain::user::scope::Scope;
 use sandbox_lease::wait_until_lost;
@@ -61,6 +62,7 @@ struct ReconcilerShared {
     leases: Arc<dyn LeaseRepository>,
     specs: Arc<dyn SandboxSpecCatalog>,
     backend: Arc<dyn SandboxBackend>,
+    lifecycle: Arc<dyn SandboxLifecycle>,
     agents: Arc<dyn AgentRuntime>,
     agent_lifecycle: Arc<dyn AgentLifecycle>,
     cipher: Arc<dyn Cipher>,
@@ -178,6 +180,7 @@ impl SandboxReconciler {
             leases: Arc::clone(&ports.leases),
             specs: Arc::clone(&ports.specs),
             backend: Arc::clone(&ports.backend),
+            lifecycle: Arc::clone(&ports.sandbox_lifecycle),
             agents: Arc::clone(&ports.agents),
             agent_lifecycle: Arc::clone(&ports.agent_lifecycle),
             cipher: Arc::clone(&ports.cipher),

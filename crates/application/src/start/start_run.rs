@@ -14,9 +14,9 @@ use domain::clock::Clock;
 use domain::conversation::{Conversation, ConversationReportRepository, GitProvider};
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, StoreError, chain};
-use domain::git::GitHosting;
+use domain::git::CloneSourceResolver;
 use domain::id::{SandboxId, StartTaskId};
-use domain::sandbox::{Sandbox, SandboxBackend, SandboxEndpoints};
+use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxReader};
 use domain::start_task::{
     LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskQueue,
     StartTaskRepository, StartTaskUpdate,
@@ -51,10 +51,10 @@ pub(crate) struct StartRunner {
     tasks: Arc<dyn StartTaskRepository>,
     pub(super) queue: Arc<dyn StartTaskQueue>,
     reports: Arc<dyn ConversationReportRepository>,
-    backend: Arc<dyn SandboxBackend>,
+    reader: Arc<dyn SandboxReader>,
     agents: Arc<dyn AgentRuntime>,
     agent_reader: Arc<dyn AgentConversationReader>,
-    git: Arc<dyn GitHosting>,
+    clone_sources: Arc<dyn CloneSourceResolver>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     webhook_url: Url,
@@ -81,10 +81,10 @@ impl StartRunner {
             tasks: Arc::clone(&ports.start_tasks),
             queue: Arc::clone(&ports.start_queue),
             reports: Arc::clone(&ports.conversation_reports),
-            backend: Arc::clone(&ports.backend),
+            reader: Arc::clone(&ports.sandbox_reader),
             agents: Arc::clone(&ports.agents),
             agent_reader: Arc::clone(&ports.agent_reader),
-            git: Arc::clone(&ports.git),
+            clone_sources: Arc::clone(&ports.clone_sources),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             webhook_url: policy.webhook_url.clone(),
@@ -205,7 +205,8 @@ impl StartRun {
         let settings = settings.unwrap_or_default();
         let profile = settings.launch_profile(model)?;
         self.add_notes(profile.notes.clone());
-        let plan = PreparationPlan::of(&*self.runner.git, &self.task, &profile, &settings).await?;
+        let sources = &*self.runner.clone_sources;
+        let plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
@@ -329,7 +330,7 @@ impl StartRun {
     /// Advice for the owner about a running sandbox. Fetched while the conversation is created.
     async fn fetch_advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let runner = &self.runner;
-        let advice = runner.backend.list_warnings(sandbox, &runner.webhook_url);
+        let advice = runner.reader.list_warnings(sandbox, &runner.webhook_url);
         let advice = tokio::time::timeout(ADVICE_TIMEOUT, advice).await;
         advice.unwrap_or_default()
     }

@@ -200,7 +200,7 @@ impl WarmSandboxPool {
                 self.state().ready.remove(&row.id);
                 self.state().counts.ended += 1;
                 tracing::info!(sandbox.id = %row.id, why, "removing a warm sandbox");
-                self.0.backend.remove(&row.id).await?;
+                self.0.lifecycle.remove(&row.id).await?;
             }
             Ok::<_, AppError>(())
         };

@@ -85,7 +85,7 @@ impl WarmSandboxPool {
     pub(super) async fn abandon_claim(&self, id: &SandboxId) -> Result<(), AppError> {
         let row = self.0.sandboxes.find(&Scope::System, id).await?;
         if row.is_none() {
-            self.0.backend.remove(id).await?;
+            self.0.lifecycle.remove(id).await?;
         }
         self.0.warm.remove(id).await?;
         Ok(())

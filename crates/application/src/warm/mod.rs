@@ -21,7 +21,9 @@ pub(crate) use claim::WarmClaim;
 use domain::agent::AgentLifecycle;
 use domain::clock::Clock;
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository};
+use domain::sandbox::{
+    SandboxBackend, SandboxLifecycle, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -60,6 +62,7 @@ struct WarmShared {
     sandboxes: Arc<dyn SandboxRepository>,
     specs: Arc<dyn SandboxSpecCatalog>,
     backend: Arc<dyn SandboxBackend>,
+    lifecycle: Arc<dyn SandboxLifecycle>,
     agents: Arc<dyn AgentLifecycle>,
     clock: Arc<dyn Clock>,
     factory: SandboxFactory,
@@ -99,6 +102,7 @@ impl WarmSandboxPool {
             sandboxes: Arc::clone(&ports.sandboxes),
             specs: Arc::clone(&ports.specs),
             backend: Arc::clone(&ports.backend),
+            lifecycle: Arc::clone(&ports.sandbox_lifecycle),
             agents: Arc::clone(&ports.agent_lifecycle),
             clock: Arc::clone(&ports.clock),
             factory: SandboxFactory::new(ports, &policy),

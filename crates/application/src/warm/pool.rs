@@ -39,7 +39,7 @@ enum EvictionReason {
 impl WarmSandboxPool {
     /// Runs until the service stops; where the pool is off, until earlier warm sandboxes are removed.
     pub(crate) async fn run(self) {
-        let mut facts = self.0.backend.watch().fuse();
+        let mut facts = self.0.lifecycle.watch().fuse();
         let mut tick = ticker(self.0.policy.warm.interval);
         loop {
             tokio::select! {
@@ -117,7 +117,7 @@ impl WarmSandboxPool {
             return Ok(found);
         }
         // After the rows: a sandbox exists before its row says READY.
-        let facts = self.0.backend.list().await?.into_iter();
+        let facts = self.0.lifecycle.list().await?.into_iter();
         let states: HashMap<_, _> = facts.map(|fact| (fact.id, fact.state)).collect();
         for row in rows {
             match row.state {

@@ -218,6 +218,7 @@ fn build(
     ids: &Arc<SequentialIds>,
     change: fn(&mut Policy),
 ) -> (App, BackgroundTasks) {
+    let git = Arc::<FakeGitHosting>::default();
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         conversation_reports: Arc::clone(store) as _,
@@ -230,6 +231,8 @@ fn build(
         host_sandboxes: Arc::clone(store) as _,
         warm: Arc::clone(store) as _,
         backend: Arc::clone(backend) as _,
+        sandbox_lifecycle: Arc::clone(backend) as _,
+        sandbox_reader: Arc::clone(backend) as _,
         specs: Arc::clone(specs) as _,
         agents: Arc::clone(agents) as _,
         agent_lifecycle: Arc::clone(agents) as _,
@@ -239,7 +242,8 @@ fn build(
         workspace: Arc::clone(workspace) as _,
         pending: Arc::clone(store) as _,
         skills: Arc::new(FakeSkills::default()),
-        git: Arc::new(FakeGitHosting::default()),
+        git: Arc::clone(&git) as _,
+        clone_sources: git,
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         administration: Arc::clone(store) as _,

@@ -32,7 +32,8 @@ pub use path::{is_below, normalize_path};
 pub use port::{
     BackendCapabilities, BackendFact, BackendReachability, BackendState, HostSandboxRepository,
     LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError,
-    SandboxKeyRepository, SandboxLaunch, SandboxRepository, SandboxSpecCatalog, SingleUserRule,
+    SandboxKeyRepository, SandboxLaunch, SandboxLifecycle, SandboxReader, SandboxRepository,
+    SandboxSpecCatalog, SingleUserRule,
 };
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};

@@ -264,8 +264,8 @@ pub enum BackendReachability {
     },
 }
 
-/// A technology that runs sandboxes. All operations are idempotent by the sandbox's id. The backend acts and observes;
-/// the repository stores ownership and intent. The backend gives every call a deadline.
+/// A technology that runs sandboxes: what it is, and whether it can start them. One adapter implements this,
+/// [`SandboxLifecycle`] and [`SandboxReader`], and gives every call a deadline.
 #[async_trait]
 pub trait SandboxBackend: Send + Sync + 'static {
     /// `process`, `docker`, …
@@ -275,6 +275,24 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// It returns quickly if nothing is missing. Several tasks may call it at once: the work is done once, and each
     /// caller gets the progress. Cancelling the call does not stop the work.
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError>;
+    /// A short text that identifies what a cold start from this spec would now use: image or agent server, command,
+    /// limits and settings, but no keys or ids. A warm sandbox with another recipe is stale. Makes at most one request
+    /// to the engine. `Unavailable` if the recipe cannot be determined now.
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        Ok(spec.as_str().to_owned())
+    }
+    /// The reachability now, and every change from now on. A backend that is always reachable never yields an item.
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
+        stream::pending().boxed()
+    }
+    /// Whether the backend can start sandboxes now; the error names the obstacle. For `/ready`.
+    async fn check(&self) -> Result<(), SandboxError>;
+}
+
+/// Starts, observes and ends sandboxes. All operations are idempotent by the sandbox's id. The backend acts and observes;
+/// the repository stores ownership and intent.
+#[async_trait]
+pub trait SandboxLifecycle: Send + Sync + 'static {
     /// Creates and starts the sandbox, starts a stopped or crashed one again in the same workspace, or finds the
     /// running one. If the backend [`replaces_session_key`](BackendCapabilities::replaces_session_key), it restarts a
     /// sandbox that runs with another session key than the launch's. It returns when the process exists, before the agent
@@ -294,21 +312,16 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// Changes of state from now on that were not requested through this object (exits, removals). Changes may be lost
     /// under load; the reconciler lists periodically.
     fn watch(&self) -> BoxStream<'static, BackendFact>;
-    /// The reachability now, and every change from now on. A backend that is always reachable never yields an item.
-    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        stream::pending().boxed()
-    }
+}
+
+/// Reads one sandbox: its problems, its output and its paths.
+#[async_trait]
+pub trait SandboxReader: Send + Sync + 'static {
     /// Problems of a running sandbox, for its owner: its reports cannot reach `webhook_url`, or a limit could not be
     /// set. Usually empty. It takes a few seconds at most.
     async fn list_warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         let _ = (id, webhook_url);
         Vec::new()
-    }
-    /// A short text that identifies what a cold start from this spec would now use: image or agent server, command,
-    /// limits and settings, but no keys or ids. A warm sandbox with another recipe is stale. Makes at most one request
-    /// to the engine. `Unavailable` if the recipe cannot be determined now.
-    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
-        Ok(spec.as_str().to_owned())
     }
     /// The output of the main process, oldest first, also of a stopped sandbox. `NotFound` if nothing exists.
     /// [`LogMask`](super::LogMask) masks these keys and those that the backend knows. Following ends with the main
@@ -331,8 +344,6 @@ pub trait SandboxBackend: Send + Sync + 'static {
         let _ = id;
         normalize_path(path).ok_or(SandboxError::NotFound)
     }
-    /// Whether the backend can start sandboxes now; the error names the obstacle. For `/ready`.
-    async fn check(&self) -> Result<(), SandboxError>;
 }
 
 /// The available sandbox specs. Never empty.

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use domain::conversation::GitProvider::{Forgejo, Gitlab};
-use domain::git::{GitAccess, GitError, GitHosting as _, GitPageRequest, GitUser};
+use domain::git::{
+    CloneSourceResolver as _, GitAccess, GitError, GitHosting as _, GitPageRequest, GitUser,
+};
 use futures::future::join_all;
 use git_hosting::{AllowedHost, Config, HttpGitHosting, PrivateHosts};
 use serde_json::json;

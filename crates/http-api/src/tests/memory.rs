@@ -13,6 +13,8 @@ use store_memory::{
 /// The application with this store, without background tasks.
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
     let agents = Arc::<FakeAgentRuntime>::default();
+    let backend = Arc::<FakeSandboxBackend>::default();
+    let git = Arc::<FakeGitHosting>::default();
     let ports = Ports {
         conversations: store.clone(),
         conversation_reports: store.clone(),
@@ -24,7 +26,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         sandbox_keys: store.clone(),
         host_sandboxes: store.clone(),
         warm: store.clone(),
-        backend: Arc::new(FakeSandboxBackend::default()),
+        backend: backend.clone(),
+        sandbox_lifecycle: backend.clone(),
+        sandbox_reader: backend,
         specs: Arc::new(FakeSpecs::default()),
         agents: agents.clone(),
         agent_lifecycle: agents.clone(),
@@ -34,7 +38,8 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         workspace: Arc::new(FakeWorkspace::default()),
         pending: store.clone(),
         skills: Arc::new(FakeSkills::default()),
-        git: Arc::new(FakeGitHosting::default()),
+        git: git.clone(),
+        clone_sources: git,
         api_keys: store.clone(),
         users: store.clone(),
         administration: store.clone(),

@@ -20,7 +20,7 @@ use crate::lifecycle::observe::Ownership;
 const OPERATION: &str = "reading the log";
 
 impl DockerInner {
-    /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
+    /// See [`SandboxReader::logs`](domain::sandbox::SandboxReader::logs).
     pub(crate) async fn logs(
         &self,
         id: &SandboxId,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use domain::error::Classify;
 use domain::id::SpecId;
-use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxError};
+use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxError, SandboxLifecycle};
 use sandbox_docker::{DockerConfig, DockerSandboxes, RegistryCredentials};
 use tokio::sync::mpsc;
 

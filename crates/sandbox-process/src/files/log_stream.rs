@@ -26,7 +26,7 @@ const MAX_TAIL_BYTES: u64 = 512 * 1024;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl ProcessInner {
-    /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
+    /// See [`SandboxReader::logs`](domain::sandbox::SandboxReader::logs).
     pub(crate) async fn logs(
         self: Arc<Self>,
         id: SandboxId,

@@ -3,7 +3,7 @@
 use std::fs;
 
 use domain::id::{HostId, SandboxId};
-use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
+use domain::sandbox::{BackendFact, BackendState, SandboxLaunch, SandboxLifecycle};
 use sandbox_process::ProcessSandboxes;
 use secrecy::SecretString;
 

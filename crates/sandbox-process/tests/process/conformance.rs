@@ -6,7 +6,7 @@ use std::io::Write;
 use std::ops::Deref;
 
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{SandboxBackend, SandboxLaunch};
+use domain::sandbox::SandboxLaunch;
 use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_process::ProcessSandboxes;
 
@@ -18,7 +18,7 @@ struct FreshBackend {
 }
 
 impl Deref for FreshBackend {
-    type Target = dyn SandboxBackend;
+    type Target = ProcessSandboxes;
     fn deref(&self) -> &Self::Target {
         &self.backend
     }

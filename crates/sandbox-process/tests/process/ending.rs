@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use domain::id::SandboxId;
-use domain::sandbox::{BackendState, SandboxBackend, SandboxError};
+use domain::sandbox::{BackendState, SandboxError, SandboxLifecycle};
 use sandbox_process::ProcessSandboxes;
 
 use super::support::{

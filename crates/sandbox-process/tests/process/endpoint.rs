@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::SandboxId;
-use domain::sandbox::SandboxBackend;
+use domain::sandbox::SandboxLifecycle;
 use endpoint_guard::{Connector, EndpointGuard, GuardError, listener};
 use hyper_util::client::legacy::connect::HttpConnector;
 use sandbox_process::ProcessSandboxes;

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use domain::error::Classify;
-use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxSpecCatalog};
+use domain::sandbox::{
+    BackendState, SandboxBackend, SandboxError, SandboxLifecycle, SandboxSpecCatalog,
+};
 use rustix::fs::inotify;
 use sandbox_process::launcher::{self, Launcher};
 use sandbox_process::{AgentServerSource, ProcessSandboxes, specs};

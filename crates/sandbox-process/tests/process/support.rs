@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
-use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
+use domain::sandbox::{BackendFact, BackendState, SandboxLaunch, SandboxLifecycle};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes};

@@ -61,9 +61,10 @@ async fn a_backend_is_a_crate_and_a_line() {
     let app = service.unwrap().app;
     background::spawn(&app);
     let started = app.sandboxes.start(&first_user(), None).await.unwrap();
+    let lifecycle = &sandboxes.ports.lifecycle;
     let is_running = async {
         while !matches!(
-            sandboxes.ports.backend.inspect(&started.id).await.unwrap(),
+            lifecycle.inspect(&started.id).await.unwrap(),
             Some(BackendState::Running(_))
         ) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -73,9 +74,8 @@ async fn a_backend_is_a_crate_and_a_line() {
         .await
         .expect("the sandbox runs");
     assert!(tasks.stop(Duration::from_secs(10)).await);
-    let backend = &sandboxes.ports.backend;
-    backend.remove(&started.id).await.unwrap();
-    assert_eq!(backend.inspect(&started.id).await.unwrap(), None);
+    lifecycle.remove(&started.id).await.unwrap();
+    assert_eq!(lifecycle.inspect(&started.id).await.unwrap(), None);
 }
 
 #[test]

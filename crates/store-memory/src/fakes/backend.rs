@@ -10,7 +10,7 @@ use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendCapabilities, BackendFact, BackendReachability, BackendState, ExposedUrl,
     LogMask, LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError,
-    SandboxLaunch, is_below, normalize_path,
+    SandboxLaunch, SandboxLifecycle, SandboxReader, is_below, normalize_path,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -255,13 +255,6 @@ impl SandboxBackend for FakeSandboxBackend {
         }
     }
 
-    async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
-        let directory = format!("/sandboxes/{id}");
-        let resolved =
-            normalize_path(path).filter(|it| !it.starts_with('/') || is_below(it, &directory));
-        resolved.ok_or(SandboxError::NotFound)
-    }
-
     async fn prepare(
         &self,
         _spec: &SpecId,
@@ -276,6 +269,42 @@ impl SandboxBackend for FakeSandboxBackend {
         self.check_reachable()
     }
 
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
+        let reachability = self.reachability.subscribe();
+        stream::unfold(
+            (reachability, true),
+            |(mut reachability, is_first)| async move {
+                if !is_first {
+                    reachability.changed().await.ok()?;
+                }
+                let now = reachability.borrow_and_update().clone();
+                Some((now, (reachability, false)))
+            },
+        )
+        .boxed()
+    }
+
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        self.check_reachable()?;
+        let backend = self.lock();
+        if backend.has_no_image {
+            return Err(SandboxError::Unavailable {
+                detail: "the fake image is missing".to_owned(),
+                source: None,
+            });
+        }
+        let recipe = backend.recipe.clone();
+        Ok(recipe.unwrap_or_else(|| format!("recipe of {spec}")))
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.wait_while_hanging().await;
+        self.check_reachable()
+    }
+}
+
+#[async_trait]
+impl SandboxLifecycle for FakeSandboxBackend {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         self.wait_while_hanging().await;
@@ -360,37 +389,19 @@ impl SandboxBackend for FakeSandboxBackend {
         self.lock().watchers.push(sender);
         receiver.boxed()
     }
+}
 
-    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let reachability = self.reachability.subscribe();
-        stream::unfold(
-            (reachability, true),
-            |(mut reachability, is_first)| async move {
-                if !is_first {
-                    reachability.changed().await.ok()?;
-                }
-                let now = reachability.borrow_and_update().clone();
-                Some((now, (reachability, false)))
-            },
-        )
-        .boxed()
+#[async_trait]
+impl SandboxReader for FakeSandboxBackend {
+    async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
+        let directory = format!("/sandboxes/{id}");
+        let resolved =
+            normalize_path(path).filter(|it| !it.starts_with('/') || is_below(it, &directory));
+        resolved.ok_or(SandboxError::NotFound)
     }
 
     async fn list_warnings(&self, _: &SandboxId, _: &Url) -> Vec<String> {
         self.lock().warnings.clone()
-    }
-
-    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
-        self.check_reachable()?;
-        let backend = self.lock();
-        if backend.has_no_image {
-            return Err(SandboxError::Unavailable {
-                detail: "the fake image is missing".to_owned(),
-                source: None,
-            });
-        }
-        let recipe = backend.recipe.clone();
-        Ok(recipe.unwrap_or_else(|| format!("recipe of {spec}")))
     }
 
     async fn logs(
@@ -425,10 +436,5 @@ impl SandboxBackend for FakeSandboxBackend {
             }
         })
         .boxed())
-    }
-
-    async fn check(&self) -> Result<(), SandboxError> {
-        self.wait_while_hanging().await;
-        self.check_reachable()
     }
 }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    CloneSource, GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest,
-    GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest, RepositoryQuery,
-    SuggestedTask,
+    CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
+    GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,
+    RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -166,7 +166,10 @@ impl GitHosting for FakeGitHosting {
             note: None,
         })
     }
+}
 
+#[async_trait]
+impl CloneSourceResolver for FakeGitHosting {
     async fn clone_source(
         &self,
         access: &GitAccess,

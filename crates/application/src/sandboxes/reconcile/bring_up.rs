@@ -162,7 +162,7 @@ impl SandboxReconciler {
     /// Ends a failed start.
     async fn record_failure(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
         // Nothing may run behind a row in ERROR: its capacity counts as free.
-        if let Err(stop) = self.0.backend.stop(&row.id).await
+        if let Err(stop) = self.0.lifecycle.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
         {
             tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "cannot stop a failed sandbox");
@@ -194,7 +194,7 @@ impl SandboxReconciler {
 
     /// Finds a sandbox that runs and answers, also after a restart of the service.
     pub(super) async fn find_answering(&self, row: &Sandbox) -> Result<ExistingSandbox, AppError> {
-        let endpoints = match self.0.backend.inspect(&row.id).await? {
+        let endpoints = match self.0.lifecycle.inspect(&row.id).await? {
             Some(BackendState::Running(endpoints)) => endpoints,
             Some(BackendState::Absent) | None => return Ok(ExistingSandbox::Absent),
             Some(BackendState::Stopped | BackendState::Exited { .. } | BackendState::Remains) => {
@@ -274,8 +274,8 @@ impl SandboxReconciler {
         let launch = self.launch(&row.id, row.owner.clone(), &row.spec_id, keys)?;
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
-            let mut exits = self.0.backend.watch();
-            let endpoints = match self.0.backend.start(&launch).await {
+            let mut exits = self.0.lifecycle.watch();
+            let endpoints = match self.0.lifecycle.start(&launch).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start");

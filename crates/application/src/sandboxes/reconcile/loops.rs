@@ -43,7 +43,7 @@ impl SandboxReconciler {
     }
 
     async fn watch_facts(self) {
-        let facts = self.0.backend.watch();
+        let facts = self.0.lifecycle.watch();
         facts
             .for_each_concurrent(MAX_PARALLEL_FACTS, |fact| {
                 let reconciler = self.clone();

@@ -19,7 +19,7 @@ impl SandboxReconciler {
     /// Pauses a sandbox: interrupts runs (so that the agent server records it), stops the sandbox, settles the rows.
     pub(super) async fn pause_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
         let now = self.0.clock.now();
-        if let Some(BackendState::Running(endpoints)) = self.0.backend.inspect(&row.id).await? {
+        if let Some(BackendState::Running(endpoints)) = self.0.lifecycle.inspect(&row.id).await? {
             let interrupt = self.interrupt_runs(row, &endpoints.agent_url);
             if tokio::time::timeout(INTERRUPT_TIMEOUT, interrupt)
                 .await
@@ -28,7 +28,7 @@ impl SandboxReconciler {
                 tracing::info!(sandbox.id = %row.id, "cannot interrupt runs in time before the pause; stopping the sandbox anyway");
             }
         }
-        let facts = match self.0.backend.stop(&row.id).await {
+        let facts = match self.0.lifecycle.stop(&row.id).await {
             Ok(()) => SandboxFacts::Paused,
             // It was never created, so nothing is missing: a resume creates it.
             Err(SandboxError::NotFound) if row.workspace.is_none() => SandboxFacts::Paused,
@@ -60,7 +60,7 @@ impl SandboxReconciler {
     }
 
     pub(super) async fn remove_sandbox(&self, row: &Sandbox) -> Result<(), AppError> {
-        self.0.backend.remove(&row.id).await?;
+        self.0.lifecycle.remove(&row.id).await?;
         let (conversations, now) = (&self.0.conversations, self.0.clock.now());
         let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);
         settled.await?;

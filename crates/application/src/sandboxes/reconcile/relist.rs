@@ -31,7 +31,7 @@ impl SandboxReconciler {
         if !is_running(&row) {
             return Ok(());
         }
-        let facts = match self.0.backend.inspect(&fact.id).await? {
+        let facts = match self.0.lifecycle.inspect(&fact.id).await? {
             Some(BackendState::Running(_)) => return Ok(()),
             Some(BackendState::Exited { detail }) => SandboxFacts::Error { detail },
             Some(BackendState::Stopped) => SandboxFacts::Error {
@@ -60,7 +60,7 @@ impl SandboxReconciler {
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own, so a slow sandbox delays no other.
     pub(super) async fn relist(&self) -> Result<(), AppError> {
-        let facts = self.0.backend.list().await?;
+        let facts = self.0.lifecycle.list().await?;
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.
         let warm = self.0.warm.list_on_host(&self.0.policy.host).await?;
@@ -148,7 +148,7 @@ impl SandboxReconciler {
     async fn remove_orphan(&self, id: &SandboxId) {
         let guard = self.acquire(id).await;
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
-        let removal = async { Ok(self.0.backend.remove(id).await?) };
+        let removal = async { Ok(self.0.lifecycle.remove(id).await?) };
         if let Err(error) = guard.unless_lease_lost(removal).await {
             tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove a sandbox that no row owns; the next periodic list tries again");
         }
@@ -203,7 +203,7 @@ impl SandboxReconciler {
             failed && row.desired == DesiredState::Running
         };
         if self.row(id).await?.is_some_and(must_stop) {
-            let stop = async { Ok(self.0.backend.stop(id).await?) };
+            let stop = async { Ok(self.0.lifecycle.stop(id).await?) };
             guard.unless_lease_lost(stop).await?;
         }
         Ok(())

@@ -79,7 +79,7 @@ impl SandboxReconciler {
             return Err(error);
         }
         tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot wake a warm sandbox; starting a cold one in its place");
-        self.0.backend.remove(&row.id).await?;
+        self.0.lifecycle.remove(&row.id).await?;
         Ok(ExistingSandbox::Absent)
     }
 
@@ -108,9 +108,9 @@ impl SandboxReconciler {
             dormant: true,
             ..self.launch(&row.id, owner, &row.spec_id, keys)?
         };
-        let backend = &self.0.backend;
-        let mut exits = backend.watch();
-        let endpoints = backend.start(&launch).await?;
+        let lifecycle = &self.0.lifecycle;
+        let mut exits = lifecycle.watch();
+        let endpoints = lifecycle.start(&launch).await?;
         let booted = self.wait_until_alive(&row.id, &endpoints.agent_url, &mut exits);
         let detail = match booted.await {
             Ok(()) => return Ok(endpoints),

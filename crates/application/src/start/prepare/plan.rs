@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::conversation::GitProvider;
 use domain::error::{ErrorClass, chain};
-use domain::git::{CloneSource, GitError, GitHosting};
+use domain::git::{CloneSource, CloneSourceResolver, GitError};
 use domain::id::ConversationId;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
@@ -62,7 +62,7 @@ impl PreparationPlan {
     /// Makes the plan. Refuses what the user can correct: a host that may not be called, a provider that does not
     /// answer.
     pub(in crate::start) async fn of(
-        git: &dyn GitHosting,
+        sources: &dyn CloneSourceResolver,
         task: &StartTask,
         profile: &LaunchProfile,
         settings: &Settings,
@@ -81,7 +81,7 @@ impl PreparationPlan {
                 .git_provider
                 .unwrap_or_else(|| default_provider(settings));
             let stored = settings.provider_tokens.get(&provider);
-            let source = resolve_source(git, stored, provider, name)
+            let source = resolve_source(sources, stored, provider, name)
                 .await
                 .map_err(|error| source_error(name, provider, &error))?;
             plan.repository = Some(PlannedRepository {
@@ -131,7 +131,7 @@ fn default_provider(settings: &Settings) -> GitProvider {
 
 /// Finds the clone URL. A short failure of a name server or a provider does not end the start.
 async fn resolve_source(
-    git: &dyn GitHosting,
+    sources: &dyn CloneSourceResolver,
     stored: Option<&ProviderToken>,
     provider: GitProvider,
     repository: &str,
@@ -140,8 +140,8 @@ async fn resolve_source(
     let mut pauses = SOURCE_BACKOFF_SECONDS.into_iter();
     loop {
         let source = match &access {
-            Some(access) => git.clone_source(access, repository),
-            None => git.public_source(provider, repository),
+            Some(access) => sources.clone_source(access, repository),
+            None => sources.public_source(provider, repository),
         };
         match (source.await, pauses.next()) {
             (Err(error @ GitError::Unavailable { .. }), Some(pause)) => {

@@ -3,7 +3,7 @@
 use domain::agent::AgentLifecycle;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
-use domain::sandbox::{Sandbox, SandboxBackend, SandboxStatus};
+use domain::sandbox::{Sandbox, SandboxLifecycle, SandboxStatus};
 
 use crate::fixture::{Fixture, alice, alice_scope, start_input, user_message, wait_for};
 

@@ -1,4 +1,5 @@
-//! Conformance tests of `SandboxBackend`. They run real sandboxes, so each test does as much as it can with one.
+//! Conformance tests of `SandboxBackend`, `SandboxLifecycle` and `SandboxReader`. They run real sandboxes, so each test
+//! does as much as it can with one.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{
     BackendState, LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
+    SandboxLifecycle, SandboxReader,
 };
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -26,12 +28,12 @@ pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
     }
 }
 
-async fn is_running(backend: &dyn SandboxBackend, id: &SandboxId) -> bool {
+async fn is_running(backend: &impl SandboxLifecycle, id: &SandboxId) -> bool {
     let state = backend.inspect(id).await.expect("inspect");
     matches!(state, Some(BackendState::Running(_)))
 }
 
-async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendState> {
+async fn listed(backend: &impl SandboxLifecycle, id: &SandboxId) -> Vec<BackendState> {
     let facts = backend.list().await.expect("list");
     facts
         .into_iter()
@@ -42,7 +44,7 @@ async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendStat
 
 /// A sandbox with a dormant agent server is listed, inspected, found, stopped, restarted and removed like any other.
 pub async fn a_dormant_sandbox_behaves_like_any_other(
-    backend: &dyn SandboxBackend,
+    backend: &impl SandboxLifecycle,
     launch: &SandboxLaunch,
 ) {
     let dormant = SandboxLaunch {
@@ -69,7 +71,10 @@ pub async fn a_dormant_sandbox_behaves_like_any_other(
 }
 
 /// The recipe does not change when sandboxes start, and contains no key.
-pub async fn the_recipe_is_stable(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn the_recipe_is_stable(
+    backend: &(impl SandboxBackend + SandboxLifecycle),
+    launch: &SandboxLaunch,
+) {
     let before = backend
         .recipe(&launch.spec)
         .await
@@ -88,7 +93,7 @@ pub async fn the_recipe_is_stable(backend: &dyn SandboxBackend, launch: &Sandbox
 }
 
 /// Two starts, sequential or concurrent, yield one sandbox with one address.
-pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn two_starts_yield_one_sandbox(backend: &impl SandboxLifecycle, launch: &SandboxLaunch) {
     let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
     let (one, two) = (one.expect("start"), two.expect("start at the same time"));
     assert_eq!(one, two, "two concurrent starts are one");
@@ -107,7 +112,7 @@ pub async fn two_starts_yield_one_sandbox(backend: &dyn SandboxBackend, launch: 
 
 /// `stop` keeps the sandbox and can be repeated; `start` restarts it in the same workspace.
 pub async fn stop_keeps_the_workspace_for_the_next_start(
-    backend: &dyn SandboxBackend,
+    backend: &(impl SandboxBackend + SandboxLifecycle),
     launch: &SandboxLaunch,
 ) {
     let before = backend.start(launch).await.expect("start");
@@ -136,7 +141,10 @@ pub async fn stop_keeps_the_workspace_for_the_next_start(
 }
 
 /// `remove` leaves nothing, in any state of the sandbox, and can be repeated.
-pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn remove_leaves_nothing(
+    backend: &(impl SandboxBackend + SandboxLifecycle),
+    launch: &SandboxLaunch,
+) {
     backend.start(launch).await.expect("start");
     backend
         .remove(&launch.id)
@@ -161,7 +169,10 @@ pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &Sandbo
 }
 
 /// For an unknown sandbox, `inspect` is `None`, `stop` is `NotFound` and `remove` succeeds.
-pub async fn an_unknown_sandbox_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn an_unknown_sandbox_is_not_found(
+    backend: &(impl SandboxBackend + SandboxLifecycle),
+    launch: &SandboxLaunch,
+) {
     assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
     if backend.capabilities().pause {
         let stopped = backend.stop(&launch.id).await;
@@ -175,7 +186,10 @@ pub async fn an_unknown_sandbox_is_not_found(backend: &dyn SandboxBackend, launc
 
 /// A path is resolved inside the sandbox, also if it does not exist, and never leaves it. Without isolation, every path
 /// outside the sandbox's own directories leaves it.
-pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+pub async fn paths_stay_inside(
+    backend: &(impl SandboxBackend + SandboxLifecycle + SandboxReader),
+    launch: &SandboxLaunch,
+) {
     let workspace = backend.start(launch).await.expect("start").workspace;
     let resolve = async |path: &str| backend.resolve(&launch.id, path).await;
     for (path, expected) in [
@@ -204,7 +218,7 @@ pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLau
 
 /// Two sandboxes share neither an address nor a workspace, and removing one does not affect the other.
 pub async fn sandboxes_are_separate(
-    backend: &dyn SandboxBackend,
+    backend: &(impl SandboxBackend + SandboxLifecycle),
     one: &SandboxLaunch,
     two: &SandboxLaunch,
 ) {
@@ -223,7 +237,7 @@ pub async fn sandboxes_are_separate(
 /// `watch` reports an exit without a request; `inspect` and `list` show it (not as a stop), and `start` restarts the
 /// sandbox. Requested stops and removals are not reported. `exit` ends the main process.
 pub async fn an_exit_is_watched<F: Future<Output = ()>>(
-    backend: &dyn SandboxBackend,
+    backend: &impl SandboxLifecycle,
     launch: &SandboxLaunch,
     exit: impl FnOnce(SandboxId) -> F,
 ) {
@@ -268,7 +282,7 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
 
 /// Requested stops are not reported as exits.
 pub async fn requested_stops_are_not_reported(
-    backend: &dyn SandboxBackend,
+    backend: &(impl SandboxBackend + SandboxLifecycle),
     launch: &SandboxLaunch,
 ) {
     let mut facts = backend.watch();
@@ -311,7 +325,7 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
 /// The output of the main process is read without keys: its last lines and what follows until it ends, also of a
 /// stopped sandbox. `write_log_line` makes it write a line.
 pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
-    backend: &dyn SandboxBackend,
+    backend: &(impl SandboxBackend + SandboxLifecycle + SandboxReader),
     launch: &SandboxLaunch,
     write_log_line: impl Fn(SandboxId, String) -> F,
 ) {
@@ -365,7 +379,7 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
 
 /// `check` and `prepare` are fast and change nothing if nothing is missing, also concurrently.
 pub async fn a_usable_backend_passes_its_check(
-    backend: &dyn SandboxBackend,
+    backend: &impl SandboxBackend,
     launch: &SandboxLaunch,
 ) {
     backend.check().await.expect("check");
@@ -377,9 +391,9 @@ pub async fn a_usable_backend_passes_its_check(
     backend.check().await.expect("check");
 }
 
-/// Generates the conformance tests of `SandboxBackend`.
+/// Generates the conformance tests of a backend.
 ///
-/// * `fresh`: expression of a future of a value that derefs to the backend;
+/// * `fresh`: expression of a future of a value that derefs to the adapter;
 /// * `launch`: `fn() -> SandboxLaunch`, a new sandbox each time (see
 ///   [`suites::sandboxes::backend::launch`](crate::suites::sandboxes::backend::launch));
 /// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process exit;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::Policy;
 use domain::agent::{AgentLifecycle, InitRequest};
 use domain::id::SandboxId;
-use domain::sandbox::{SandboxBackend, SandboxLaunch, SandboxStatus, WarmState};
+use domain::sandbox::{SandboxLaunch, SandboxLifecycle, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;
 use secrecy::SecretString;
 use store_memory::{FakeBehavior, FakeSpecs};

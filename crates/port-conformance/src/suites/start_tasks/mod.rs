@@ -7,7 +7,7 @@ pub mod lifecycle;
 pub mod repository;
 
 /// Generates the conformance tests of `StartTaskRepository`. `$fresh` is a future of a value
-/// that derefs to [`StorePorts`].
+/// that derefs to [`StorePorts`](crate::StorePorts).
 #[macro_export]
 macro_rules! start_task_repository_conformance {
     ($fresh:expr) => {

@@ -325,7 +325,7 @@ impl JobContext {
                 Err(_) if is_unavailable => return Err(CircuitBreaker::unavailable_error()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(unavailable(
-                        "no database connection became free in time",
+                        "no database connection was available in time",
                         error,
                     ));
                 }

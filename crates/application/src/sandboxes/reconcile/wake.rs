@@ -148,7 +148,7 @@ where
 
 fn cannot_wake(error: &AgentError) -> AppError {
     start_failed(format!(
-        "the agent server responds but does not accept its keys: {error}"
+        "the agent server did not take its keys and settings: {error}"
     ))
 }
 

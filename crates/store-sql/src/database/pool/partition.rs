@@ -115,7 +115,7 @@ impl PoolPartition {
         tokio::select! {
             () = sleep(self.context.slot_timeout) => {
                 unavailable(
-                    "no database connection became free in time",
+                    "no database connection was available in time",
                     "all connections are busy; raise `storage.connections` if this repeats",
                 )
             }

@@ -12,18 +12,19 @@ use acceptance::{Postgres, Sandboxing};
 
 use crate::bench::CanaryBench;
 
-#[tokio::test]
+// Subcommands block the thread of the test; its connections need another one to notice that the service has closed them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_secret_leaks_with_processes_and_sqlite() {
     scenarios::run(CanaryBench::start(&Sandboxing::Process, None).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_secret_leaks_with_postgres() {
     let bench = CanaryBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     scenarios::run(bench).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_secret_leaks_with_containers() {
     scenarios::run(CanaryBench::start(&Sandboxing::docker(), None).await).await;
 }

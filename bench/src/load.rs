@@ -110,7 +110,7 @@ impl LoadTarget {
         let answer = answer.with_context(line)?;
         ensure!(
             (200..300).contains(&answer.status),
-            "{}: {}",
+            "{} was answered with {}",
             line(),
             answer.status
         );

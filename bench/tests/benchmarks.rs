@@ -1,17 +1,17 @@
-//! The benchmarks work, with small numbers. What they measure is not looked at: timed tests fail on busy machines.
+//! The benchmarks work, with small numbers. The tests ignore the measured times, because those vary on busy machines.
 
 use std::process::{Command, Stdio};
 
 use acceptance::agent_server::built_program;
 
-/// Runs one, and looks whether all of this is in its table.
+/// Runs a benchmark, and requires these texts in its table.
 fn short(program: &str, measured: &[&str]) -> String {
     let output = Command::new(built_program(program))
         .arg("--short")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .expect("it can be run");
+        .expect("the benchmark can be run");
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}: {table}", output.status);
     for what in measured {
@@ -74,7 +74,7 @@ fn the_benchmark_with_postgres_measures_everything() {
             "GET /api/settings",
             "bare handler",
             "floor",
-            "events taken in",
+            "events stored",
             "a user's reads meanwhile",
         ],
     );

@@ -103,7 +103,11 @@ async fn webhooks(table: &mut Table, engine: &Engine, reference: &Reference) -> 
     ensure!(status.success(), "the rows were not copied");
     large_service.restart().await;
     let known = large_service.admin().sandboxes().await.len();
-    ensure!(known == ROWS as usize + 1, "{known} sandboxes");
+    ensure!(
+        known == ROWS as usize + 1,
+        "the service lists {known} sandboxes, not {}",
+        ROWS + 1
+    );
     let (mut with_few, mut with_many, mut refused, mut empty) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let client_with_unknown_key = large_service.admin().with_key("unknown");
@@ -201,7 +205,7 @@ async fn lists(table: &mut Table, engine: &Engine, reference: &Reference) -> any
     let seen = user
         .sandbox(&server.sandbox)
         .await
-        .context("the sandbox is missing")?;
+        .context("the service does not list the hanging sandbox")?;
     server.signal(Signal::CONT);
     table.row(
         "… one of them hanging",

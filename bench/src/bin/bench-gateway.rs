@@ -273,7 +273,10 @@ async fn sockets(table: &mut Table, size: &BenchmarkSize, service: &Service) -> 
         let mut back = [0; 5];
         connection.stream().write_all(b"hello").await?;
         connection.stream().read_exact(&mut back).await?;
-        ensure!(&back == b"hello", "{back:?} came back");
+        ensure!(
+            &back == b"hello",
+            "the agent server echoed {back:?}, not `hello`"
+        );
         anyhow::Ok(())
     });
     try_join_all(echoes).await?;

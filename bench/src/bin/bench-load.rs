@@ -138,7 +138,7 @@ fn arguments() -> anyhow::Result<Arguments> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--short" => size = &SHORT,
-            "--url" => url = Some(words.next().context("--url needs an URL")?),
+            "--url" => url = Some(words.next().context("--url needs a URL")?),
             "--only" => only = Some(words.next().context("--only needs words")?),
             other => {
                 bail!("unknown argument {other}; there are --short, --only WORDS and --url URL")
@@ -176,12 +176,12 @@ fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
         ),
         case("GET settings", "settings", Some(235.0), Some(50.0)),
         lists(
-            "GET sandboxes/search, none there",
+            "GET sandboxes/search, empty",
             "sandboxes/search",
             Some(37.0),
         ),
         lists(
-            "GET app-conversations/search, none there",
+            "GET app-conversations/search, empty",
             "app-conversations/search",
             Some(21.0),
         ),
@@ -432,7 +432,11 @@ impl ComparedServer {
         let client = running.client();
         running.wait_until_ready(Duration::from_millis(50)).await?;
         let stored = client.post("/api/v1/settings", &json!({})).await;
-        ensure!(stored.status < 300, "settings: {}", stored.text);
+        ensure!(
+            stored.status < 300,
+            "the reference refuses settings: {}",
+            stored.text
+        );
         Ok(Some(Self {
             name: "reference".to_owned(),
             address: parse_address(running.url())?,

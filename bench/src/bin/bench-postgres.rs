@@ -160,7 +160,7 @@ async fn pages(
             );
             let shown: Value = serde_json::from_slice(&page.get().await)?;
             let count = shown["items"].as_array().map_or(0, Vec::len);
-            ensure!(count == 100, "{what}: {count} rows");
+            ensure!(count == 100, "{what}: the page has {count} rows, not 100");
             anyhow::Ok(page)
         };
         let (many, few) = (page(large).await?, page(small).await?);
@@ -251,7 +251,7 @@ async fn intake(
             times.percentile(99)
         )
     };
-    let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
+    let what = format!("events stored from {sandboxes} sandboxes, reports of 5 to 10");
     let rate = f64::from(u32::try_from(stored)?) / spent;
     let wanted = size.events_per_second;
     table.row([

@@ -187,7 +187,7 @@ async fn measure_page(
     count: u32,
 ) -> anyhow::Result<PageLatency> {
     let mut all = measure_pages(&[of], path, count).await?;
-    all.pop().context("no measurement")
+    all.pop().context("no page was measured")
 }
 
 /// Measures the page of several services in turns, so that other load of the machine affects all of them.
@@ -244,7 +244,10 @@ async fn measure_conversations(table: &mut Table, size: &BenchmarkSize) -> anyho
         rows::copy_conversations(&service.data_dir().join("agent-workspace.db"), *total)?;
         service.restart().await;
         let count = user.get("/api/v1/app-conversations/count").await.ok();
-        ensure!(count == *total, "{count} conversations, not {total}");
+        ensure!(
+            count == *total,
+            "the service counts {count} conversations, not {total}"
+        );
         let load = measure_page(
             (service.address(), user.key()),
             CONVERSATIONS,

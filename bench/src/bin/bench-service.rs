@@ -56,7 +56,7 @@ async fn starts(table: &mut Table, reference: &Reference) {
         &reference.start,
     );
     table.row(
-        "start to first 200, again",
+        "start to first 200, existing data directory",
         &times_cell(&SortedTimes::new(again)),
         "",
     );
@@ -104,7 +104,7 @@ async fn requests(table: &mut Table, reference: &Reference) -> anyhow::Result<()
         let body = json!({"language": "en"});
         ensure!(
             user.post(SETTINGS, &body).await.status == 200,
-            "settings are refused"
+            "the service refuses a change of settings"
         );
     }
     let after = format!("{:.1} MiB", mebibytes(resident_bytes(service.pid())));
@@ -148,7 +148,7 @@ async fn conversation_starts(table: &mut Table) {
         }
     }
     table.row(
-        "POST to READY with an instant agent server, in all",
+        "POST to READY with an instant agent server, total",
         &times_cell(&SortedTimes::new(total_times)),
         "",
     );
@@ -158,7 +158,7 @@ async fn conversation_starts(table: &mut Table) {
         "",
     );
     table.row(
-        "… our own steps, by `timings`",
+        "… the service's own steps, by `timings`",
         &times_cell(&SortedTimes::new(own_times)),
         "",
     );
@@ -176,7 +176,10 @@ async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
     rows::copy_conversations(&database, CONVERSATIONS)?;
     service.restart().await;
     let count = user.get("/api/v1/app-conversations/count").await.ok();
-    ensure!(count == CONVERSATIONS, "{count} conversations");
+    ensure!(
+        count == CONVERSATIONS,
+        "the service counts {count} conversations, not {CONVERSATIONS}"
+    );
 
     let warm = times(50, || get(&user, LIST)).await;
     drop(warm);
@@ -189,9 +192,9 @@ async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
     let middle = format!("{LIST}&created_at__lt=2026-11-21T00:00:00Z");
     let filtered = times(200, || get(&user, &middle)).await;
     table.row("… before a date", &times_cell(&filtered), "");
-    table.row("… by 8 clients at once", &throughput(&user, LIST).await, "");
+    table.row("… 8 concurrent clients", &throughput(&user, LIST).await, "");
     table.row(
-        "GET /api/settings by 8 clients at once",
+        "GET /api/settings, 8 concurrent clients",
         &throughput(&user, "/api/settings").await,
         "",
     );
@@ -260,7 +263,7 @@ async fn intake(
         let millis = began.elapsed().as_millis().max(1);
         let events = (reports / 4 * 4 * batch) as u128 * 1000 / millis;
         table.row(
-            &format!("events taken in, reports of {batch}, 4 at once"),
+            &format!("events stored, reports of {batch}, 4 concurrent"),
             &format!("{events} events/s"),
             "",
         );

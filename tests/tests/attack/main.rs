@@ -150,7 +150,7 @@ impl Run {
             recoveries,
         };
         print_line(&format!(
-            "{}: {} answers, {:?}; 99th percentiles in ms: alone {}; beside {}",
+            "{}: {} responses, {:?}; 99th percentiles in ms: alone {}; during the attack {}",
             row.title,
             row.beside.count(),
             row.broken_bounds(),

@@ -43,10 +43,10 @@ impl Row {
         let mut broken = Vec::new();
         let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
         if self.beside.count() == 0 {
-            broken.push("no answer".to_owned());
+            broken.push("no response".to_owned());
         }
         if !self.is_mixed && beside > MAX_P99_RATIO * alone {
-            broken.push(format!("p99 {:.1} times", beside / alone));
+            broken.push(format!("p99 {:.1} times that alone", beside / alone));
         }
         if !self.is_mixed && beside > MAX_P99_MS {
             broken.push(format!("p99 over {MAX_P99_MS:.0} ms"));
@@ -124,15 +124,15 @@ impl Memory {
 pub(crate) fn table(rows: &[Row], memory: Memory) -> String {
     const COLUMNS: [&str; 12] = [
         "attack",
-        "normal requests alone / beside",
+        "normal requests alone / during the attack",
         "p50 / p99 alone (ms)",
-        "p50 / p99 beside (ms)",
+        "p50 / p99 during the attack (ms)",
         "p99 ratio",
         "errors",
         "peak memory (MB)",
         "memory after (MB)",
         "disk (MB)",
-        "attackers' answers",
+        "attackers' responses",
         "back after kills",
         "verdict",
     ];

@@ -95,21 +95,20 @@ const TABLES_VALID: &str = "the embedded tables are valid (tested)";
 
 /// Both variants of the agent document in one table: their fields do not conflict.
 pub(super) static AGENT: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
-    fields: serde_json::from_str(include_str!("../agent-fields.json")).expect(TABLES_VALID),
+    fields: serde_json::from_str(include_str!("agent-fields.json")).expect(TABLES_VALID),
     defaults: {
         let mut document: Map<String, Value> =
-            serde_json::from_str(include_str!("../agent-defaults.json")).expect(TABLES_VALID);
+            serde_json::from_str(include_str!("agent-defaults.json")).expect(TABLES_VALID);
         let acp: Map<String, Value> =
-            serde_json::from_str(include_str!("../acp-defaults.json")).expect(TABLES_VALID);
+            serde_json::from_str(include_str!("acp-defaults.json")).expect(TABLES_VALID);
         document.extend(acp);
         Value::Object(document)
     },
 });
 
 pub(super) static CONVERSATION: LazyLock<SettingsSchema> = LazyLock::new(|| SettingsSchema {
-    fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(TABLES_VALID),
-    defaults: serde_json::from_str(include_str!("../conversation-defaults.json"))
-        .expect(TABLES_VALID),
+    fields: serde_json::from_str(include_str!("conversation-fields.json")).expect(TABLES_VALID),
+    defaults: serde_json::from_str(include_str!("conversation-defaults.json")).expect(TABLES_VALID),
 });
 
 impl SettingsField {

@@ -30,11 +30,12 @@ const NOW: &str = "1970-01-01T00:00:00.000000Z";
 #[test]
 fn fresh_documents_are_the_defaults() {
     let fresh = view(&Settings::default(), SecretVisibility::Hidden);
-    let mut expected: Value = serde_json::from_str(include_str!("../agent-defaults.json")).unwrap();
+    let mut expected: Value =
+        serde_json::from_str(include_str!("../fields/agent-defaults.json")).unwrap();
     expected["agent_context"]["current_datetime"] = NOW.into();
     assert_eq!(fresh, expected);
     let conversation: Value =
-        serde_json::from_str(include_str!("../conversation-defaults.json")).unwrap();
+        serde_json::from_str(include_str!("../fields/conversation-defaults.json")).unwrap();
     assert_eq!(Settings::default().conversation_view(), conversation);
 }
 

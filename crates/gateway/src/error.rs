@@ -50,7 +50,9 @@ pub enum ForwardError {
     #[error("The sandbox's server closed the connection before it responded. Try again.")]
     UpstreamDisconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response head did not arrive in time, or the upstream stopped reading the body.
-    #[error("The sandbox's server did not answer in time.")]
+    #[error(
+        "The sandbox's server did not answer in time. Try again, or look at the sandbox's status."
+    )]
     UpstreamTimedOut,
 }
 

@@ -297,7 +297,7 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
     )
     .await;
     town.git.redirect_to(Some(&town.other));
-    fails(json!({}), "sends to another address").await;
+    fails(json!({}), "redirects to another address").await;
     assert_eq!(town.other.count_connections(), 0, "it was asked");
     town.git.redirect_to(None);
     town.store_token("ghp-wrong-token").await;

@@ -88,8 +88,8 @@ pub fn failure_advice(provider: GitProvider, failure: &GitServiceError) -> Strin
             "No token of {provider} is stored. The user can add one in the settings, among the git providers."
         ),
         GitServiceError::Provider(GitError::Denied { .. }) => format!(
-            "{provider} does not accept the token that is stored for it (any more). The user can store a new one in the \
-             settings, among the git providers."
+            "{provider} does not accept the stored token. The user can store a new one in the settings, among the git \
+             providers."
         ),
         GitServiceError::Provider(GitError::NotAllowed { .. }) => format!(
             "The token that is stored for {provider} may not open pull requests in this repository. It needs: {}.",
@@ -107,11 +107,11 @@ pub fn failure_advice(provider: GitProvider, failure: &GitServiceError) -> Strin
             )
         }
         GitServiceError::Provider(GitError::Unavailable { .. }) => format!(
-            "{provider} did not answer, or nothing that could be understood. The pull request may be open all the same: \
-             look there before you try again."
+            "{provider} did not respond, or its response is not valid. The pull request may exist: look there before you \
+             try again."
         ),
         GitServiceError::App(_) => {
-            "The service could not look the token up. Nothing was sent; try again in a moment."
+            "The service could not read the stored token. Nothing was sent; try again in a moment."
                 .into()
         }
         other => {

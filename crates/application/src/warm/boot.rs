@@ -205,7 +205,7 @@ impl WarmSandboxPool {
             Ok::<_, AppError>(())
         };
         if let Err(error) = ended.await {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot remove a warm sandbox yet");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot remove a warm sandbox yet; trying again");
         }
     }
 }

@@ -128,7 +128,7 @@ impl WarmSandboxPool {
                     if claimed_for > self.0.policy.warm.claim_grace
                         && let Err(error) = self.abandon_claim(&row.id).await
                     {
-                        tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot abandon an old claim yet");
+                        tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cannot abandon an old claim yet; trying again");
                     }
                 }
                 WarmState::Booting

@@ -87,7 +87,7 @@ impl McpTool {
     fn document(&self) -> Value {
         json!({
             "name": self.name,
-            "description": format!("Opens a {} for a branch that was pushed. Answers its address.", self.what),
+            "description": format!("Opens a {} for a branch that was pushed. Returns its URL.", self.what),
             "inputSchema": self.schema(),
             "outputSchema": {
                 "type": "object",
@@ -110,30 +110,26 @@ impl McpTool {
         let title = if self.takes_draft {
             "Title"
         } else {
-            "Title. One that begins with \"Draft:\" makes a draft where the provider goes by titles"
+            "Title. The prefix \"Draft:\" makes a draft on providers that mark drafts in the title"
         };
         let mut properties = Map::from_iter([
             (name.to_owned(), repository),
             ("source_branch".into(), text("The branch with the changes")),
-            (
-                "target_branch".into(),
-                text("The branch that shall have them"),
-            ),
+            ("target_branch".into(), text("The branch to merge into")),
             ("title".into(), text(title)),
             (
                 self.text.into(),
-                nullable(json!({"type": "string"}), "What is changed, and why"),
+                nullable(json!({"type": "string"}), "What the changes do, and why"),
             ),
         ]);
         let required: Vec<String> = properties.keys().cloned().collect();
         if self.takes_draft {
-            let draft =
-                json!({"type": "boolean", "default": true, "description": "Whether it is a draft"});
+            let draft = json!({"type": "boolean", "default": true, "description": "Whether to open it as a draft"});
             properties.insert("draft".into(), draft);
         }
         if self.takes_labels {
             let list = json!({"type": "array", "items": {"type": "string"}});
-            let mut labels = nullable(list, "Labels, of those that the repository has already");
+            let mut labels = nullable(list, "Labels that the repository already has");
             labels["default"] = Value::Null;
             properties.insert("labels".into(), labels);
         }

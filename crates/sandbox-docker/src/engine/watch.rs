@@ -58,7 +58,7 @@ impl DockerInner {
                 is_new
             });
             if is_new {
-                tracing::warn!(error = %chain(&error), "cannot reach the container engine");
+                tracing::warn!(error = %chain(&error), "cannot reach the container engine; reconnecting. Check that it runs, and docker.socket");
             }
             sleep(backoff).await;
             backoff = (backoff * 2).min(MAX_RECONNECT_BACKOFF);
@@ -118,7 +118,7 @@ impl DockerInner {
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
             if let Err(error) = inner.network.restore_rules().await {
-                tracing::warn!(error = %chain(&error), "cannot restore the rules of the sandboxes' network");
+                tracing::warn!(error = %chain(&error), "cannot restore the packet filter's rules of the sandboxes' network; trying again later");
             }
         });
     }
@@ -190,7 +190,7 @@ impl DockerInner {
             }),
             // After a reconnection the comparison with the list repeats the check.
             Err(error) => {
-                tracing::warn!(sandbox.id = %recheck.id, error = %chain(&error), "cannot inspect a sandbox");
+                tracing::warn!(sandbox.id = %recheck.id, error = %chain(&error), "cannot inspect a sandbox that ended; trying again");
                 let id = recheck.id.clone();
                 drop(recheck);
                 sleep(MAX_RECONNECT_BACKOFF).await;
@@ -219,7 +219,7 @@ impl DockerInner {
                 self.tasks.spawn(async move {
                     if let Err(error) = inner.stop_for_cause(&id, cause).await {
                         tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot stop a sandbox over its disk \
-                             limit");
+                             limit; the next check tries again");
                     }
                 });
             }

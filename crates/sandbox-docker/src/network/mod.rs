@@ -128,7 +128,7 @@ impl SandboxNetwork {
                         EngineErrorKind::Conflict | EngineErrorKind::Other
                     ) =>
                 {
-                    tracing::warn!(error = %chain(&error), engine_message = error.message(), "cannot remove the sandboxes' network");
+                    tracing::warn!(error = %chain(&error), engine_message = error.message(), "cannot remove the sandboxes' network: detach other containers from it; trying again later");
                     return Ok(());
                 }
                 Err(error) => return Err(failed(error)),
@@ -161,7 +161,7 @@ impl SandboxNetwork {
         }
         for other in networks {
             if let Err(error) = self.remove(&other).await {
-                tracing::warn!(error = %chain(&error), "cannot remove a second network of the sandboxes");
+                tracing::warn!(error = %chain(&error), "cannot remove a second network of the sandboxes; it stays unused");
             }
         }
         Ok(best.id)

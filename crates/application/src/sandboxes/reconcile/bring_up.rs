@@ -165,7 +165,7 @@ impl SandboxReconciler {
         if let Err(stop) = self.0.lifecycle.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
         {
-            tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "cannot stop a failed sandbox");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "cannot stop a failed sandbox; its start still counts as failed");
         }
         let detail = error.public().into_owned();
         self.record(row, DesiredState::Running, &SandboxFacts::Error { detail })

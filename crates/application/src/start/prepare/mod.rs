@@ -153,7 +153,7 @@ impl<'a> WorkspacePreparation<'a> {
         self.found = WorkspaceFacts::read(&outcome.output);
         if !outcome.is_success() {
             return Err(self
-                .command_failed("The workspace could not be made", &outcome)
+                .command_failed("The workspace could not be created", &outcome)
                 .await);
         }
         self.private = self.found.private.clone().unwrap_or_default();

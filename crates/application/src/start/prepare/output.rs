@@ -133,13 +133,13 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
     ),
     (
         &["agent-workspace: no token"],
-        "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
-         call back (docs/reference/repositories.md).",
+        "the sandbox could not get the token of {provider} from this service. The operator has to check \
+         sandbox.callback_url (docs/reference/repositories.md).",
     ),
     (
         &["agent-workspace: token refused"],
-        "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
-         the settings and start again.",
+        "the token of {provider} was deleted or replaced during the start, or the sandbox was paused. Check the settings \
+         and start again.",
     ),
     (&["not found in upstream"], "it has no branch {branch}."),
     (
@@ -154,11 +154,11 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
     ),
     (
         &["could not read Username", "could not read Password"],
-        "{host} asks for credentials. Store a valid token of {provider} in the settings.",
+        "{host} requires credentials. Store a valid token of {provider} in the settings.",
     ),
     (
         &["Repository not found", "/' not found", "error: 404"],
-        "{host} does not know it, or the token of {provider} may not see it.",
+        "{host} does not know it, or the token of {provider} may not read it. Check the name and the token's scope.",
     ),
     (
         &[
@@ -182,11 +182,11 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
             "Network is unreachable",
             "Empty reply from server",
         ],
-        "{host} cannot be reached from the sandbox.",
+        "{host} cannot be reached from the sandbox. The operator has to check the network of sandboxes.",
     ),
     (
         &["No space left on device", "Disk quota exceeded"],
-        "the sandbox's disk is full.",
+        "the sandbox's disk is full. Use another sandbox, or ask the operator to raise its disk limit.",
     ),
     (
         &[
@@ -196,8 +196,8 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
             "error: 307",
             "error: 308",
         ],
-        "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
-         name; if the host was, store its present address with the token of {provider}.",
+        "{host} redirects to another address, which git does not follow. If the repository was renamed or moved, start with its \
+         present name. If the host moved, store its present address with the token of {provider}.",
     ),
 ];
 
@@ -281,7 +281,7 @@ mod tests {
         ),
         (
             "fatal: could not read Username for 'https://git.acme.test': terminal prompts disabled",
-            "asks for credentials",
+            "requires credentials",
         ),
         (
             "remote: Repository not found.\nfatal: repository 'https://git.acme.test/acme/tools.git/' not found",
@@ -313,7 +313,7 @@ mod tests {
         ),
         (
             "agent-workspace: token refused\nfatal: credential helper '!sh …' told us to quit",
-            "was deleted or exchanged",
+            "was deleted or replaced",
         ),
         (
             "agent-workspace: no curl and no python\nagent-workspace: no token",
@@ -325,7 +325,7 @@ mod tests {
         ),
         (
             "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 302",
-            "sends to another address",
+            "redirects to another address",
         ),
         ("", "exit code 128"),
     ];

@@ -157,7 +157,7 @@ fn source_error(name: &str, provider: GitProvider, error: &GitError) -> AppError
     AppError::refused(
         ErrorClass::Upstream,
         format!(
-            "Repository {name} cannot be cloned: {error}. Look at the host and the token of {provider} in the settings."
+            "Repository {name} cannot be cloned: {error}. Check the host and the token of {provider} in the settings."
         ),
     )
 }

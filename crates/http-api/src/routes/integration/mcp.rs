@@ -129,13 +129,14 @@ pub(crate) async fn ask(
         ))
     };
     let Some(form) = ResponseFormat::negotiate(req.headers()) else {
-        let why = "Accept names neither application/json nor text/event-stream";
+        let why = "Accept must name application/json or text/event-stream";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     };
     let named = req.headers().get(PROTOCOL_VERSION_HEADER);
     let named = named.map(|value| value.to_str().unwrap_or_default());
     let Some(version) = ProtocolVersion::of_header(named) else {
-        let why = "MCP-Protocol-Version names a version that is not spoken here";
+        let why =
+            "The version in MCP-Protocol-Version is not supported: negotiate one with `initialize`";
         return refuse(StatusCode::BAD_REQUEST, why);
     };
     let conversation = about.conversation_id;

@@ -391,7 +391,7 @@ fn a_host_that_sends_elsewhere_is_not_followed() {
     let limit = std::time::Duration::from_secs(1);
     let cause = clone_failure(&repository, &outcome, limit, &Redactor::default());
     assert!(
-        cause.contains("sends to another address"),
+        cause.contains("redirects to another address"),
         "{cause}: {outcome:?}"
     );
     let asked = asked.load(std::sync::atomic::Ordering::SeqCst);

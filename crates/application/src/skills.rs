@@ -142,7 +142,8 @@ impl SkillService {
     async fn offer(&self, of: &RegisteredMarketplace) -> Result<MarketplaceContents, String> {
         let url = repository_url(&of.source)?;
         if let Some(reference) = &of.reference {
-            check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
+            check_branch(reference)
+                .map_err(|_| "`ref` is not a branch, tag or commit".to_owned())?;
         }
         // The host name is resolved once, here; the fetch uses the checked addresses.
         let addresses = self.clone_sources.resolve_allowed_host(&url).await;

@@ -65,7 +65,7 @@ pub enum Error {
     #[error("telemetry.otlp_endpoint is not usable: {0}")]
     Endpoint(String),
     /// The exporter's thread cannot be started.
-    #[error("cannot start the exporter: {0}")]
+    #[error("cannot start the thread that exports traces: {0}")]
     Thread(#[from] std::io::Error),
 }
 

@@ -15,7 +15,7 @@ pub(crate) const MEMBERS: &[DifferenceMember] = &[
         name: "notes",
         is_ours: true,
         in_legacy: false,
-        reason: "Start tasks carry what was left out of a start that went on.",
+        reason: "Start tasks list what the start left out or changed.",
     },
     DifferenceMember {
         name: "timings",
@@ -27,7 +27,7 @@ pub(crate) const MEMBERS: &[DifferenceMember] = &[
         name: "status_detail",
         is_ours: true,
         in_legacy: false,
-        reason: "Sandboxes say why they are in ERROR.",
+        reason: "Sandboxes state why they are in ERROR.",
     },
     DifferenceMember {
         name: "custom_secrets",
@@ -112,7 +112,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Input that cannot be read is 422 on the legacy operations, NaN is no JSON, and numbers have 64 bits",
+        "Input that cannot be read is 422 on the legacy operations, NaN is not JSON, and numbers have 64 bits",
         &[
             "v0-032-providers-invalid-utf8",
             "v0-037-providers-nan-json",

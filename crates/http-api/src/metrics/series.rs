@@ -30,7 +30,7 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     write_gateway(&mut page, state.gateway.meter().counts());
     write_series!(page {
         counter "rate_limited_requests_total"
-            "Requests that were answered 429: too many, or too many wrong keys before it."
+            "Requests that were answered 429: too many requests, or too many wrong keys before."
             = by("reason", state.rate.refusals());
     });
     write_warm(&mut page, app);
@@ -54,7 +54,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
     write_series!(page {
         counter "http_requests_total" "Requests that were answered." = answers;
         histogram "http_request_duration_seconds"
-            "From the head of a request to the head of its answer." = durations;
+            "Time from the head of a request to the head of its response." = durations;
         gauge "http_requests_in_flight" "Requests that have no answer yet." = one(requests.in_flight.get());
     });
 }
@@ -81,7 +81,7 @@ fn write_application(page: &mut MetricsPage, app: &App) {
     write_series!(page {
         histogram "start_step_seconds" "Time that starts of conversations spent in a step." = by("step", counted.steps);
         gauge "starts_running" "Starts of conversations under way." = one(counted.starts_running);
-        counter "starts_total" "Starts that ended in this process; `left`: another process went on."
+        counter "starts_total" "Starts that ended in this process; `left`: another process continues it."
             = by("outcome", counted.starts_ended);
         gauge "start_queue" "Unfinished starts of this host, as of the last check." = by("state", counted.start_queue);
         gauge "sandboxes" "Sandboxes of this host, as of the last comparison with its backend."
@@ -89,14 +89,14 @@ fn write_application(page: &mut MetricsPage, app: &App) {
         counter "webhook_batches_total" "Batches of events that agent servers sent." = by("outcome", counted.reports);
         counter "webhook_events_total" "Events in batches that the service accepted." = one(counted.events);
         histogram "webhook_lag_seconds"
-            "From an event until its commit, for the oldest of each batch with something new."
+            "Time from an event to its commit, of the oldest new event in each batch."
             = one(counted.report_lag);
         gauge "event_streams" "Streams of events that are open." = one(counted.event_streams);
         gauge "sandbox_log_readers" "Logs of sandboxes that are being read." = one(counted.log_readers);
         counter "quota_refusals_total" "Requests of users that were refused because a quota is used up."
             = by("quota", counted.quotas.refusals);
         gauge "quota_users"
-            "Users of the last 30 s who use four fifths of a quota or more, and those who use all of one."
+            "Users active in the last 30 s: `near` use four fifths of a quota or more, `exceeded` use all of one."
             = by("state", counted.quotas.users);
         counter "webhook_slowed_batches_total"
             "Batches of events that were refused because of the rate of their sandbox."
@@ -120,7 +120,7 @@ fn write_gateway(page: &mut MetricsPage, counted: GatewayCounts) {
             "Requests that are being forwarded, until their answers have been sent." = one(counted.requests_open);
         gauge "gateway_tunnels" "Tunnels (web sockets) that are open." = one(counted.tunnels_open);
         counter "gateway_requests_total"
-            "Requests to sandboxes by outcome: the service refused it, the sandbox answered it or failed."
+            "Requests to sandboxes: `refused` by the service, `answered` or `failed` by the sandbox, or `upgraded` to a tunnel."
             = by("outcome", outcomes);
         counter "gateway_bytes_total"
             "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`)."

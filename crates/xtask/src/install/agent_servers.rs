@@ -24,7 +24,7 @@ pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<String> {
     let line = output(&mut command).with_context(|| {
         format!(
             "agent server {version} could not be installed. It needs Python 3.12 or newer and a package index \
-             (or wheels, see WORKSPACE_SANDBOX__WHEEL_DIR); `cargo xtask test --no-agent-servers` does without"
+             (or wheels, see WORKSPACE_SANDBOX__WHEEL_DIR); `cargo xtask test --no-agent-servers` skips the suites that need it"
         )
     })?;
     let file = folder.join(format!("agent-server-{version}.command"));

@@ -120,8 +120,8 @@ pub(crate) fn browser() -> anyhow::Result<()> {
         return Ok(());
     }
     install("a browser (chromium)", &["chromium"]).context(
-        "the suite of the web console needs Chromium or Chrome: where the system has no package of it that is no snap, as \
-         Ubuntu, install Google Chrome's .deb first",
+        "the suite of the web console needs Chromium or Chrome. Ubuntu's Chromium is a snap, which the suite cannot use: \
+         install Google Chrome's .deb there first",
     )
 }
 

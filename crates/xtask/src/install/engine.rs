@@ -42,8 +42,8 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     }
     if !debian::can_install() {
         bail!(
-            "no container engine answers ({problem:#}): start one, or let DOCKER_HOST name one; as root on Debian or \
-             Ubuntu this command installs and starts docker.io by itself"
+            "no container engine answers ({problem:#}): start one, or set DOCKER_HOST; as root on Debian or Ubuntu, this \
+             command installs and starts docker.io"
         );
     }
     if !(debian::has_program("docker")
@@ -101,7 +101,7 @@ fn ask() -> anyhow::Result<String> {
         "{}",
         said.lines()
             .next_back()
-            .unwrap_or("docker version does not end")
+            .unwrap_or("`docker version` did not end within 20 s")
             .trim()
     );
 }

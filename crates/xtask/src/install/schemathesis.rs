@@ -32,7 +32,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     if !(is_there && tool.is_file()) {
         install(&environment).with_context(|| {
             "schemathesis could not be installed. It needs Python 3.11 or newer and a package index; \
-             `cargo xtask test --no-agent-servers` does without"
+             `cargo xtask test --no-agent-servers` skips the suite that needs it"
         })?;
     }
     // Written last, so that an interrupted installation is repeated.

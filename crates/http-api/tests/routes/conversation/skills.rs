@@ -86,7 +86,7 @@ async fn marketplaces_list_offers_and_errors() {
             "inside: its host may not be called: it is in a private network",
             "own: it is a path, which is read where conversations run: only repositories are read here",
             "ssh: only repositories at https:// addresses are read here",
-            "odd: `ref` is no branch, tag or commit",
+            "odd: `ref` is not a branch, tag or commit",
         ],
     });
     assert_eq!(offers.to_string(), expected.to_string());

@@ -1,8 +1,8 @@
-//! What programs that measure share: load with histograms, tables, many rows, and the reference as a program.
+//! Shared parts of the benchmark programs: load with histograms, tables, many rows, and the reference as a program.
 
-pub mod answers;
 pub mod load;
 pub mod reference;
+pub mod responses;
 pub mod rows;
 pub mod table;
 

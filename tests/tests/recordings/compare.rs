@@ -8,14 +8,14 @@ use crate::differences::MEMBERS;
 use crate::fact::RecordedFact;
 
 /// The response of this service, with ids replaced by the names of the fixtures.
-pub(crate) struct RecordedAnswer {
+pub(crate) struct ReplayedResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) text: String,
 }
 
 /// Describes the first difference. `None`: they agree.
-pub(crate) fn difference(fact: &RecordedFact, answer: &RecordedAnswer) -> Option<String> {
+pub(crate) fn difference(fact: &RecordedFact, answer: &ReplayedResponse) -> Option<String> {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_else(|_| json!(answer.text));
     if fact.status != answer.status {
         let recorded = fact.error.as_ref().map(brief).unwrap_or_default();

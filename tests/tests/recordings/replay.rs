@@ -8,7 +8,7 @@ use acceptance::{Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::compare::{RecordedAnswer, difference, mentions};
+use crate::compare::{ReplayedResponse, difference, mentions};
 use crate::differences::{MEMBERS, NOT_REPLAYED};
 use crate::fact::RecordedFact;
 
@@ -125,7 +125,7 @@ impl ReplaySession {
         }
     }
 
-    async fn send(&mut self, fact: &RecordedFact) -> RecordedAnswer {
+    async fn send(&mut self, fact: &RecordedFact) -> ReplayedResponse {
         self.send_preceding(fact).await;
         let method: Method = fact.method.parse().expect("a method");
         let (_, way) = client_builder_for(&self.service.url());
@@ -155,7 +155,7 @@ impl ReplaySession {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 (name.to_string(), value.replace(&self.service.url(), ""))
             };
-        RecordedAnswer {
+        ReplayedResponse {
             status,
             headers: headers.iter().map(header).collect(),
             text: self.unfill(&text),

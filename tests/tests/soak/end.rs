@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::sandbox_life::{DesiredState, SandboxLife};
-use crate::soak_client::{SoakAnswer, SoakClient};
+use crate::soak_client::{SoakClient, SoakOutcome};
 use crate::user_loop::{SoakUser, settle};
 
 /// Deadline for background work of the service, such as the reconciler, and the removal of an idle network.
@@ -121,7 +121,7 @@ async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), Strin
         for id in ids(client, key).await? {
             let (method, path) = DesiredState::Deleted.request(&id);
             let answer = client.send(key, &method, &path, None).await;
-            if !matches!(answer, SoakAnswer::Responded(200..=299, _)) {
+            if !matches!(answer, SoakOutcome::Responded(200..=299, _)) {
                 return Err(format!("deleting {id}: {answer}"));
             }
         }
@@ -147,13 +147,13 @@ async fn check_free_capacity(
     for (number, user) in users.iter().enumerate() {
         let is_last = number + 1 == users.len();
         match start(user).await {
-            SoakAnswer::Responded(200..=299, _) if !is_last => {}
-            SoakAnswer::Responded(429, _) if is_last => {}
+            SoakOutcome::Responded(200..=299, _) if !is_last => {}
+            SoakOutcome::Responded(429, _) if is_last => {}
             other => return Err(format!("start {number} with a cap of {all}: {other}")),
         }
     }
     match start(&users[0]).await {
-        SoakAnswer::Responded(429, _) => Ok(()),
+        SoakOutcome::Responded(429, _) => Ok(()),
         other => Err(format!("a second start with a cap of one: {other}")),
     }
 }

@@ -17,14 +17,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum SoakAnswer {
+pub(crate) enum SoakOutcome {
     /// A status and a document.
     Responded(u16, Value),
     /// No response: the request may have been executed.
     NoResponse(String),
 }
 
-impl fmt::Display for SoakAnswer {
+impl fmt::Display for SoakOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Responded(status, body) => write!(f, "{status} {}", brief(body)),
@@ -103,7 +103,7 @@ impl SoakClient {
         method: &Method,
         path: &str,
         repeatable: Option<&str>,
-    ) -> SoakAnswer {
+    ) -> SoakOutcome {
         self.sent.set(self.sent.get() + 1);
         let url = format!("{}{path}", self.url);
         let mut request = self.http.request(method.clone(), url);
@@ -124,21 +124,21 @@ impl SoakClient {
         match answer.await {
             Ok(None) => {
                 self.cut.set(self.cut.get() + 1);
-                SoakAnswer::NoResponse("the proxy got no response".to_owned())
+                SoakOutcome::NoResponse("the proxy got no response".to_owned())
             }
             Ok(Some((status, text))) => {
                 if status == 503 {
                     self.slow.set(self.slow.get() + 1);
                 }
                 let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-                SoakAnswer::Responded(status, body)
+                SoakOutcome::Responded(status, body)
             }
             Err(error) => {
                 self.cut.set(self.cut.get() + 1);
                 let error = error.without_url();
                 let how = std::error::Error::source(&error)
                     .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-                SoakAnswer::NoResponse(how)
+                SoakOutcome::NoResponse(how)
             }
         }
     }
@@ -147,9 +147,9 @@ impl SoakClient {
     pub(crate) async fn read(&self, key: &str, path: &str) -> Result<Value, String> {
         for _ in 0..10 {
             match self.send(key, &Method::GET, path, None).await {
-                SoakAnswer::Responded(200, body) => return Ok(body),
-                SoakAnswer::NoResponse(_) => self.until_up().await?,
-                other @ SoakAnswer::Responded(..) => return Err(format!("GET {path}: {other}")),
+                SoakOutcome::Responded(200, body) => return Ok(body),
+                SoakOutcome::NoResponse(_) => self.until_up().await?,
+                other @ SoakOutcome::Responded(..) => return Err(format!("GET {path}: {other}")),
             }
         }
         Err(format!("GET {path} got no response in ten attempts"))

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::seeded_random::SeededRandom;
-use crate::soak_client::{SoakAnswer, SoakClient};
+use crate::soak_client::{SoakClient, SoakOutcome};
 
 /// Sandboxes of a loop at once, sometimes one more when a start without a response was executed.
 pub(crate) const MAX_CONCURRENT: usize = 2;
@@ -104,7 +104,7 @@ impl<'a> UserLoop<'a> {
         Ok(Some(0))
     }
 
-    fn add_sandbox(&mut self, id: &str, answer: &SoakAnswer) {
+    fn add_sandbox(&mut self, id: &str, answer: &SoakOutcome) {
         let steps = self.dice.roll(MAX_STEPS + 1);
         let mut life = SandboxLife::new(id, self.user.client.key(), steps);
         life.note(self.client.elapsed(), format!("started: {answer}"));
@@ -127,7 +127,7 @@ impl<'a> UserLoop<'a> {
                 .send(key, &Method::POST, START, repeatable)
                 .await;
             match &answer {
-                SoakAnswer::Responded(200..=299, body) => {
+                SoakOutcome::Responded(200..=299, body) => {
                     let new = body["id"].as_str().unwrap_or_default().to_owned();
                     if !known.insert(new.clone()) {
                         return Err(format!("a start returned an existing sandbox: {answer}"));
@@ -135,11 +135,11 @@ impl<'a> UserLoop<'a> {
                     self.add_sandbox(&new, &answer);
                     id = Some(new);
                 }
-                SoakAnswer::NoResponse(_) => {
+                SoakOutcome::NoResponse(_) => {
                     unanswered += 1;
                     self.client.until_up().await?;
                 }
-                SoakAnswer::Responded(..) => return Err(format!("a start was refused: {answer}")),
+                SoakOutcome::Responded(..) => return Err(format!("a start was refused: {answer}")),
             }
         }
         if with_key && id.is_none() {
@@ -168,7 +168,10 @@ impl<'a> UserLoop<'a> {
         }
         for id in found {
             known.insert(id.clone());
-            self.add_sandbox(&id, &SoakAnswer::NoResponse("found in the list".to_owned()));
+            self.add_sandbox(
+                &id,
+                &SoakOutcome::NoResponse("found in the list".to_owned()),
+            );
         }
         Ok(())
     }
@@ -181,23 +184,23 @@ impl<'a> UserLoop<'a> {
             let answer = self.client.send(&life.key, &method, &path, None).await;
             life.note(self.client.elapsed(), format!("{state:?}: {answer}"));
             match &answer {
-                SoakAnswer::Responded(200..=299, _) => {
+                SoakOutcome::Responded(200..=299, _) => {
                     life.acknowledge(state);
                     return self.check(at).await.map(drop);
                 }
-                SoakAnswer::Responded(404, _) if life.can_be(DesiredState::Deleted) => {
+                SoakOutcome::Responded(404, _) if life.can_be(DesiredState::Deleted) => {
                     life.acknowledge(DesiredState::Deleted);
                     return Ok(());
                 }
                 // The service continues in the background.
-                SoakAnswer::Responded(503, _) => {
+                SoakOutcome::Responded(503, _) => {
                     life.add_possible(state);
                     return Ok(());
                 }
-                SoakAnswer::Responded(..) => {
+                SoakOutcome::Responded(..) => {
                     return Err(life.failure(format!("{state:?} was refused")));
                 }
-                SoakAnswer::NoResponse(_) => {
+                SoakOutcome::NoResponse(_) => {
                     life.add_possible(state);
                     self.client.until_up().await?;
                 }

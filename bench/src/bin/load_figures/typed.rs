@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use benchmarks::answers::{Conversation, Metrics, Page, micros};
+use benchmarks::responses::{Conversation, Metrics, Page, micros};
 use chrono::{DateTime, Utc};
 use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
 use diesel::prelude::*;

@@ -33,12 +33,12 @@ pub(crate) struct BareRoute {
     /// With `$1`, `$2`, …, each once.
     pub(crate) sql: String,
     pub(crate) binds: Vec<BoundValue>,
-    pub(crate) answer: BareAnswer,
+    pub(crate) answer: BareBody,
 }
 
-/// The response.
+/// The body of the response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum BareAnswer {
+pub(crate) enum BareBody {
     /// These bytes, whatever the rows are.
     Fixed(String),
     /// A list of conversations of this length.
@@ -100,21 +100,21 @@ async fn run_blocking<T: Send + 'static>(
 async fn answer(pool: web::Data<Connections>, route: web::Data<BareRoute>) -> HttpResponse {
     let bound_route = route.clone().into_inner();
     match &route.answer {
-        BareAnswer::Fixed(bytes) => {
+        BareBody::Fixed(bytes) => {
             run_blocking(pool, move |conn| {
                 QueryStatement::<Text>(&bound_route, PhantomData).execute(conn)
             })
             .await;
             json(bytes.clone())
         }
-        BareAnswer::List(limit) => {
+        BareBody::List(limit) => {
             let rows: Vec<ListRow> = run_blocking(pool, move |conn| {
                 QueryStatement::<ListColumns>(&bound_route, PhantomData).load(conn)
             })
             .await;
             HttpResponse::Ok().json(page(rows, *limit))
         }
-        BareAnswer::Settings => {
+        BareBody::Settings => {
             let row: SettingsRow = run_blocking(pool, move |conn| {
                 QueryStatement::<SettingsColumns>(&bound_route, PhantomData).get_result(conn)
             })

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::bare::{self, BareAnswer, BareRoute, BareServer, BoundValue};
+use super::bare::{self, BareBody, BareRoute, BareServer, BoundValue};
 use super::load::{self, PageQuery, Sample};
 use super::seed::{READER, SeededDatabase};
 use crate::{BenchmarkSize, LIST};
@@ -17,7 +17,7 @@ struct BenchmarkCase {
     path: &'static str,
     table: &'static str,
     binds: Vec<BoundValue>,
-    answer: BareAnswer,
+    answer: BareBody,
 }
 
 fn cases() -> [BenchmarkCase; 4] {
@@ -34,7 +34,7 @@ fn cases() -> [BenchmarkCase; 4] {
         path,
         table: "settings",
         binds: vec![user(), BoundValue::Number(1)],
-        answer: BareAnswer::Settings,
+        answer: BareBody::Settings,
     };
     [
         BenchmarkCase {
@@ -42,14 +42,14 @@ fn cases() -> [BenchmarkCase; 4] {
             path: LIST,
             table: "conversations",
             binds: list(101),
-            answer: BareAnswer::List(100),
+            answer: BareBody::List(100),
         },
         BenchmarkCase {
             what: "GET app-conversations/search, 20",
             path: "/api/v1/app-conversations/search?limit=20",
             table: "conversations",
             binds: list(21),
-            answer: BareAnswer::List(20),
+            answer: BareBody::List(20),
         },
         settings("GET /api/v1/settings", "/api/v1/settings"),
         settings("GET /api/settings", "/api/settings"),
@@ -67,7 +67,7 @@ pub(crate) async fn rows(
         let sql = bare::statement_of(&large.url, case.table, &ours).await?;
         let answer = String::from_utf8(ours.get().await.to_vec())?;
         let database = match case.answer {
-            BareAnswer::Settings => bare::with_plain_settings(&large.url, &answer)?,
+            BareBody::Settings => bare::with_plain_settings(&large.url, &answer)?,
             _ => large.url.clone(),
         };
         let start = |database: &str, answer| {
@@ -76,7 +76,7 @@ pub(crate) async fn rows(
         };
         let handlers = [
             start(&database, case.answer)?,
-            start(&large.url, BareAnswer::Fixed(answer))?,
+            start(&large.url, BareBody::Fixed(answer))?,
         ];
         let pages = handlers
             .each_ref()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use benchmarks::answers::{Conversation, Metrics, Page, micros};
+use benchmarks::responses::{Conversation, Metrics, Page, micros};
 use chrono::{DateTime, Utc};
 use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
 use diesel::pg::{Pg, PgValue};

@@ -4,7 +4,7 @@
 //!   command line revoked gives no access. Changes by this process clear the cache at once.
 //! * Only hits are cached. A request that waited for a look-up which found nothing or failed runs its own query, because
 //!   the key may have been created in between.
-//! * The cache is keyed by the hash; it holds no key in clear.
+//! * The cache is keyed by the hash; it holds no key in plain text.
 
 use std::collections::HashMap;
 use std::future::Future;

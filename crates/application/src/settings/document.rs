@@ -1,4 +1,4 @@
-//! The stored document: JSON that only exists in clear between this module and the cipher.
+//! The stored document: JSON that only exists in plain text between this module and the cipher.
 //!
 //! Reading is lenient: a value of a wrong type counts as not set and stays in the document, like everything that this
 //! version does not know. So no stored value locks a user out, and an older version does not destroy what a newer one

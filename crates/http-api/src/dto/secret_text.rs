@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub(crate) struct SecretText(Arc<SecretString>);
 
 impl SecretText {
-    /// The secret in clear.
+    /// The secret in plain text.
     pub(crate) fn expose(&self) -> &str {
         self.0.expose_secret()
     }

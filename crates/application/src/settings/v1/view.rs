@@ -19,7 +19,7 @@ impl Profile {
 
 /// The documents as the V1 routes show them.
 impl Settings {
-    /// The complete `agent_settings`. Values in `mcp_config` and in extra headers are masked unless shown in clear.
+    /// The complete `agent_settings`. Values in `mcp_config` and in extra headers are masked unless shown in plain text.
     pub fn agent_view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
         self.agent.view(reveal, now)
     }

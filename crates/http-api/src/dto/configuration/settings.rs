@@ -1,6 +1,6 @@
 //! Settings on the wire: the V1 documents, and shapes that both APIs share.
 //!
-//! No response contains a secret, except in clear to a sandbox that acts for its owner; see [`SecretVisibility`].
+//! No response contains a secret, except in plain text to a sandbox that acts for its owner; see [`SecretVisibility`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -128,7 +128,7 @@ pub(crate) struct UserDto {
     llm: Option<LlmDto>,
 }
 
-/// The model with its key in clear, only with `expose_secrets`. The SDK's cloud workspace reads it here.
+/// The model with its key in plain text, only with `expose_secrets`. The SDK's cloud workspace reads it here.
 // `Debug` is not derived: the type contains a key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UserLlm)]
@@ -136,7 +136,7 @@ pub(crate) struct UserDto {
 struct LlmDto {
     #[schema(value_type = Option<String>)]
     llm_model: Value,
-    /// The key in clear.
+    /// The key in plain text.
     #[schema(value_type = Option<String>)]
     llm_api_key: Value,
     #[schema(value_type = Option<String>)]

@@ -12,10 +12,10 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 
-const EXPOSE: &str = "expose_secrets";
+const EXPOSE_SECRETS_PARAM: &str = "expose_secrets";
 
-/// The caller of `/users/me`. Only sandboxes may read secrets in clear, and only users all else. A sandbox's key therefore
-/// gives access only to what its agent needs, and a user's key never reveals a secret.
+/// The caller of `/users/me`. Only sandboxes may read secrets in plain text, and only users everything else. A sandbox's
+/// key therefore gives access only to what its agent needs, and a user's key never reveals a secret.
 struct MeCaller(UserOrSandbox);
 
 impl Caller for MeCaller {
@@ -33,7 +33,8 @@ impl Caller for MeCaller {
 
 /// Whether secrets are requested. A value that is not a boolean counts as false, and is refused after authentication.
 fn wants_secrets(query: &str) -> bool {
-    let texts = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == EXPOSE);
+    let texts = url::form_urlencoded::parse(query.as_bytes())
+        .filter(|(name, _)| name == EXPOSE_SECRETS_PARAM);
     let last = texts.last().map(|(_, text)| Value::from(text.into_owned()));
     let mut ignored = FieldErrors::new();
     last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
@@ -49,7 +50,7 @@ struct MeOptions {
 }
 
 /// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key
-/// of the user's own sandbox, while it runs or starts, they are in clear.
+/// of the user's own sandbox, while it runs or starts, they are in plain text.
 #[utoipa::path(tag = "Users", params(MeOptions), responses((status = 200, body = UserDto)))]
 #[get("/api/v1/users/me")]
 pub(crate) async fn me(

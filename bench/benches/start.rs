@@ -3,7 +3,7 @@
 //!
 //! Starts with the backend and bare calls alternate, so that other load of the machine affects both. The bare calls are
 //! `create` and `start` with the same client and the document that the backend sends, which a proxy socket recorded. They do
-//! not read the published ports. This is no test, because figures depend on the machine.
+//! not read the published ports. This is not a test, because figures depend on the machine.
 
 #[path = "../../crates/sandbox-docker/tests/support/mod.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]

@@ -21,7 +21,7 @@ const KEY_HEADER: &str = "x-session-api-key";
 const MAX_IDLE_CONNECTIONS: usize = 8;
 /// Shorter than servers keep idle connections.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Longest response that is read at once, in bytes. A page has up to 100 events.
+/// Maximum size of a response that is read as a whole, in bytes. A page has up to 100 events.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Connections to one service. Clones share them.

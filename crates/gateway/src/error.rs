@@ -9,13 +9,11 @@ pub enum ForwardError {
     #[error("Too many requests are being forwarded to sandboxes. Try again.")]
     Full,
     /// The limit of one sandbox is reached.
-    #[error(
-        "Too many requests or sockets of this sandbox are open at once. Close some, or try again."
-    )]
+    #[error("Too many requests or sockets of this sandbox are open. Close some, or try again.")]
     SandboxFull,
     /// The limit of one owner's sandboxes is reached.
     #[error(
-        "Too many requests or sockets of this user's sandboxes are open at once. Close some, or try again."
+        "Too many requests or sockets of this user's sandboxes are open. Close some, or try again."
     )]
     OwnerFull,
     /// An upgrade in a form that cannot be forwarded.

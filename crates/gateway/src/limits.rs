@@ -34,7 +34,7 @@ pub struct GatewayLimits {
     pub max_upload_bytes: Option<u64>,
     /// Chunks of an upload that wait to be sent. A chunk is at most as large as one read of the listener.
     pub max_chunks: usize,
-    /// Bytes of a response that are read at once; also the largest head.
+    /// Bytes of one read of a response; also the maximum size of its head.
     pub read_buffer_bytes: usize,
     /// Concurrent requests.
     pub max_requests: usize,

@@ -11,7 +11,7 @@ use futures::{Stream, stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Largest chunk that is handed over at once.
+/// Maximum size of a chunk that is handed over.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// Longest wait for a client to take a chunk of a stream; the client may reconnect.
 pub(crate) const STREAM_WRITE_TIMEOUT: Duration = Duration::from_secs(30);

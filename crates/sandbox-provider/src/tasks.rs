@@ -19,7 +19,7 @@ pub struct BackendTasks {
     pub runtime: Handle,
     /// Ends the watchers when the backend is dropped. The sandboxes keep running.
     pub closed: CancellationToken,
-    /// Facts are shared, because the channel allocates its whole capacity at once.
+    /// Facts are shared, because the channel allocates its whole capacity in advance.
     facts: broadcast::Sender<Arc<BackendFact>>,
 }
 

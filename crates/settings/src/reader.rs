@@ -43,7 +43,7 @@ impl<'a> SettingReader<'a> {
         self.read.borrow().clone()
     }
 
-    /// A variable of the environment that is no setting of this service; `None` when empty.
+    /// A variable of the environment that is not a setting of this service; `None` when empty.
     pub fn variable(&self, name: &str) -> Option<&'a OsStr> {
         variable(self.variables, name)
     }

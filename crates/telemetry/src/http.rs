@@ -86,7 +86,7 @@ impl CollectorClient {
     }
 }
 
-/// A header `NAME=VALUE` of every request. Its value does not show in `Debug`. `None` if it is no valid HTTP header.
+/// A header `NAME=VALUE` of every request. Its value does not show in `Debug`. `None` if it is not a valid HTTP header.
 #[must_use]
 pub fn parse_header(text: &SecretString) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = text.expose_secret().split_once('=')?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::bench::bench_cargo;
 use crate::run::{print, root, run, say};
 
-/// The micro benchmarks, in `bench/benches`. `start` needs an engine and is no part of a run.
+/// The micro benchmarks, in `bench/benches`. `start` needs an engine and is not part of a run.
 const BENCHES: [&str; 4] = ["keyring", "requests", "log", "store"];
 /// Criterion's arguments: seconds per benchmark.
 const CRITERION_ARGS: [&str; 4] = ["--warm-up-time", "1", "--measurement-time", "3"];

@@ -227,7 +227,7 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     raise_file_limit();
     let options = Options::from_environment();
     let scale = options.scale();
-    // The short form runs on busy machines, in debug builds: there a wait is no error.
+    // The short form runs on busy machines, in debug builds: there a wait is not an error.
     let wait = options.minutes.is_none().then_some("60s");
     let fixture = Fixture::start(scale, wait).await;
     let mut run = Run::new(fixture, scale, &options);

@@ -32,7 +32,7 @@ impl Options {
             seed: number("ATTACK_SEED").unwrap_or(1),
             only: variable_of("ATTACK_ONLY").map_or_else(Vec::new, |names| {
                 let attack = |name| Attack::ALL.into_iter().find(|it| it.name() == name);
-                let attack = |name| attack(name).unwrap_or_else(|| panic!("{name} is no attack"));
+                let attack = |name| attack(name).unwrap_or_else(|| panic!("unknown attack {name}"));
                 names.split(',').map(attack).collect()
             }),
         }

@@ -239,7 +239,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "An unknown sandbox is refused at once",
+        "An unknown sandbox is refused immediately",
         &["v1-337-conv-create-unknown-sandbox"],
     ),
     (

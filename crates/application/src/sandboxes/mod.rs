@@ -83,7 +83,7 @@ pub(crate) fn conversation_credential(
     ))
 }
 
-/// The user's settings. Unreadable settings are no reason to refuse a sandbox.
+/// The user's settings. Unreadable settings must not prevent a sandbox.
 pub(crate) async fn load_settings(settings: &SettingsService, owner: &UserId) -> Option<Settings> {
     settings.load(owner).await.unwrap_or_else(|error| {
         tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec and no grouping");

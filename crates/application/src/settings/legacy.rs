@@ -23,9 +23,9 @@ use super::secret::{SecretInput, SecretVisibility};
 use super::service::SettingsService;
 use crate::error::AppError;
 
-/// Body of the legacy save; the fields have the types of the interface document.
+/// Body of the legacy save; the fields have the types of the documented legacy API.
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the fields of the interface document")]
+#[expect(missing_docs, reason = "the fields of the documented legacy API")]
 pub struct LegacySettings {
     /// Every other field that the request names; null resets a field to its default.
     pub fields: Map<String, Value>,

@@ -203,6 +203,6 @@ impl SettingsService {
 fn too_many_updates() -> AppError {
     AppError::refused(
         ErrorClass::Unavailable,
-        "Your settings are being changed from several places at once. Try again.",
+        "Your settings are being changed by several requests at the same time. Try again.",
     )
 }

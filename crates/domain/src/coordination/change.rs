@@ -13,7 +13,7 @@ pub enum StoreChange {
     StartTask(StartTaskId),
     /// The intent or state of a sandbox changed.
     Sandbox { id: SandboxId, host: HostId },
-    /// These conversations may have new events. Processes publish it after their commits and for many at once:
+    /// These conversations may have new events. Processes publish it after their commits and for many conversations together:
     /// publishing it in each transaction would delay the others.
     Events(Vec<ConversationId>),
     /// Changes were lost: anything may have changed.

@@ -272,7 +272,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> BackendCapabilities;
     /// Prepares the first start (provisions the agent server, pulls images) and reports to the log and to `progress`.
-    /// It returns quickly if nothing is missing. Several tasks may call it at once: the work is done once, and each
+    /// It returns quickly if nothing is missing. Several tasks may call it concurrently: the work is done once, and each
     /// caller gets the progress. Cancelling the call does not stop the work.
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError>;
     /// A short text that identifies what a cold start from this spec would now use: image or agent server, command,

@@ -43,7 +43,7 @@ use crate::tasks::spawn_body_task;
 use crate::tunnel::frames::{CloseReason, FrameTracker};
 use crate::tunnel::unauthenticated::Admission;
 
-/// Bytes that are read from the upstream at once.
+/// Bytes of one read from the upstream.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 /// Maximum number of bytes of a refused upgrade's response that reach the client.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;

@@ -115,7 +115,7 @@ impl Scanner<'_> {
                     Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => position += 2,
                     Some('u') => {
                         let hex = self.chars.get(position + 2..position + 6);
-                        // Python looks for the character after the digits first, so digits at the end of the text are no escape.
+                        // Python looks for the character after the digits first, so digits at the end of the text do not form an escape.
                         let is_last = self.at(position + 6).is_none();
                         if is_last
                             || !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit))

@@ -1,4 +1,4 @@
-//! Decodes JSON, query and path parameters into input types. Reports **all** errors at once, with `FastAPI`'s texts.
+//! Decodes JSON, query and path parameters into input types. Reports **all** errors together, with `FastAPI`'s texts.
 //!
 //! Input types implement [`Decode`]. This module has scalars, lists, maps and ids. [`model`] generates the decoder of a
 //! struct or of alternatives, and the macro `dto::enums::choice` that of a closed set of words. `serde` is not used for

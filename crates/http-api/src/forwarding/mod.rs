@@ -264,7 +264,7 @@ async fn limit_keyless_sockets(
     ))
 }
 
-/// Counts keys that are no sandbox's. A key that was valid before may be a user's: configured keys may have any form.
+/// Counts keys that belong to no sandbox. A key that was valid before may be a user's: configured keys may have any form.
 fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
         application::gateway::looks_like_sandbox_key(key.expose_secret())

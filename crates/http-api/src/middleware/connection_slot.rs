@@ -78,7 +78,7 @@ impl ConnectionSlot {
     }
 }
 
-/// A complete body, handed over in chunks as fast as the client reads. Actix takes a chunk of any size at once, however slow
+/// A complete body, handed over in chunks as fast as the client reads. Actix takes a chunk of any size immediately, however slow
 /// the client, and asks for the next one when most of it is sent.
 pub(super) struct ChunkedBody {
     length: u64,

@@ -10,7 +10,7 @@ use url::Url;
 use super::cors::{Cors, origin_of};
 use crate::addresses::Addresses;
 
-/// Names by which containers of any engine reach their host, also those that are no sandboxes.
+/// Names by which containers of any engine reach their host, also containers that are not sandboxes.
 pub const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
 /// Whether to refuse a request to an open service.

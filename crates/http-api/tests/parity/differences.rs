@@ -94,12 +94,12 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     other(
         "*",
         "body selected_repository",
-        "what cannot be a repository is refused at once",
+        "an impossible repository name is refused immediately",
     ),
     other(
         "POST /api/v1/app-conversations*",
         "body sandbox_id",
-        "what cannot be a sandbox is refused at once",
+        "an impossible sandbox id is refused immediately",
     ),
     other(
         "POST /api/v1/app-conversations*",
@@ -111,23 +111,31 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         "body processors[].kind",
         "one without `kind` is refused, by both",
     ),
-    other("*", "body title", "nothing unbounded: lists show it"),
+    other(
+        "*",
+        "body title",
+        "the service bounds every value: lists show it",
+    ),
     other(
         "POST /api/v1/app-conversations*",
         "body agent_profile_id",
-        "nothing unbounded",
+        "the service bounds every value",
     ),
     other(
         "POST /api/v1/app-conversations*",
         "body llm_model",
-        "nothing unbounded",
+        "the service bounds every value",
     ),
     other(
         "POST /api/v1/app-conversations*",
         "body pr_number",
-        "nothing unbounded",
+        "the service bounds every value",
     ),
-    other("*/switch_acp_model", "body model", "nothing unbounded"),
+    other(
+        "*/switch_acp_model",
+        "body model",
+        "the service bounds every value",
+    ),
     other(
         "POST /api/v1/secrets",
         "body name",
@@ -136,7 +144,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     other(
         "POST /api/v1/secrets",
         "body description",
-        "nothing unbounded",
+        "the service bounds every value",
     ),
     other(
         "PUT /api/v1/secrets/{secret_id}",
@@ -146,7 +154,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     other(
         "PUT /api/v1/secrets/{secret_id}",
         "body description",
-        "nothing unbounded",
+        "the service bounds every value",
     ),
     other(
         "POST /api/v1/secrets/git-providers",
@@ -161,6 +169,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     other(
         "POST /api/v1/skills/marketplace-skills",
         "body []*",
-        "nothing unbounded; a name that both take is one that can be shown",
+        "the service bounds every value; a name that both take is one that can be shown",
     ),
 ];

@@ -95,8 +95,8 @@ pub(crate) const WHOLE: &[Rule] = &[
         |_, item| msg(item).ends_with("the character NUL"),
     ),
     rule(
-        "`NaN` and `Infinity` are no JSON",
-        "they are not; and no answer could repeat them",
+        "`NaN` and `Infinity` are not JSON",
+        "RFC 8259 excludes them, and no response could repeat them",
         |case, item| kind(item) == "json_invalid" && (case.says("NaN") || case.says("Infinity")),
     ),
     rule(
@@ -105,7 +105,7 @@ pub(crate) const WHOLE: &[Rule] = &[
         |case, item| kind(item) == "json_invalid" && case.says("\0"),
     ),
     rule(
-        "numbers beyond a double and halves of surrogate pairs are no JSON",
+        "numbers beyond a double and halves of surrogate pairs are not JSON",
         "nothing could store or repeat them",
         |_, item| item["ctx"]["error"] == "Value out of range",
     ),
@@ -114,8 +114,8 @@ pub(crate) const WHOLE: &[Rule] = &[
 /// Items that only the reference reports.
 pub(crate) const FEWER: &[Rule] = &[
     rule(
-        "`GET /api/v1/app-conversations` without `ids` is no error",
-        "it lists, as the interface document says",
+        "`GET /api/v1/app-conversations` without `ids` is not an error",
+        "it lists conversations, as the API documentation says",
         |case, item| {
             kind(item) == "missing"
                 && case.ask == "GET /api/v1/app-conversations"
@@ -143,7 +143,7 @@ pub(crate) const FEWER: &[Rule] = &[
 pub(crate) const MORE: &[Rule] = &[
     rule(
         "422 where the reference answers 500 or 400",
-        "bad input is no fault of the server, and is named",
+        "bad input is an error of the client, and the item names it",
         |case, item| case.status >= 500 || (case.status == 400 && kind(item) == "uuid_parsing"),
     ),
     rule(
@@ -152,7 +152,7 @@ pub(crate) const MORE: &[Rule] = &[
         |_, item| kind(item) == "uuid_parsing" && is_at(item, &["path", "conversation_id"]),
     ),
     rule(
-        "page tokens that we did not issue are refused",
+        "page tokens that the service did not issue are refused",
         "starting over would repeat what was read",
         |_, item| is_at(item, &["query", "page_id"]) && kind(item) == "value_error",
     ),
@@ -162,18 +162,18 @@ pub(crate) const MORE: &[Rule] = &[
         |_, item| kind(item) == "int_parsing_size",
     ),
     rule(
-        "sandbox ids and names of secrets are checked at once",
+        "sandbox ids and names of secrets are checked with the request",
         "the reference fails later, or at the next start",
         |_, item| msg(item).contains("SandboxId must be") || msg(item).contains("255 characters"),
     ),
     rule(
         "the fields of a profile's `llm` are refused one by one",
-        "all errors at once; the reference stops at a missing model",
+        "all errors together; the reference stops at a missing model",
         |_, item| is_at(item, &["body", "llm"]),
     ),
     rule(
         "names of marketplaces have at most 128 characters",
-        "nothing unbounded",
+        "the service bounds every value",
         |case, item| {
             case.is("POST /api/v1/skills/marketplace-skills")
                 && msg(item).starts_with("Value error, name must")
@@ -189,7 +189,7 @@ pub(crate) const CHANGED: &[(Rule, Change)] = &[
     (
         rule(
             "no `input` where a secret may be",
-            "an error must not repeat one, nor what stands around it",
+            "an error must not repeat a secret or the text around it",
             may_be_secret,
         ),
         |item| {

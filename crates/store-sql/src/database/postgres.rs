@@ -66,7 +66,7 @@ pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
 /// Directory of a local server's socket, unless libpq's environment names it.
 #[expect(
     clippy::disallowed_methods,
-    reason = "libpq itself reads these variables, which are no configuration of ours"
+    reason = "libpq itself reads these variables, which are not settings of this service"
 )]
 fn default_socket_directory() -> Option<&'static str> {
     let is_configured = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]

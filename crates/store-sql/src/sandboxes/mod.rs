@@ -350,7 +350,7 @@ impl HostSandboxRepository for SqlStore {
             sandbox.apply_facts(&facts);
             // For the comparison, in the form in which the database stores it.
             sandbox.status_detail = sandbox.status_detail.map(replace_nul);
-            // The reconciler reports the same facts repeatedly. Equal facts are no change.
+            // The reconciler reports the same facts repeatedly. Equal facts change nothing.
             if sandbox != before {
                 sandbox.updated_at = at;
                 save(conn, &sandbox)?;

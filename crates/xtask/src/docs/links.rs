@@ -94,7 +94,7 @@ fn resolve(page: &Path, target: &str, pages: &BTreeMap<PathBuf, String>) -> Resu
     match pages.get(&full) {
         Some(text) if anchors(text).contains(anchor) => Ok(()),
         Some(_) => Err("no such heading".to_owned()),
-        None => Err("an anchor in a file that is no page".to_owned()),
+        None => Err("an anchor in a file that is not a page".to_owned()),
     }
 }
 

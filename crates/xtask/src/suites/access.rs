@@ -53,7 +53,7 @@ pub(crate) const SUITES: [(&str, Access); 20] = [
     // Behind nginx a replica that does not listen is a 502; at its own port a client tries the next one.
     ("replicas", Access::BothNightly),
     ("schemathesis", Access::Proxied),
-    // Many connections at once.
+    // Many concurrent connections.
     ("settings", Access::Both),
     (
         "slow",

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::server::{StubServer, refusal};
 
-/// Files repeat a pattern of this length. It is no power of two, so that lost and repeated pieces are detected.
+/// Files repeat a pattern of this length. It is not a power of two, so that lost and repeated pieces are detected.
 const PATTERN_BYTES: usize = 251;
 /// The size of a piece.
 const MAX_PIECE_BYTES: usize = 64 * 1024;

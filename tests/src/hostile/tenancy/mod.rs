@@ -263,7 +263,7 @@ impl<'a> TenancyMatrix<'a> {
             }
             Role::OwnSandbox => {
                 let may = is_public || is_one_of(operation, &OF_SANDBOXES);
-                return (is_success && !may).then(|| "a sandbox is no user".to_owned());
+                return (is_success && !may).then(|| "a sandbox acts as a user".to_owned());
             }
             _ => {}
         }

@@ -78,7 +78,7 @@ impl SettingsService {
         Ok(settings.agent.effective_model())
     }
 
-    /// Renames a profile in place. Its own name is no change.
+    /// Renames a profile in place. Its own name changes nothing.
     pub async fn rename_profile(
         &self,
         owner: &UserId,

@@ -21,7 +21,7 @@ pub(crate) struct UserSecretsDto {
 /// The settings of the legacy operations.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "the shape of the interface document"
+    reason = "the shape of the documented legacy API"
 )]
 #[model(response = LegacySettings, not_required, from(s: &Settings))]
 pub(crate) struct LegacySettingsDto {

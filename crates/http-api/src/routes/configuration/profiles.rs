@@ -68,7 +68,7 @@ macro_rules! profile_routes {
             Ok((changed, StatusCode::CREATED))
         }
 
-        /// Deletes a profile; an unknown one is no error. If it was active, the first remaining profile becomes active.
+        /// Deletes a profile; an unknown one is not an error. If it was active, the first remaining profile becomes active.
         #[utoipa::path(tag = "Settings", responses((status = 200, body = ProfileChangedDto)))]
         #[delete($profile)]
         pub(crate) async fn $remove(

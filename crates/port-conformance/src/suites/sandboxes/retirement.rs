@@ -232,7 +232,11 @@ pub async fn reports_count_as_use(ports: &StorePorts) {
     }
     assert_eq!(retire(ports, "s", IdleSince(at(20)), 50).await, None);
     let found = list_retirable(ports, IdleSince(at(21)), 9).await;
-    assert_eq!(found, ["s"], "a stored event is no use of the sandbox");
+    assert_eq!(
+        found,
+        ["s"],
+        "a stored event does not count as use of the sandbox"
+    );
 
     let observe = async |status, when| {
         let report = report(status, at(when));

@@ -263,7 +263,7 @@ async fn administer_as_ada(
 }
 
 /// A caller whose key was revoked, has expired or belongs to another user, or whose user was deleted, changes nothing.
-/// A caller who is no administrator changes only their own keys. The transaction checks this again.
+/// A caller who is not an administrator changes only their own keys. The transaction checks this again.
 pub async fn callers_are_authorized_again(ports: &StorePorts) {
     administer(ports, 1, create("ada", Role::User))
         .await

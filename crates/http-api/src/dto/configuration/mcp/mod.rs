@@ -21,7 +21,7 @@ const MAX_MCP_SERVERS: u64 = 100;
 /// Configuration of MCP servers.
 #[expect(
     clippy::struct_field_names,
-    reason = "the names of the interface document"
+    reason = "the names of the documented legacy API"
 )]
 #[model(body = MCPConfig, deny_unknown_fields, into = McpConfig)]
 pub(crate) struct McpConfigDto {

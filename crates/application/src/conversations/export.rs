@@ -23,7 +23,7 @@ pub struct ExportService {
     running: UserSlots<ConversationId>,
 }
 
-/// A running export. It holds no resource of the store between two self.
+/// A running export. It holds no resource of the store between two pages.
 pub struct Export {
     /// The conversation as of the start of the export.
     pub conversation: ConversationView,

@@ -1,4 +1,4 @@
-//! What hostile users do. Each attack goes on until its time is over, whatever the service answers.
+//! The attacks of hostile users. Each attack continues until its time is over, whatever the service responds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::kills::KillClock;
 use crate::options::Scale;
 use crate::samples::Tally;
 
-/// Before a connection that was cut is opened again.
+/// Pause before a closed connection is opened again.
 const RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
 /// Connections that are opened at the same time.
 const CONNECT_BATCH: usize = 200;
-/// One piece of an upload.
+/// Size of a chunk of an upload.
 const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Attack {
         Self::SlowSockets,
     ];
 
-    /// As `ATTACK_ONLY` has it.
+    /// The name in `ATTACK_ONLY`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counts => "counts",
@@ -70,7 +70,7 @@ impl Attack {
         }
     }
 
-    /// Which of the attackers does it: the first has a long conversation, the second large starts.
+    /// The index of the attacker. The first one has a long conversation, the second one large starts.
     pub(crate) fn attacker(self) -> usize {
         match self {
             Self::Counts | Self::Streams => 0,
@@ -80,13 +80,13 @@ impl Attack {
     }
 }
 
-/// What all attackers share.
+/// State that all attackers share.
 #[derive(Debug)]
 pub(crate) struct AttackContext {
     pub(crate) scale: Scale,
     pub(crate) clock: Arc<KillClock>,
     pub(crate) tally: Tally,
-    /// Texts of the normal users, which no attacker may see.
+    /// Texts of the normal users. No response to an attacker may contain one.
     pub(crate) marks: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl AttackContext {
     }
 }
 
-/// Until this moment.
+/// Runs an attack until this time.
 pub(crate) async fn run(
     attack: Attack,
     attacker: UserFixture,
@@ -119,10 +119,10 @@ pub(crate) async fn run(
             Attack::EndlessUploads => connections.endless_uploads().await,
             Attack::SlowSockets => connections.slow_sockets().await,
         }
-        // What was all of it lasts until the end, too.
+        // An attack without further requests also lasts until the end.
         sleep_until(until).await;
     };
-    // Unfinished connections end with the work.
+    // Dropping the work closes its connections.
     let _ = tokio::time::timeout_at(until, work).await;
 }
 
@@ -132,7 +132,7 @@ struct AttackerConnections {
     context: Arc<AttackContext>,
 }
 
-/// The requests of one connection; `None`: there is no more to be asked.
+/// The requests of one connection; `None` after the last one.
 type Requests = Box<dyn FnMut() -> Option<Vec<u8>> + Send>;
 
 impl AttackerConnections {
@@ -144,7 +144,7 @@ impl AttackerConnections {
         format!("/api/v1/conversation/{}/{rest}", self.attacker.conversation)
     }
 
-    /// A status counts unless the service was killed meanwhile.
+    /// Sends a request. Counts its status unless the service was killed meanwhile.
     async fn exchange(&self, connection: &mut Connection, request: &[u8]) -> std::io::Result<()> {
         let stamp = self.context.clock.stamp();
         let answer = connection.exchange(request).await;
@@ -157,7 +157,7 @@ impl AttackerConnections {
         answer.map(|_| ())
     }
 
-    /// Asks one request after the other, as fast as they are answered.
+    /// Sends one request after the other, each as soon as the previous one is answered.
     async fn ask_all(self, mut requests: Requests) {
         let mut connection = None;
         while let Some(request) = requests() {
@@ -187,7 +187,7 @@ impl AttackerConnections {
     }
 
     async fn counts(&self) {
-        // A counter answers the first one; for the second one the service reads all entries of an index.
+        // The first count is a stored counter. For the second one, the service reads all entries of an index.
         let queries = ["", "?kind__eq=ObservationEvent"];
         let requests =
             queries.map(|query| self.get(&self.conversation_path(&format!("events/count{query}"))));
@@ -244,7 +244,7 @@ impl AttackerConnections {
         self.hold(self.context.scale.unread_lists, use_of).await;
     }
 
-    /// Each tenth reads the conversation from its first event on; all are woken ten times a second.
+    /// Every tenth stream begins with the first event of the conversation. Reports wake all of them ten times a second.
     async fn streams(&self) {
         let use_of = |number: usize| {
             let from = if number.is_multiple_of(10) {
@@ -277,7 +277,7 @@ impl AttackerConnections {
         tokio::join!(self.hold(self.context.scale.streams, use_of), wake);
     }
 
-    /// Half of them to the sandbox, the others where the service reads bodies itself.
+    /// Half of the uploads go to the sandbox, the others to routes whose bodies the service reads itself.
     async fn endless_uploads(&self) {
         let sent = Arc::new(AtomicU64::new(0));
         let report = format!("/api/v1/webhooks/events/{}", self.attacker.conversation);
@@ -303,7 +303,8 @@ impl AttackerConnections {
         self.hold(8, use_of).await;
     }
 
-    /// A third sends a byte a second, a third nothing, and a third opens web sockets and never says who it is.
+    /// A third of the connections sends a byte a second, a third sends nothing, and a third opens web sockets and never sends a
+    /// key.
     async fn slow_sockets(&self) {
         let socket = format!(
             "GET /sockets/events/{} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -319,13 +320,13 @@ impl AttackerConnections {
         self.hold(self.context.scale.slow_sockets, use_of).await;
     }
 
-    /// Keeps so many connections open: each is used until it ends, and then opened again.
+    /// Keeps `count` connections open. Each is used until it ends, and then opened again.
     async fn hold(&self, count: usize, use_of: impl Fn(usize) -> SocketUse) {
         let mut tasks = JoinSet::new();
         for number in 0..count {
             let (held, connections) = (use_of(number), self.clone());
             tasks.spawn(async move {
-                // The queue of a listener is short.
+                // In batches, because the backlog of a listener is short.
                 let turn = u32::try_from(number / CONNECT_BATCH).unwrap_or_default();
                 sleep(RECONNECT_BACKOFF * turn).await;
                 loop {
@@ -341,7 +342,7 @@ impl AttackerConnections {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// The status that came before the end of the connection, or 0.
+    /// Uses a connection until it ends. Returns the status of its first response, or 0.
     async fn hold_one(&self, held: &SocketUse) -> std::io::Result<u16> {
         let socket = TcpSocket::new_v4()?;
         if matches!(held, SocketUse::Unread(_)) {
@@ -351,7 +352,7 @@ impl AttackerConnections {
         match held {
             SocketUse::Unread(request) => {
                 stream.write_all(request).await?;
-                // Only an error says that the other side is gone: nothing is read.
+                // Nothing is read, so only an error shows that the peer is gone.
                 while stream.take_error()?.is_none() {
                     sleep(Duration::from_millis(500)).await;
                 }
@@ -382,7 +383,7 @@ impl AttackerConnections {
         }
     }
 
-    /// Reads to the end; the status of the first answer.
+    /// Reads to the end. Returns the status of the first response.
     async fn read(&self, stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<u16> {
         let (mut status, mut piece) = (0, vec![0; 64 * 1024]);
         loop {
@@ -399,16 +400,16 @@ impl AttackerConnections {
     }
 }
 
-/// How a connection is used.
+/// The use of a connection.
 #[derive(Debug)]
 enum SocketUse {
-    /// Sends a request and reads nothing of the answer.
+    /// Sends a request and reads nothing of the response.
     Unread(Vec<u8>),
-    /// Sends this, perhaps nothing, and reads until the connection ends.
+    /// Sends these bytes, if any, and reads until the connection ends.
     Read(Vec<u8>),
-    /// Then a byte a second.
+    /// Sends these bytes, and then a byte a second.
     Dribble(Vec<u8>),
-    /// Sends a body without an end, as long as all uploads together have sent less than the limit.
+    /// Sends an endless body, until all uploads together have sent `limit` bytes.
     Upload {
         head: Vec<u8>,
         sent: Arc<AtomicU64>,
@@ -416,7 +417,7 @@ enum SocketUse {
     },
 }
 
-/// In chunks; it waits when enough was sent.
+/// Sends chunks until the limit is reached, and then waits forever.
 async fn send_endless(
     body: &mut (impl AsyncWrite + Unpin),
     sent: &AtomicU64,

@@ -15,16 +15,16 @@ use crate::options::Scale;
 use crate::samples::MemoryWatch;
 
 const USERS: usize = 3;
-/// The attackers prepare as long as this, and go on with what they have then.
+/// Time for the preparation of the attackers. Afterwards they continue with what they have.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(240);
-/// Until sandboxes run again after a kill.
+/// Time until sandboxes run again after a kill.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Events in one report.
 const BATCH: usize = 500;
-/// Before something that was refused is asked again, and how often it is.
+/// Pause before a refused request is repeated, and the maximum number of refusals.
 const REFUSAL_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_REFUSALS: usize = 20;
-/// Sizes of titles and first messages, from what is just below the limit of a body to what every service takes.
+/// Sizes of titles and first messages, from just below the limit of a body to sizes that every service accepts.
 const LARGE_START_BYTES: [(usize, usize); 4] = [
     (300_000, 1_500_000),
     (200, 1_500_000),
@@ -32,7 +32,7 @@ const LARGE_START_BYTES: [(usize, usize); 4] = [
     (200, 1_000),
 ];
 
-/// A user with a conversation in a running sandbox. Every text of theirs holds their mark.
+/// A user with a conversation in a running sandbox. All texts of the user contain the user's mark.
 #[derive(Debug, Clone)]
 pub(crate) struct UserFixture {
     pub(crate) url: String,
@@ -45,7 +45,7 @@ pub(crate) struct UserFixture {
 }
 
 impl UserFixture {
-    /// Makes the user. `named` is a word of letters and digits.
+    /// Creates the user. `named` consists of letters and digits.
     async fn create(service: &Service, named: &str) -> Self {
         let mark = format!("MarkOf{named}Z");
         let client = service.user(named);
@@ -74,7 +74,7 @@ impl UserFixture {
         Client::new(self.url.clone(), &self.key)
     }
 
-    /// A start in the sandbox that is there.
+    /// A start request for the user's sandbox.
     pub(crate) fn start_request(&self, title: &str, message: &str) -> Value {
         let message = json!({"role": "user", "run": false, "content": text(message)});
         json!({"title": title, "sandbox_id": self.sandbox, "initial_message": message})
@@ -87,7 +87,7 @@ impl UserFixture {
         wire::request("POST", &path, &[key], &events.to_string())
     }
 
-    /// So many events, in reports. Refused ones are sent again until the time is over; how many were taken.
+    /// Reports `count` events. Repeats refused reports until the time is over. Returns the number of accepted events.
     async fn fill(&self, count: usize) -> usize {
         let began = Instant::now();
         let mut connection = Connection::open(self.address).await.expect("it listens");
@@ -106,7 +106,7 @@ impl UserFixture {
         taken
     }
 
-    /// Starts with bodies as large as the service takes them; how many were taken.
+    /// Starts conversations with the largest bodies that the service accepts. Returns the number of accepted starts.
     async fn start_large(&self, count: usize) -> usize {
         let client = self.client();
         let (mut taken, mut refused) = (0, 0);
@@ -120,7 +120,7 @@ impl UserFixture {
             match answer.status {
                 200 => taken += 1,
                 413 | 422 => sizes = smaller,
-                // Too many at once, or a quota.
+                // Too many concurrent starts, or a quota.
                 _ => {
                     refused += 1;
                     tokio::time::sleep(REFUSAL_BACKOFF).await;
@@ -131,7 +131,7 @@ impl UserFixture {
     }
 }
 
-/// The smallest event that is worth counting.
+/// A minimal event.
 pub(crate) fn small_event(id: &str) -> Value {
     json!({"kind": "ObservationEvent", "id": id, "timestamp": "2026-11-21T10:00:00.123456", "source": "environment"})
 }
@@ -147,7 +147,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// With the limits that the service has by default. `wait`: how long a request waits for the store.
+    /// Starts the service with its default limits. `wait`: how long a request waits for the store.
     pub(crate) async fn start(scale: Scale, wait: Option<&str>) -> Self {
         let stub = Stub::new();
         let mut builder = Service::builder()
@@ -184,7 +184,7 @@ impl Fixture {
         fixture
     }
 
-    /// The first attacker has a long conversation, the second one large starts.
+    /// Prepares the long conversation of the first attacker and the large starts of the second one.
     pub(crate) async fn prepare_attacks(&self, scale: Scale) {
         let (events, starts) = tokio::join!(
             self.attackers[0].fill(scale.events),
@@ -200,7 +200,7 @@ impl Fixture {
         );
     }
 
-    /// `kill -9`, a start, and the sandboxes of the normal users; how long all of it took.
+    /// Kills the service (`kill -9`), restarts it and waits for the sandboxes of the normal users. Returns the time it took.
     pub(crate) async fn kill(&mut self) -> Duration {
         let began = Instant::now();
         self.clock.record_kill();
@@ -222,7 +222,7 @@ impl Fixture {
         began.elapsed()
     }
 
-    /// What the service says that the attackers use beyond their quotas.
+    /// Fails if an attacker's usage exceeds a quota.
     pub(crate) async fn check_attacker_quotas(&self) -> Result<(), String> {
         for attacker in &self.attackers {
             let usage = attacker.client().get("/api/v1/usage").await;

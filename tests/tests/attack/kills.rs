@@ -1,8 +1,8 @@
-//! When the service was killed.
+//! The times at which the service was killed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts kills and recoveries: odd while the service is down or recovering.
+/// Number of kills and recoveries: odd while the service is down or recovering.
 #[derive(Debug, Default)]
 pub(crate) struct KillClock(AtomicU64);
 

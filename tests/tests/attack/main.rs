@@ -1,7 +1,7 @@
-//! Hostile users beside normal ones, while the service is killed now and then.
+//! Hostile users beside normal ones, while the service is killed repeatedly.
 //!
-//! The short form runs in CI and looks at states: every request of a normal user is answered, and answered right. No speed is
-//! judged there. `cargo xtask attack --minutes N` measures, prints a table, and fails when a bound is broken.
+//! The short form runs in CI and checks states only: every request of a normal user gets a correct response. It ignores
+//! times. `cargo xtask attack --minutes N` measures times, prints a table, and fails when a bound is broken.
 
 mod attacks;
 mod fixture;
@@ -30,20 +30,20 @@ use crate::options::{Options, Scale};
 use crate::report::{Memory, Row, table};
 use crate::samples::{Recorder, Samples, Tally, disk_usage};
 
-/// Attackers are on other machines. Here they get what the service and the normal users leave of the processors.
+/// Real attackers are on other machines. Here they only get processor time that the service and the normal users leave.
 const ATTACKER_NICENESS: i32 = 19;
-/// After an attack, its effects are over when the normal users wait no longer than this; or after so many intervals.
+/// The effects of an attack are over when the p99 of the normal users is below this, or after so many intervals.
 const CALM_P99_MS: f64 = 1_000.0;
 const MAX_CALM_INTERVALS: usize = 10;
-/// Between two looks for agent servers of attackers that were started again.
+/// Interval of the search for restarted agent servers of attackers.
 const PRIORITY_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks at the memory of the service.
+/// Interval of measurements of the service's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Threads for the attackers.
+/// The runtime of the attackers, with threads of low priority.
 fn attackers_runtime() -> Runtime {
     let lower = || {
-        // Without this they only take more.
+        // After a failure, the attackers only get more processor time.
         let _ = rustix::process::setpriority_process(None, ATTACKER_NICENESS);
     };
     let runtime = Builder::new_multi_thread()
@@ -54,7 +54,7 @@ fn attackers_runtime() -> Runtime {
     runtime.expect("a runtime can be built")
 }
 
-/// Keeps the agent servers of the attackers at the attackers' priority, also those that are started again.
+/// Keeps the agent servers of the attackers, also restarted ones, at the attackers' priority.
 async fn lower_attacker_priority(sandboxes: Vec<String>, data: PathBuf) {
     loop {
         for process in of_sandboxes_in(&data) {
@@ -69,7 +69,7 @@ async fn lower_attacker_priority(sandboxes: Vec<String>, data: PathBuf) {
 struct Run {
     fixture: Fixture,
     scale: Scale,
-    /// Attacks of a single phase; none: all phases.
+    /// Attacks of a single phase; empty: all phases.
     chosen: Vec<Attack>,
     random: Random,
     runtime: Option<Runtime>,
@@ -106,7 +106,7 @@ impl Run {
         }
     }
 
-    /// The normal users alone, and then beside attackers, while the service is killed so often.
+    /// Measures the normal users alone, and then during attacks, while the service is killed `kills` times.
     async fn phase(&mut self, title: String, attacks: &[Attack], kills: u32) {
         self.calm_down().await;
         sleep(self.scale.alone).await;
@@ -160,7 +160,7 @@ impl Run {
         self.rows.push(row);
     }
 
-    /// What was answered since the last attack. Late errors are errors of that attack.
+    /// Takes the samples since the last attack. Late errors count as errors of that attack.
     fn take_late(&mut self) -> Samples {
         let late = self.shared.recorder.take();
         if let Some(row) = self.rows.last_mut() {
@@ -169,7 +169,7 @@ impl Run {
         late
     }
 
-    /// Waits until what was asked during the last attack is answered.
+    /// Waits until the requests of the last attack are answered.
     async fn calm_down(&mut self) {
         for _ in 0..MAX_CALM_INTERVALS {
             sleep(self.scale.alone / 2).await;
@@ -187,14 +187,14 @@ impl Run {
             return self.phase(titles.join(", "), &chosen, 1).await;
         }
         for attack in Attack::ALL {
-            // Each third attack meets a kill.
+            // One attack in three has a kill.
             let kills = u32::from(self.random.below(3) == 0);
             self.phase(attack.title(self.scale), &[attack], kills).await;
         }
         self.phase("all together".to_owned(), &Attack::ALL, 2).await;
     }
 
-    /// The memory is looked at until it is back, or for too long.
+    /// Measures the memory until it is back, or until the time is over.
     async fn settle(&self, before_bytes: u64) -> Memory {
         let began = Instant::now();
         loop {
@@ -211,7 +211,7 @@ impl Run {
     }
 }
 
-/// Answers that an attacker may get: successes, refusals, and what says that there is too much to do.
+/// Statuses that an attacker may get: successes, refusals, and those of an overloaded service.
 fn is_documented(status: u16) -> bool {
     matches!(status, 0 | 101 | 200..=299 | 400..=499 | 503 | 507)
 }
@@ -227,12 +227,12 @@ async fn normal_users_are_served_right_beside_hostile_ones() {
     raise_file_limit();
     let options = Options::from_environment();
     let scale = options.scale();
-    // The short form runs on busy machines, in debug builds: there a wait is not an error.
+    // The short form runs on busy machines, in debug builds, where a long wait for the store is not an error.
     let wait = options.minutes.is_none().then_some("60s");
     let fixture = Fixture::start(scale, wait).await;
     let mut run = Run::new(fixture, scale, &options);
     let normal = normal::spawn(&run.fixture.normal, &run.shared, options.seed);
-    // A service that answers normal users has its program and its caches in memory.
+    // After serving normal users, the service has its program and its caches in memory.
     sleep(scale.alone).await;
     let before = run.fixture.memory.now();
     run.fixture.prepare_attacks(scale).await;

@@ -1,4 +1,4 @@
-//! Normal users: they read lists, settings and events, talk to their agents and follow them, and note how long it takes.
+//! Normal users: they read lists, settings and events, send messages to their agents, follow events, and measure the times.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -19,19 +19,19 @@ use crate::fixture::UserFixture;
 use crate::kills::KillClock;
 use crate::samples::Recorder;
 
-/// Between two requests of one user.
+/// Pause between two requests of one user.
 const THINK_TIME: Duration = Duration::from_millis(20);
-/// Until a start in a running sandbox is ready.
+/// Time until a start in a running sandbox is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Until the events of the last message were followed.
+/// Time until the stream has brought the events of the last message.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
-/// A stream says something every 15 s.
+/// A stream sends something every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How an error begins that is one at any time.
+/// Prefix of an error that counts also when the service was killed meanwhile.
 const FOREIGN: &str = "it holds the mark of another user:";
 
-/// What all normal users share.
+/// State that all normal users share.
 #[derive(Debug)]
 pub(crate) struct NormalUsersContext {
     pub(crate) recorder: Recorder,
@@ -42,14 +42,14 @@ pub(crate) struct NormalUsersContext {
 }
 
 impl NormalUsersContext {
-    /// The mark of another user in an answer.
+    /// The mark of another user in a response.
     fn foreign(&self, own: &str, answer: &str) -> Option<&String> {
         let mut others = self.marks.iter().filter(|mark| *mark != own);
         others.find(|mark| answer.contains(*mark))
     }
 }
 
-/// Runs all normal users in a thread of their own, so that what attackers do in this process does not delay them.
+/// Runs all normal users on a separate thread, so that attackers in this process do not delay them.
 pub(crate) fn spawn(
     users: &[UserFixture],
     shared: &Arc<NormalUsersContext>,
@@ -74,16 +74,16 @@ pub(crate) fn spawn(
     })
 }
 
-/// Looks at a successful answer: `None` if it is right.
+/// Whether a successful response is correct.
 type Check<'a> = &'a dyn Fn(&Value, &str) -> bool;
 
 struct NormalUser {
     home: UserFixture,
     client: Client,
     shared: Arc<NormalUsersContext>,
-    /// Number of the last message that was acknowledged.
+    /// Number of the last acknowledged message.
     last_sent: Cell<u64>,
-    /// Those that the stream has not brought yet, with the one that is under way.
+    /// Messages that the stream has not brought yet, including the one that is being sent.
     undelivered: RefCell<BTreeSet<u64>>,
 }
 
@@ -115,7 +115,7 @@ impl NormalUser {
         self.wait_for_last_message().await;
     }
 
-    /// One request whose answer must be a success that passes `check`. `None`: it is wrong, or the service was killed.
+    /// Sends a request, whose response must be a success that passes `check`. `None` if it is wrong or the service was killed.
     async fn measure(
         &self,
         name: &'static str,
@@ -137,7 +137,7 @@ impl NormalUser {
             }
             return answer.ok().map(|answer| answer.body);
         };
-        // A foreign mark is wrong at any time.
+        // Another user's mark is an error even during a kill.
         let is_foreign = wrong.starts_with(FOREIGN);
         if is_foreign || self.shared.clock.up_since(stamp) {
             let path = path.split('?').next().unwrap_or_default();
@@ -235,7 +235,7 @@ impl NormalUser {
         }
     }
 
-    /// The text by which the message with a number is known in the stream.
+    /// The text by which the stream is searched for the message with this number.
     fn message(&self, number: u64) -> String {
         format!("{} message {number}.", self.home.mark)
     }
@@ -258,7 +258,7 @@ impl NormalUser {
         }
     }
 
-    /// A short conversation in the sandbox that is there.
+    /// Starts a short conversation in the user's sandbox, and deletes it.
     async fn start_and_delete(&self) {
         let title = format!("{} short", self.home.mark);
         let request = self.home.start_request(&title, &title);
@@ -317,7 +317,7 @@ impl NormalUser {
         .await;
     }
 
-    /// Follows the events of the conversation, and comes back after the end of a stream, until it is dropped.
+    /// Follows the events of the conversation until it is dropped. Reconnects after the end of a stream.
     async fn follow(&self) {
         let http = reqwest::Client::builder().no_proxy().build();
         let http = http.expect("a client without TLS can be built");
@@ -348,7 +348,7 @@ impl NormalUser {
         }
     }
 
-    /// Reads a stream to its end, and says how that came.
+    /// Reads a stream to its end. Returns the cause of the end.
     async fn read(&self, mut answer: reqwest::Response, last: &mut String) -> String {
         let mut unread = Vec::new();
         loop {
@@ -358,7 +358,7 @@ impl NormalUser {
                 Ok(Ok(None)) => return "it is over".to_owned(),
                 Ok(Ok(Some(piece))) => unread.extend_from_slice(&piece),
             }
-            // An event counts when its blank line is there: a cut may come between its number and its data.
+            // An event is complete with its blank line: the stream may break between its number and its data.
             let Some(end) = unread.windows(2).rposition(|pair| pair == b"\n\n") else {
                 continue;
             };
@@ -376,7 +376,7 @@ impl NormalUser {
         }
     }
 
-    /// Every message that was acknowledged comes by the stream, however late.
+    /// Waits until the stream has brought every acknowledged message.
     async fn wait_for_last_message(&self) {
         let began = Instant::now();
         let last_sent = self.last_sent.get();

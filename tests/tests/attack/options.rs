@@ -1,4 +1,4 @@
-//! How long the attacks last and how large they are.
+//! The durations and sizes of the attacks.
 
 use std::time::Duration;
 
@@ -6,17 +6,18 @@ use acceptance::agent_server::variable_of;
 
 use crate::attacks::Attack;
 
-/// A 99th percentile of fewer answers is noise: the normal users get about 100 a second.
+/// Minimum time of the phase without attackers. The normal users get about 100 responses a second, and a 99th percentile of
+/// fewer than 1,000 is noise.
 const MIN_ALONE: Duration = Duration::from_secs(10);
 
-/// What `cargo xtask attack` chooses by `ATTACK_MINUTES`, `ATTACK_SEED` and `ATTACK_ONLY`. Without minutes: the short form.
+/// The options of `cargo xtask attack`: `ATTACK_MINUTES`, `ATTACK_SEED` and `ATTACK_ONLY`. Without minutes: the short form.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The length of all phases together; `None` in CI.
     pub(crate) minutes: Option<u64>,
-    /// Chooses the order of requests and the moments of the kills.
+    /// Determines the order of requests and the times of the kills.
     pub(crate) seed: u64,
-    /// Attacks of a single phase; none: a phase for each attack, and one for all together.
+    /// Attacks of a single phase; empty: a phase for each attack, and one for all together.
     pub(crate) only: Vec<Attack>,
 }
 
@@ -43,35 +44,35 @@ impl Options {
     }
 }
 
-/// Lengths and numbers.
+/// Durations and numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
-    /// A phase with the normal users alone.
+    /// Duration of a phase with the normal users alone.
     pub(crate) alone: Duration,
-    /// A phase with attackers.
+    /// Duration of a phase with attackers.
     pub(crate) attack: Duration,
-    /// Until resident memory must be back at the end.
+    /// Time until resident memory must be back at the end.
     pub(crate) settle: Duration,
-    /// Conversations that each normal user has.
+    /// Conversations of each normal user.
     pub(crate) own_conversations: usize,
     /// Events of the long conversation.
     pub(crate) events: usize,
     /// Concurrent counts of these events.
     pub(crate) counts: usize,
-    /// Starts with large bodies, and connections that ask for all of them and read nothing.
+    /// Starts with large bodies, and connections that request all of them and read nothing.
     pub(crate) large_starts: usize,
     pub(crate) unread_lists: usize,
     /// Event streams of one user.
     pub(crate) streams: usize,
     /// Starts of tiny conversations.
     pub(crate) conversations: usize,
-    /// Connections that say nothing, or a byte a second.
+    /// Connections that send nothing, or a byte a second.
     pub(crate) slow_sockets: usize,
-    /// Bytes that a flood of events, and uploads, may send in one phase.
+    /// Maximum bytes of an event flood, and of uploads, in one phase.
     pub(crate) flood_bytes: u64,
     pub(crate) upload_bytes: u64,
-    /// How much of each piece that attackers read is searched for what is not theirs: a search takes processor time that
-    /// the service would get.
+    /// Bytes of each response to an attacker that are searched for other users' texts. The search takes processor time from
+    /// the service.
     pub(crate) searched_bytes: usize,
 }
 
@@ -93,8 +94,8 @@ impl Scale {
         searched_bytes: usize::MAX,
     };
 
-    /// With the numbers of the attacks that users may expect to be held. A quarter of the time is for the normal users alone,
-    /// and more where that were too little to measure.
+    /// The full numbers, for which the goals hold. A quarter of the time is for the normal users alone, and more if that is too
+    /// short for a measurement.
     fn full(minutes: u64) -> Self {
         // Seven attacks, and all of them together.
         let phase = Duration::from_secs(minutes * 60) / 8;

@@ -1,4 +1,4 @@
-//! What came of each attack, beside what is allowed.
+//! The results of each attack, and the bounds for them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,37 +8,36 @@ use acceptance::figures::megabytes;
 
 use crate::samples::Samples;
 
-/// Normal users may wait so many times as long as without attackers, and so long at most.
+/// Bounds of the p99 of normal users during an attack: as a multiple of that without attackers, and absolute.
 const MAX_P99_RATIO: f64 = 3.0;
 const MAX_P99_MS: f64 = 100.0;
-/// Resident memory of the service under attack, in MB.
+/// Bound of the resident memory of the service during an attack, in MB.
 const MAX_RESIDENT_MB: f64 = 400.0;
-/// And at the end, beside what it was before the attacks.
+/// Bound of the resident memory at the end, as a multiple of that before the attacks.
 const MAX_RESIDENT_RATIO: f64 = 1.5;
 
 /// One attack.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) title: String,
-    /// Whether several attacks ran at once. Together they may take all processor time that the system gives them, so the waiting
-    /// times are shown only.
+    /// Whether several attacks ran at the same time. Together they may use all processor time, so the times have no bound.
     pub(crate) is_mixed: bool,
     pub(crate) alone: Samples,
     pub(crate) beside: Samples,
     pub(crate) peak_bytes: u64,
     /// Resident memory when the normal users were alone again.
     pub(crate) after_bytes: u64,
-    /// By which the data directory grew.
+    /// Growth of the data directory.
     pub(crate) disk_bytes: u64,
     pub(crate) quota: Result<(), String>,
-    /// What the attackers were answered.
+    /// Number of responses to the attackers, by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
-    /// How long the service took to come back after each kill.
+    /// Time until the service was back after each kill.
     pub(crate) recoveries: Vec<Duration>,
 }
 
 impl Row {
-    /// The bounds that are broken, in words.
+    /// Descriptions of the broken bounds.
     pub(crate) fn broken_bounds(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
@@ -114,13 +113,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Whether it is back.
+    /// Whether the memory is back.
     pub(crate) fn is_back(self) -> bool {
         megabytes(self.end_bytes) <= MAX_RESIDENT_RATIO * megabytes(self.before_bytes)
     }
 }
 
-/// For a person.
+/// Renders the results as a Markdown table.
 pub(crate) fn table(rows: &[Row], memory: Memory) -> String {
     const COLUMNS: [&str; 12] = [
         "attack",

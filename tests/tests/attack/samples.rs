@@ -1,4 +1,4 @@
-//! What the normal users measured, and what the service used meanwhile.
+//! Measurements of the normal users, and the resources that the service used meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use acceptance::processes::resident_bytes;
 
-/// Errors that are kept; the others are only counted.
+/// Maximum number of errors that are kept; the others are only counted.
 const MAX_ERRORS: usize = 20;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The answers of one phase.
+/// The responses of one phase.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    /// With the name of what was asked.
+    /// Latencies, each with the name of its request.
     latencies_us: Vec<(&'static str, u32)>,
-    /// How many answers were wrong or missing.
+    /// Number of wrong or missing responses.
     pub(crate) error_count: usize,
-    /// The first of them.
+    /// The first errors.
     pub(crate) errors: Vec<String>,
 }
 
@@ -28,14 +28,14 @@ impl Samples {
         self.latencies_us.len()
     }
 
-    /// Takes over errors that were met before or after.
+    /// Adds the errors of other samples.
     pub(crate) fn add_errors(&mut self, of: &Self) {
         self.error_count += of.error_count;
         let room = MAX_ERRORS.saturating_sub(self.errors.len());
         self.errors.extend(of.errors.iter().take(room).cloned());
     }
 
-    /// In milliseconds; 0 without answers.
+    /// A percentile of the latencies, in milliseconds; 0 without responses.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         self.percentile_of(percent, |_| true)
     }
@@ -65,7 +65,7 @@ impl Samples {
     }
 }
 
-/// Takes samples from all normal users; the phase that is under way gets them.
+/// Collects the samples of all normal users for the current phase.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Mutex<Samples>);
 
@@ -93,7 +93,7 @@ impl Recorder {
     }
 }
 
-/// What the attackers were answered, by status; 0: the connection was cut.
+/// The responses to the attackers, by status; 0: the connection was closed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     statuses: Mutex<BTreeMap<u16, u64>>,
@@ -106,7 +106,7 @@ impl Tally {
         *statuses.entry(status).or_default() += 1;
     }
 
-    /// An answer that holds what is a normal user's.
+    /// Records a response to an attacker that contains a normal user's text.
     pub(crate) fn record_leak(&self, what: String) {
         let mut leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
         leaks.push(what);
@@ -137,7 +137,7 @@ impl MemoryWatch {
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// In bytes.
+    /// The present resident memory, in bytes.
     pub(crate) fn now(&self) -> u64 {
         resident_bytes(self.pid.load(Ordering::Relaxed)).unwrap_or_default()
     }
@@ -156,12 +156,12 @@ impl MemoryWatch {
     }
 }
 
-/// What the files below a directory occupy, in bytes.
+/// The disk usage of the files below a directory, in bytes.
 pub(crate) fn disk_usage(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
-        // Files come and go meanwhile.
+        // Files may disappear meanwhile.
         let metadata = entry.metadata().ok()?;
         let below = if metadata.is_dir() {
             disk_usage(&entry.path())

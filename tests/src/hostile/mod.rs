@@ -1,8 +1,8 @@
 //! Hostile requests by the thousand against the real binary, made from its own `OpenAPI` document.
 //!
-//! A run has a seed: the same seed asks the same, apart from ids that the service makes. What is judged is what every
-//! client may rely on, whatever it sends: an answer in time, a documented status, errors in the documented forms, no
-//! secret, nothing of another user. A request that breaks a rule is made smaller and shown as a curl line.
+//! A run has a seed: the same seed sends the same requests, apart from ids that the service generates. The rules are what
+//! every client may rely on, whatever it sends: a response in time, a documented status, errors in the documented forms, no
+//! secret, and no data of another user. A request that breaks a rule is reduced and shown as a curl command.
 
 mod random;
 mod raw;
@@ -35,31 +35,31 @@ use crate::processes::resident_bytes;
 use crate::service::Service;
 use crate::wait::{wait_for, wait_until};
 
-/// No request takes longer, however busy the machine. The service itself waits 30 s for a body.
+/// Maximum time of a request, also on a busy machine. The service itself waits 30 s for a body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
-/// Requests at the same time.
+/// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-/// Requests between two looks at the service.
+/// Requests between two checks of the service.
 const REQUESTS_PER_ROUND: u64 = 250;
-/// Different failures after which a run has said enough.
+/// Number of different failures after which a run ends.
 const MAX_FAILURES: usize = 15;
-/// Maximum growth of resident memory after the warm-up. It covers the store's page cache and the allocator's play.
+/// Maximum growth of resident memory after the warm-up. It covers the store's page cache and the allocator's variation.
 const MAX_GROWTH_BYTES: u64 = 48 << 20;
 
-/// How long, and which.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Requests to send; `None` without end.
+    /// Number of requests; `None` for no limit.
     pub requests: Option<u64>,
-    /// Ends when this is over, too.
+    /// Maximum duration.
     pub limit: Option<Duration>,
-    /// Which requests.
+    /// Determines the requests.
     pub seed: u64,
 }
 
 impl Options {
-    /// As `cargo xtask soak` says, by variables `HOSTILE_REQUESTS`, `HOSTILE_MINUTES` and `HOSTILE_SEED`; 10,000 requests
-    /// of seed 1 otherwise.
+    /// Reads the variables `HOSTILE_REQUESTS`, `HOSTILE_MINUTES` and `HOSTILE_SEED`, which `cargo xtask soak` sets. Default:
+    /// 10,000 requests of seed 1.
     #[must_use]
     pub fn from_environment() -> Self {
         let number = |name| variable_of(name).and_then(|value| value.parse::<u64>().ok());
@@ -78,16 +78,16 @@ impl Options {
     }
 }
 
-/// What a run has seen.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Requests that were sent.
     pub sent: u64,
-    /// Answers by status; 0 is none.
+    /// Number of responses by status; 0: no response.
     pub statuses: BTreeMap<u16, u64>,
-    /// What went wrong, a paragraph each.
+    /// Descriptions of failures, a paragraph each.
     pub failures: Vec<String>,
-    /// Resident memory in bytes, after so many requests.
+    /// Numbers of sent requests, with the resident memory at that time in bytes.
     pub memory: Vec<(u64, u64)>,
 }
 
@@ -107,7 +107,7 @@ impl Report {
         text
     }
 
-    /// How much memory grew after a third of the run.
+    /// Growth of the memory after the first third of the run.
     fn growth(&self) -> u64 {
         let warm = self.memory.get(self.memory.len() / 3);
         let last = self.memory.last();
@@ -116,10 +116,10 @@ impl Report {
     }
 }
 
-/// Sends requests and judges the answers. The service runs the stub in its sandboxes, and few of them.
+/// Sends requests and checks the responses. The service must run the stub in a small number of sandboxes.
 ///
 /// # Panics
-/// When the service cannot be used as it should be, in between and at the end.
+/// When the service does not work as it should, between rounds and at the end.
 pub async fn run(service: &mut Service, options: Options) -> Report {
     let mut run = HostileRun::prepare(service).await;
     let (address, key) = (service.address(), run.user.key().to_owned());
@@ -136,7 +136,7 @@ struct HostileRun {
     surface: ApiSurface,
     known: KnownIds,
     report: Report,
-    /// Rules that were broken, and where: each is told once.
+    /// Broken rules, and the operations that broke them. Each pair is reported once.
     reported: Vec<(&'static str, String)>,
 }
 
@@ -196,8 +196,7 @@ impl HostileRun {
         }
     }
 
-    /// The keys to call with. Nothing that was sent may have spoiled the account: there is a conversation, or one can
-    /// be started.
+    /// The keys to call with. No earlier request may have broken the account: a conversation runs, or can be started.
     async fn keys(&self) -> RequestKeys {
         let running = |sandboxes: Vec<crate::client::Sandbox>| {
             let mut running = sandboxes.into_iter().filter(|s| s.status == "RUNNING");
@@ -283,7 +282,7 @@ impl HostileRun {
         self.report.failures.push(failure);
     }
 
-    /// The service is well, and everything that was started can be got rid of.
+    /// Checks that the service is healthy and that everything that was started can be deleted.
     async fn finish(&mut self, service: &mut Service) {
         if service.exit_status().is_some() {
             return;
@@ -309,7 +308,7 @@ impl HostileRun {
         .await;
     }
 
-    /// Deletes all sandboxes of a user, also those that starts under way still make.
+    /// Deletes all sandboxes of a user, also those that unfinished starts still create.
     async fn clear(&self, user: &Client) {
         wait_for("no sandbox", Duration::from_secs(60), || async {
             let sandboxes = user.sandboxes().await;

@@ -1,4 +1,4 @@
-//! A small generator of pseudo-random numbers (splitmix64): the same seed asks the same questions on every machine.
+//! A small generator of pseudo-random numbers (splitmix64). A seed gives the same numbers on every machine.
 
 /// State of the generator.
 #[derive(Debug, Clone)]
@@ -21,23 +21,23 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(1);
         usize::try_from(self.next() % end).unwrap_or(0)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with a chance of so many percent.
     pub(super) fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
 
-    /// One of these; `None` only of none.
+    /// One of these; `None` if there are none.
     pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }
 
-    /// One of these texts; empty only of none.
+    /// One of these texts; empty if there are none.
     pub(super) fn word<'a>(&mut self, of: &[&'a str]) -> &'a str {
         self.pick(of).copied().unwrap_or("")
     }

@@ -1,4 +1,4 @@
-//! Connections that do not speak HTTP well. Each must end by itself, soon, and with nothing worse than a refusal.
+//! Connections with invalid or incomplete HTTP. Each must end soon without further input, with a refusal at worst.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::net::TcpStream;
 
 use super::wire::{ExchangeError, parse, send};
 
-/// What the service itself waits for a slow head or body, and some more for a busy machine.
+/// The time that the service waits for a slow head or body, and a reserve for a busy machine.
 const SLOW_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Refusals of the protocol's parser, of the layers, or nothing but a closed connection.
+/// Statuses of refusals, by the HTTP parser or by the service.
 const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501, 505];
 
-/// Runs all; the answer is what went wrong.
+/// Runs all cases. Returns descriptions of the failures.
 pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     let refused = cases(key).into_iter().map(|(name, bytes)| async move {
         match send(address, &bytes, SLOW_REQUEST_TIMEOUT).await {
@@ -48,7 +48,7 @@ pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
 
 type Case = (&'static str, Vec<u8>);
 
-/// Complete in themselves, and wrong.
+/// Complete requests that are wrong.
 fn cases(key: &str) -> Vec<Case> {
     [bodies(key), heads(), no_http()].concat()
 }
@@ -153,7 +153,7 @@ fn no_http() -> Vec<Case> {
     ]
 }
 
-/// Incomplete, on a connection that stays open.
+/// Incomplete requests on a connection that stays open.
 fn slow(key: &str) -> Vec<Case> {
     let head =
         "POST /api/v1/app-conversations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
@@ -179,7 +179,7 @@ fn slow(key: &str) -> Vec<Case> {
     ]
 }
 
-/// Whether a connection on which nothing more comes is kept.
+/// Whether the service keeps a connection that sends nothing more.
 async fn keeps_open(address: SocketAddr, bytes: &[u8]) -> bool {
     let until_closed = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -192,7 +192,7 @@ async fn keeps_open(address: SocketAddr, bytes: &[u8]) -> bool {
         .is_err()
 }
 
-/// Requests that do not wait for answers get all of them.
+/// Checks that every pipelined request gets a response.
 async fn pipelined(address: SocketAddr, key: &str) -> Option<String> {
     const REQUESTS: usize = 30;
     let one = |close: &str| {
@@ -220,7 +220,7 @@ async fn pipelined(address: SocketAddr, key: &str) -> Option<String> {
     (answers != REQUESTS).then(|| format!("pipelining: {answers} answers to {REQUESTS} requests"))
 }
 
-/// Silent connections do not keep other clients from connecting.
+/// Checks that silent connections do not prevent others.
 async fn crowd(address: SocketAddr) -> Option<String> {
     let silent = join_all((0..300).map(|_| TcpStream::connect(address))).await;
     let alive = b"GET /alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

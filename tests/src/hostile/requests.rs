@@ -1,4 +1,4 @@
-//! One request after the other, most of them almost right.
+//! Generates requests, most of them almost valid.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ const TYPES: &[&str] = &[
     "application/octet-stream",
 ];
 
-/// Header lines that say something about the request.
+/// Header lines that change the meaning of a request.
 const HEADERS: &[(&str, &str)] = &[
     ("Accept", "text/html"),
     ("Accept", "*/*;q=-1"),
@@ -78,13 +78,13 @@ const HEADERS: &[(&str, &str)] = &[
     ("X-Request-Id", "<script>alert(1)</script>"),
 ];
 
-/// Who calls.
+/// The keys of the callers.
 pub(super) struct RequestKeys {
     pub(super) user: String,
     pub(super) sandbox: Option<String>,
 }
 
-/// The request with this number.
+/// The next request.
 pub(super) fn request(
     surface: &ApiSurface,
     random: &mut Random,
@@ -153,7 +153,7 @@ fn query(operation: &Operation, random: &mut Random, known: &KnownIds) -> Vec<St
         let chance = if parameter.is_required { 92 } else { 30 };
         while random.percent(chance) {
             pairs.push(pair(parameter, random, known));
-            // Once more, now and then.
+            // Sometimes repeated.
             if !random.percent(15) {
                 break;
             }
@@ -226,7 +226,7 @@ fn pair(parameter: &Parameter, random: &mut Random, known: &KnownIds) -> String 
     format!("{name}={}", encoded(&value))
 }
 
-/// For a path or a query, of at most some thousand characters.
+/// Percent-encodes a text for a path or a query. Cuts it after 4,000 bytes.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes().take(4_000) {
@@ -250,7 +250,7 @@ fn body(
 ) -> Option<Vec<u8>> {
     let ids = known.ids();
     let Some(schema) = &operation.body else {
-        // A body where none belongs.
+        // A body although the operation takes none.
         return random.percent(5).then(|| b"{\"sandbox_id\":1}".to_vec());
     };
     if random.percent(2) {

@@ -6,14 +6,14 @@ use super::surface::ApiSurface;
 use super::values::CANARY;
 use super::wire::{ExchangeError, Request, Response};
 
-/// Stands in what belongs to another user.
+/// A text in another user's objects.
 pub(super) const OTHER_USERS_CANARY: &str = "canary-of-another-user";
 
-/// Statuses of paths and methods that the document does not have. Agent servers' paths are among them, and their keys
-/// are counted.
+/// Statuses of paths and methods that the document does not have. They include the paths of agent servers, where wrong
+/// keys are limited (429).
 const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405, 429];
 
-/// Operations whose 401 is a bare text when a git provider has no token or does not take it (the contract's family E).
+/// Operations whose 401 is a JSON string when a git provider has no token or refuses it.
 const BARE_TEXTS: [&str; 2] = ["/api/user/", "/api/v1/git/"];
 
 /// A broken rule.
@@ -45,13 +45,13 @@ pub(super) fn judge(
             return Some(broken("keeps the connection open", received));
         }
         Err(ExchangeError::Closed(why)) => return Some(broken("answers nothing", why)),
-        // Known limitation: actix ends the connection of a request that wanted an upgrade when its body is over, which cuts a
-        // stream off. What was started goes on.
+        // Known limitation: actix closes the connection of a request for an upgrade after its body, which truncates a stream.
+        // Started work continues.
         Err(ExchangeError::Garbled(_) | ExchangeError::Cut(_)) if request.has_header("upgrade") => {
             return None;
         }
-        // Another of these requests may delete the conversation meanwhile. The cut shows the client that the download
-        // is incomplete.
+        // Another request may delete the conversation meanwhile. The truncation shows the client that the download is
+        // incomplete.
         Err(ExchangeError::Cut(_)) if request.path().ends_with("/download") => return None,
         Err(ExchangeError::Garbled(what) | ExchangeError::Cut(what)) => {
             return Some(broken("answers no HTTP", what));
@@ -79,7 +79,7 @@ pub(super) fn judge(
         .or_else(|| check_required_headers(response))
 }
 
-/// The one answer that holds a secret: to a sandbox that asks for it by its name.
+/// Whether this is the one response that contains a secret: to a sandbox that requests it by name.
 fn is_for_a_sandbox(request: &Request, response: &Response) -> bool {
     let kind = response.header("content-type").unwrap_or_default();
     request.path().contains("/settings/secrets/")
@@ -94,7 +94,7 @@ fn status(surface: &ApiSurface, request: &Request, response: &Response) -> Optio
         if UNMATCHED.contains(&status) || is_preflight {
             return None;
         }
-        // Another spelling of a path that there is.
+        // Another spelling of an existing path.
         let is_path_alike = request.path().contains('%') || request.path().contains("//");
         return (!is_path_alike)
             .then(|| broken("answers what is not documented", status.to_string()));
@@ -110,7 +110,7 @@ fn status(surface: &ApiSurface, request: &Request, response: &Response) -> Optio
     None
 }
 
-/// Errors are JSON of the documented families, and answers that say so are JSON.
+/// Checks that errors have a documented form, and that responses with a JSON content type are JSON.
 fn form(request: &Request, response: &Response, text: &str) -> Option<BrokenRule> {
     if request.method == "HEAD" || response.status == 307 {
         return None;
@@ -129,7 +129,7 @@ fn form(request: &Request, response: &Response, text: &str) -> Option<BrokenRule
         && (document["detail"].is_string()
             || document["error"].is_string()
             || document["message"].is_string()
-            // JSON-RPC's.
+            // The form of JSON-RPC.
             || (document["jsonrpc"] == "2.0" && document["error"]["message"].is_string())
             || (response.status == 503 && document.is_object())
             || (document.is_string() && has_bare_texts(request, response))
@@ -141,7 +141,7 @@ fn form(request: &Request, response: &Response, text: &str) -> Option<BrokenRule
 }
 
 fn has_bare_texts(request: &Request, response: &Response) -> bool {
-    // The other spelling that requests have, see `requests`.
+    // `requests` also spells paths with `%61`.
     let path = request.path().replace("%61", "a");
     response.status == 401 && BARE_TEXTS.iter().any(|under| path.starts_with(under))
 }

@@ -1,4 +1,4 @@
-//! Makes a request that breaks a rule smaller, as long as it still does.
+//! Reduces a request that breaks a rule, as long as it still breaks the rule.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::rules::{BrokenRule, judge};
 use super::surface::ApiSurface;
 use super::wire::{Request, exchange};
 
-/// Requests that may be spent.
+/// Maximum number of requests for a reduction.
 const MAX_ATTEMPTS: usize = 120;
 
-/// The smallest request that was found to break the same rule.
+/// Returns the smallest request found that breaks the same rule.
 pub(super) async fn smallest(
     surface: &ApiSurface,
     address: SocketAddr,
@@ -21,7 +21,7 @@ pub(super) async fn smallest(
     deadline: Duration,
 ) -> Request {
     let mut best = request;
-    // Each try of a hanging request would take the whole deadline.
+    // Each attempt of a hanging request takes the whole deadline.
     let mut tries = if broken.rule == "hangs" {
         3
     } else {
@@ -44,7 +44,7 @@ pub(super) async fn smallest(
     }
 }
 
-/// All that are one step smaller.
+/// All requests that are one step smaller.
 fn candidates(request: &Request) -> Vec<Request> {
     let mut all = Vec::new();
     for index in 0..request.headers.len() {
@@ -88,7 +88,7 @@ fn candidates(request: &Request) -> Vec<Request> {
     all
 }
 
-/// A document with one thing less.
+/// All documents with one part less.
 fn shrunk(document: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     match document {

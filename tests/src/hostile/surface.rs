@@ -1,4 +1,4 @@
-//! What the service's own `OpenAPI` document promises: the only source of what is asked and of what may be answered.
+//! The operations in the service's own `OpenAPI` document, the only source of requests and of permitted responses.
 
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ impl Operation {
         }
     }
 
-    /// Whether it asks for a key.
+    /// Whether it requires a key.
     pub(super) fn is_keyed(&self) -> bool {
         self.statuses.contains(&401)
     }
@@ -57,7 +57,7 @@ impl Operation {
         self.path.starts_with("/api/v1/webhooks/")
     }
 
-    /// How many literal segments fit; `None` if the path does not.
+    /// Number of literal segments that match; `None` if the path does not match.
     fn fits(&self, path: &str) -> Option<usize> {
         let (ours, theirs) = (self.path.split('/'), path.split('/'));
         if ours.clone().count() != theirs.clone().count() {
@@ -84,13 +84,13 @@ impl Parameter {
     }
 }
 
-/// Requests with an administrator's key do there what they say: users and keys that the run needs would be gone.
+/// Whether requests with an administrator's key could delete users and keys that the run needs.
 fn ends_accounts(path: &str) -> bool {
     path.starts_with("/api/v1/keys/") || path.starts_with("/api/v1/admin/users/")
 }
 
 impl ApiSurface {
-    /// Of the document that `/openapi.json` answers.
+    /// Reads the document of `/openapi.json`, without the operations that end accounts.
     ///
     /// # Panics
     /// When it describes nothing.
@@ -100,7 +100,7 @@ impl ApiSurface {
         surface
     }
 
-    /// The same, with what ends accounts.
+    /// Reads all operations of the document.
     ///
     /// # Panics
     /// When it describes nothing.
@@ -126,7 +126,7 @@ impl ApiSurface {
         &self.operations
     }
 
-    /// The operation that a request is for, if it is for one.
+    /// The operation of a request, if it has one.
     pub(super) fn find(&self, method: &str, path: &str) -> Option<&Operation> {
         let fitting = self.operations.iter().filter(|o| o.method == method);
         fitting

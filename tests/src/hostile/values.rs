@@ -1,11 +1,11 @@
-//! JSON texts from schemas, and what they should not be.
+//! Generates JSON texts from schemas, valid and invalid ones.
 
 use serde_json::{Map, Value, json};
 
 use super::random::Random;
 use super::surface::ApiSurface;
 
-/// Planted wherever a secret belongs. It must never come back.
+/// Planted in place of every secret. No response may contain it.
 pub(super) const CANARY: &str = "canary-9b1c6f0e-never-answered";
 
 /// Names whose values are secrets.
@@ -22,9 +22,9 @@ const SECRETS: &[&str] = &[
 /// Names whose values are maps of secrets.
 const SECRET_MAPS: &[&str] = &["env", "secrets"];
 
-/// Deep enough that a recursive reader of bodies runs out of its stack.
+/// Nesting deep enough to overflow the stack of a recursive parser.
 const DEEP: usize = 20_000;
-/// Deeper values of schemas become null.
+/// Levels of generated values; deeper values become null.
 const LEVELS: usize = 7;
 
 const STRINGS: &[&str] = &[
@@ -72,7 +72,7 @@ const STRINGS: &[&str] = &[
     "00000000-0000-0000-0000-00000000000g",
 ];
 
-/// JSON texts of which a reader may trip.
+/// JSON texts that may break a parser.
 const TEXTS: &[&str] = &[
     "NaN",
     "-Infinity",
@@ -112,7 +112,7 @@ const TEXTS: &[&str] = &[
     "/*c*/1",
 ];
 
-/// A text of no great sense.
+/// An arbitrary text.
 pub(super) fn string(random: &mut Random) -> String {
     match random.below(12) {
         0 => "x".repeat(random.below(3_000)),
@@ -129,7 +129,7 @@ pub(super) fn string(random: &mut Random) -> String {
     }
 }
 
-/// A text of a JSON value that fits nowhere.
+/// An unexpected JSON text, valid or not.
 fn odd_text(random: &mut Random) -> String {
     match random.below(24) {
         0 => format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP)),
@@ -148,9 +148,9 @@ pub(super) struct BodyValues<'a> {
     pub(super) random: &'a mut Random,
     /// Ids that exist.
     pub(super) ids: &'a [String],
-    /// How often in a hundred a value is replaced by an odd one.
+    /// Chance in percent that a value is replaced by an unexpected one.
     pub(super) oddness: usize,
-    /// What stands for `"@n@"` in the text.
+    /// The texts that replace `"@n@"`.
     texts: Vec<String>,
 }
 
@@ -166,13 +166,13 @@ impl<'a> BodyValues<'a> {
         }
     }
 
-    /// A body for this schema, more or less.
+    /// A body for this schema, with some deviations.
     pub(super) fn body(&mut self, schema: &Value) -> Vec<u8> {
         let value = self.value(schema, "", 0);
         self.written(&value)
     }
 
-    /// The text of a value, with what JSON values cannot be.
+    /// The text of a value. Inserts the unexpected texts, which `Value` cannot represent.
     pub(super) fn written(&mut self, value: &Value) -> Vec<u8> {
         let mut text = value.to_string();
         for (number, odd) in self.texts.iter().enumerate() {
@@ -184,14 +184,14 @@ impl<'a> BodyValues<'a> {
         text.into_bytes()
     }
 
-    /// A value of another kind than the one that belongs here.
+    /// A placeholder for an unexpected text.
     pub(super) fn odd(&mut self) -> Value {
         let text = odd_text(self.random);
         self.texts.push(text);
         json!(format!("@{}@", self.texts.len() - 1))
     }
 
-    /// A text whose bytes are not what they should be.
+    /// Damages a text.
     fn broken(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let at = self.random.below(bytes.len() + 1);
         match self.random.below(8) {
@@ -305,7 +305,7 @@ impl<'a> BodyValues<'a> {
         Value::Object(object)
     }
 
-    /// Where the schema says nothing.
+    /// A value where the schema permits any.
     fn anything(&mut self, level: usize) -> Value {
         match self.random.below(5) {
             0 => json!(string(self.random)),
@@ -316,7 +316,7 @@ impl<'a> BodyValues<'a> {
         }
     }
 
-    /// The documents inside of settings have no schema of ours.
+    /// Documents within settings, which have no schema in the document.
     pub(super) fn settings_difference(&mut self) -> Value {
         let odd = |bodies: &mut Self| {
             if bodies.random.percent(50) {
@@ -336,7 +336,7 @@ impl<'a> BodyValues<'a> {
         }
     }
 
-    /// A report of events, more or less as agent servers send them.
+    /// A report of events, similar to those of agent servers.
     pub(super) fn events(&mut self) -> Vec<u8> {
         let events: Vec<Value> = (0..self.random.below(6)).map(|_| self.event()).collect();
         let value = if self.random.percent(4) {

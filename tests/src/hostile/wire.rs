@@ -1,4 +1,4 @@
-//! Requests as bytes on a socket of their own: no client library repairs what is meant to be broken.
+//! Sends requests as bytes over a socket, because a client library would repair or refuse invalid ones.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// More than any answer has.
+/// Maximum size of a response that is read.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// A request, not necessarily a sensible one.
+/// A request, which may be invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -21,7 +21,7 @@ pub(super) struct Request {
     pub(super) body: Option<Vec<u8>>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone)]
 pub(super) struct Response {
     pub(super) status: u16,
@@ -30,20 +30,20 @@ pub(super) struct Response {
     pub(super) body: Vec<u8>,
 }
 
-/// How an exchange can end without an answer.
+/// Why an exchange has no complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeError {
-    /// The connection is open after the deadline. Holds what was received.
+    /// The connection is still open after the deadline. Contains the received text.
     TimedOut(String),
-    /// The connection was closed, or could not be had.
+    /// The connection was closed without a response, or could not be opened.
     Closed(String),
-    /// What came is not HTTP.
+    /// The received bytes are not HTTP.
     Garbled(String),
-    /// The answer ends before its end.
+    /// The response is truncated.
     Cut(String),
 }
 
-/// What is wrong with chunks.
+/// An error of a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkError {
     Bad,
@@ -78,7 +78,7 @@ impl Request {
         bytes
     }
 
-    /// For a person to repeat it.
+    /// A command with which a person can repeat the request.
     pub(super) fn curl(&self, address: SocketAddr) -> String {
         let mut line = format!("curl -i --path-as-is -X {}", quoted(self.method.as_bytes()));
         for (name, value) in &self.headers {
@@ -97,7 +97,7 @@ impl Request {
     }
 }
 
-/// As a word of bash.
+/// Quotes bytes as one word for bash.
 fn quoted(bytes: &[u8]) -> String {
     let mut word = String::from("$'");
     for byte in bytes {
@@ -127,7 +127,7 @@ impl Response {
     }
 }
 
-/// Sends bytes, reads until the other side closes, and takes what came for one answer.
+/// Sends bytes, reads until the peer closes, and parses one response.
 pub(super) async fn exchange(
     address: SocketAddr,
     bytes: &[u8],
@@ -138,7 +138,7 @@ pub(super) async fn exchange(
     Ok(first)
 }
 
-/// Sends bytes and reads until the other side closes.
+/// Sends bytes and reads until the peer closes.
 pub(super) async fn send(
     address: SocketAddr,
     bytes: &[u8],
@@ -149,7 +149,7 @@ pub(super) async fn send(
     let all = async {
         let mut stream = TcpStream::connect(address).await?;
         let (mut reader, mut writer) = stream.split();
-        // The service may answer, and close, before it has read everything.
+        // The service may respond and close before it has read everything.
         let write = async {
             let _ = writer.write_all(bytes).await;
             io::Result::Ok(())
@@ -162,7 +162,7 @@ pub(super) async fn send(
                     Ok(0) => break,
                     Ok(_) if end_stream(&mut received, follows_log) => break,
                     Ok(_) => {}
-                    // A reset after the answer took nothing from it.
+                    // A reset after the response does not shorten it.
                     Err(_) if !received.is_empty() => break,
                     Err(error) => return Err(error),
                 }
@@ -182,7 +182,7 @@ pub(super) async fn send(
     }
 }
 
-/// Whether the request asks for a log that ends with its sandbox.
+/// Whether the request follows a log, whose response ends with its sandbox.
 fn follows_log(request: &[u8]) -> bool {
     let line = request
         .split(|byte| *byte == b'\r')
@@ -192,7 +192,8 @@ fn follows_log(request: &[u8]) -> bool {
     line.contains("/logs?") && line.contains("follow=")
 }
 
-/// Ends the response of a stream after its first event, or after its head for a followed log: the service would go on.
+/// Ends the response of a stream after its first event, and that of a followed log after its head, because the service
+/// would continue both.
 fn end_stream(received: &mut Vec<u8>, follows_log: bool) -> bool {
     let find = |text: &[u8], from: usize| {
         let mut parts = received[from..].windows(text.len());
@@ -216,7 +217,7 @@ fn end_stream(received: &mut Vec<u8>, follows_log: bool) -> bool {
     end.is_some()
 }
 
-/// The first answer in `bytes`, and what follows it.
+/// The first response in `bytes`, and the bytes after it.
 pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), ExchangeError> {
     let garbled =
         |why: &str| ExchangeError::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));

@@ -1,4 +1,4 @@
-//! What exists: learned from answers, so that many requests hit something.
+//! Ids and page tokens from responses, so that many requests concern existing objects.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 use super::random::Random;
 use super::wire::{Request, Response};
 
-/// The newest of each kind are kept.
+/// Maximum number of values of each kind; older ones are dropped.
 const MAX_KNOWN_IDS: usize = 64;
 
-/// What the run has learned.
+/// The known values.
 #[derive(Debug, Default)]
 pub(super) struct KnownIds(Mutex<IdPools>);
 
 #[derive(Debug, Default)]
 struct IdPools {
-    /// Never forgotten: what the run itself made.
+    /// Ids that the run itself created.
     own: Vec<String>,
     ids: Vec<String>,
     pages: Vec<String>,
@@ -61,7 +61,7 @@ impl KnownIds {
             .unwrap_or_default()
     }
 
-    /// A page token: one that was answered, one that was changed since, or none at all.
+    /// A page token: a known one, a changed one, or an invalid text.
     pub(super) fn page(&self, random: &mut Random) -> String {
         let pools = self.pools();
         let Some(token) = random.pick(&pools.pages).cloned() else {
@@ -94,7 +94,7 @@ impl KnownIds {
         }
     }
 
-    /// Now and then a request that creates is sent again as it was.
+    /// Sometimes, an earlier request that creates an object, to be repeated.
     pub(super) fn to_repeat(&self, random: &mut Random) -> Option<Request> {
         if !random.percent(1) {
             return None;
@@ -102,7 +102,7 @@ impl KnownIds {
         random.pick(&self.pools().starts).cloned()
     }
 
-    /// Remembers what an answer names.
+    /// Stores the ids and page tokens in a response.
     pub(super) fn learn(&self, request: &Request, response: &Response) {
         if response.status != 200 {
             return;

@@ -1,5 +1,5 @@
-//! The requests that each operation gets about the objects of one user. An operation, parameter or body that is not in these
-//! tables fails the test, so that a new one is not forgotten.
+//! The requests to each operation about one user's objects. An operation, parameter or body that is missing in these tables
+//! fails the test, so that a new one is not forgotten.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ use crate::hostile::requests::encoded;
 use crate::hostile::surface::{Operation, Parameter};
 use crate::hostile::wire::Request;
 
-/// Parameters that name no object: the operation is asked without them.
-const LEFT_OUT: [&str; 24] = [
+/// Parameters that name no object. Requests omit them.
+const OMITTED_PARAMETERS: [&str; 24] = [
     "Idempotency-Key",
     "Last-Event-ID",
     "MCP-Protocol-Version",
@@ -51,7 +51,7 @@ const FORWARDED_CHANGES: [&str; 4] = [
     "/api/conversations/{conversation_id}/run",
 ];
 
-/// These paths, as a document would describe them.
+/// The paths of agent servers, in the form of the OpenAPI document.
 pub(super) fn forwarded() -> serde_json::Map<String, Value> {
     let body = json!({"content": {"application/json": {"schema": {}}}});
     let reads = FORWARDED_READS.map(|path| (path.to_owned(), json!({"get": {}})));
@@ -60,7 +60,7 @@ pub(super) fn forwarded() -> serde_json::Map<String, Value> {
     reads.into_iter().chain(changes).collect()
 }
 
-/// The requests of an operation about these objects: with what it needs, and with all that it takes.
+/// The requests to an operation about these objects: with the required parameters, and with all parameters.
 pub(super) fn requests(
     operation: &Operation,
     objects: &OwnedObjects,
@@ -132,7 +132,7 @@ fn missing(operation: &Operation, what: &str) -> String {
     format!("{name}: tests/src/hostile/tenancy/fill.rs does not say how to fill {what}")
 }
 
-/// `None`: it is left out.
+/// The value of a parameter; `None`: the request omits it.
 fn query_value(
     operation: &Operation,
     parameter: &Parameter,
@@ -158,7 +158,7 @@ fn query_value(
         "repository" | "selected_repository" => "acme/tools",
         "since" | "timestamp__gte" => "2020-01-01T00:00:00Z",
         "until" | "timestamp__lt" => "2100-01-01T00:00:00Z",
-        name if LEFT_OUT.contains(&name) && !parameter.is_required => return Ok(None),
+        name if OMITTED_PARAMETERS.contains(&name) && !parameter.is_required => return Ok(None),
         name => return Err(missing(operation, &format!("the parameter {name}"))),
     };
     Ok(Some(value.to_owned()))

@@ -1,7 +1,7 @@
-//! The tenancy matrix: every operation of the `OpenAPI` document, asked by every kind of caller about Alice's objects.
+//! The tenancy matrix: every kind of caller calls every operation of the `OpenAPI` document about Alice's objects.
 //!
-//! Without a key the answer is 401. Another user gets the answer that an unknown id gets, and nothing of
-//! Alice's. Afterwards her objects are as before.
+//! A caller without a key gets 401. Another user gets the same response as for an unknown id, without any data of Alice's.
+//! Afterwards her objects are unchanged.
 
 mod fill;
 mod owned_objects;
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::service::Service;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
-/// Stands in every text of Alice's that is not a name.
+/// A text in all of Alice's texts that are not names.
 const CANARY: &str = "canary5e1foralicealone";
 
 /// Operations that need no key.
@@ -33,8 +33,7 @@ const PUBLIC: [&str; 6] = [
     "GET /server_info",
 ];
 
-/// Reads that answer their owner something else than a success: a provider of git repositories that cannot be reached, keys of
-/// sandboxes only, administrators only, or a request that must be an upgrade.
+/// Reads that fail for their owner: they need a reachable git provider, a key of a sandbox, an administrator, or an upgrade.
 const NO_SUCCESS_FOR_OWNER: [&str; 15] = [
     "GET /api/user/info",
     "GET /api/user/installations",
@@ -53,8 +52,8 @@ const NO_SUCCESS_FOR_OWNER: [&str; 15] = [
     "GET /sockets/",
 ];
 
-/// What a sandbox reads with its key: secrets of its owner, and the paths that its agent server has, too.
-const OF_SANDBOXES: [&str; 6] = [
+/// Operations that a sandbox may call with its key: its owner's secrets, and paths that its agent server also has.
+const SANDBOX_OPERATIONS: [&str; 6] = [
     "GET /api/agent-profiles",
     "GET /api/conversations",
     "GET /api/settings",
@@ -63,10 +62,10 @@ const OF_SANDBOXES: [&str; 6] = [
     "GET /api/v1/webhooks/secrets",
 ];
 
-/// What administrators do with the users and keys of others.
-const OF_ADMINISTRATORS: [&str; 2] = ["/api/v1/admin/", "/api/v1/audit"];
+/// Paths by which administrators access users and keys of others.
+const ADMINISTRATOR_PATHS: [&str; 2] = ["/api/v1/admin/", "/api/v1/audit"];
 
-/// Who asks. Another kind of caller is one more variant and one more line in [`TenancyMatrix::prepare`].
+/// The kind of a caller. A new kind needs a variant here and a line in [`TenancyMatrix::prepare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// No key, or a wrong one.
@@ -74,7 +73,7 @@ enum Role {
     /// Alice. She and her sandbox may change her objects, so they only read.
     Owner,
     OwnSandbox,
-    /// Another user, with or without the role of an administrator, or a sandbox of theirs.
+    /// Another user, with or without the role `admin`, or a sandbox of another user.
     Other,
     Administrator,
     OtherSandbox,
@@ -97,15 +96,16 @@ struct Caller {
     key: Option<String>,
 }
 
-/// Asks every operation as every caller, and returns what is wrong. The service runs the stub in its sandboxes.
+/// Calls every operation as every caller. Returns descriptions of the failures. The service must run the stub in its
+/// sandboxes.
 ///
 /// # Panics
-/// When the world cannot be made, or there is no answer.
+/// When the objects cannot be created, or the service does not respond.
 pub async fn check(service: &Service) -> Vec<String> {
     let matrix = TenancyMatrix::prepare(service).await;
     let before = matrix.read_as_owner().await;
     let mut failures = matrix.fill_failures();
-    // A caller at a time: the last one, a sandbox, makes what had not existed by reporting it.
+    // One caller after the other: the last one, a sandbox, creates unknown conversations by its reports.
     for caller in &matrix.callers {
         for operation in matrix.surface.operations() {
             matrix
@@ -133,7 +133,7 @@ struct TenancyMatrix<'a> {
     /// Alice's objects, and ids of the same form that name no object.
     owned: OwnedObjects,
     unknown: OwnedObjects,
-    /// For each list, the page of Alice's that begins behind her newest object.
+    /// For each list, Alice's page after her newest object.
     pages: BTreeMap<String, Request>,
 }
 
@@ -179,7 +179,7 @@ impl<'a> TenancyMatrix<'a> {
         }
     }
 
-    /// Operations that the tables do not fill.
+    /// Failures for operations that are missing in the tables.
     fn fill_failures(&self) -> Vec<String> {
         let all = self.surface.operations().iter();
         let filled = all.filter_map(|operation| fill::requests(operation, &self.owned).err());
@@ -208,7 +208,7 @@ impl<'a> TenancyMatrix<'a> {
         if caller.role.may_change() && operation.method != "GET" {
             return;
         }
-        let is_administration = is_one_of(operation, &OF_ADMINISTRATORS);
+        let is_administration = is_one_of(operation, &ADMINISTRATOR_PATHS);
         let administers = caller.role == Role::Administrator && is_administration;
         if administers && operation.method != "GET" {
             return;
@@ -240,7 +240,7 @@ impl<'a> TenancyMatrix<'a> {
         }
     }
 
-    /// What is wrong with one answer.
+    /// The failure of a response; `None` if it is right.
     fn judge(
         &self,
         operation: &Operation,
@@ -262,7 +262,7 @@ impl<'a> TenancyMatrix<'a> {
                 return is_refused.then(|| "its owner is refused: nothing is proved".to_owned());
             }
             Role::OwnSandbox => {
-                let may = is_public || is_one_of(operation, &OF_SANDBOXES);
+                let may = is_public || is_one_of(operation, &SANDBOX_OPERATIONS);
                 return (is_success && !may).then(|| "a sandbox acts as a user".to_owned());
             }
             _ => {}
@@ -271,14 +271,14 @@ impl<'a> TenancyMatrix<'a> {
             return Some("it holds a text of Alice's".to_owned());
         }
         let administers =
-            caller.role == Role::Administrator && is_one_of(operation, &OF_ADMINISTRATORS);
+            caller.role == Role::Administrator && is_one_of(operation, &ADMINISTRATOR_PATHS);
         let mut ids = self.owned.ids().into_iter();
         let told = ids
             .find(|id| is_success && !administers && text.contains(id) && !request.contains_id(id));
         told.map(|id| format!("it holds {id}, which is Alice's"))
     }
 
-    /// Whether an object of Alice's is told from one that does not exist.
+    /// Compares the responses for an object of Alice's and for an unknown id. Another user must get the same.
     fn compare(&self, owned: &Response, unknown: &Response) -> Option<String> {
         let alike = self.owned.rename(&self.unknown, &unknown.text());
         let is_alike = owned.status == unknown.status && owned.text() == alike;
@@ -294,7 +294,7 @@ impl<'a> TenancyMatrix<'a> {
         Client::new(self.service.url(), key.unwrap_or_default())
     }
 
-    /// An `Idempotency-Key` of Alice's does not answer another user what she was answered.
+    /// Checks that another user with Alice's `Idempotency-Key` does not get her response.
     async fn replay(&self) -> Option<String> {
         let (path, key) = ("/api/v1/sandboxes", Some("a-key-of-alice"));
         let create = async |role| {
@@ -309,13 +309,13 @@ impl<'a> TenancyMatrix<'a> {
         (!is_right).then(|| format!("POST {path} with one Idempotency-Key of two users: {ids:?}"))
     }
 
-    /// What Alice reads of her objects, without what changes by itself.
+    /// Alice's reads of her objects, without values that change without a request.
     async fn read_as_owner(&self) -> BTreeMap<String, String> {
         let client = self.client(Role::Owner);
         let mut all = BTreeMap::new();
         for operation in self.surface.operations() {
             let is_read = operation.method == "GET" && !PUBLIC.contains(&operation.name().as_str());
-            // A stream and an archive are other readings of events that are compared.
+            // Streams and archives contain events that other reads compare.
             let is_document =
                 !operation.path.ends_with("/stream") && !operation.path.ends_with("/download");
             let request = fill::requests(operation, &self.owned).unwrap_or_default();
@@ -335,7 +335,7 @@ impl<'a> TenancyMatrix<'a> {
     }
 }
 
-/// Second pages, as their owner may ask for them.
+/// The requests of the owner for second pages.
 async fn pages(
     surface: &ApiSurface,
     alice: &Client,
@@ -389,7 +389,7 @@ fn shorten(text: &str) -> String {
 }
 
 impl Operation {
-    /// `METHOD path`, as it stands in the document.
+    /// `METHOD path`, as in the document.
     fn name(&self) -> String {
         format!("{} {}", self.method, self.path)
     }

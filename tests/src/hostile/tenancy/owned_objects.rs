@@ -24,7 +24,7 @@ pub(super) struct OwnedObjects {
     pub(super) profile: String,
 }
 
-/// A conversation in a sandbox of its own; the sandbox's key.
+/// Starts a conversation in a new sandbox. Returns the key of the sandbox.
 pub(super) async fn sandbox_key(user: &Client) -> String {
     user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
         .await;
@@ -37,7 +37,7 @@ pub(super) async fn sandbox_key(user: &Client) -> String {
         .expect("a running sandbox has a key")
 }
 
-/// A key that was good and is refused.
+/// Creates a key and revokes it.
 pub(super) async fn revoked_key(user: &Client) -> String {
     let made = user
         .post("/api/v1/keys", &json!({"name": "revoked"}))
@@ -52,7 +52,7 @@ pub(super) async fn revoked_key(user: &Client) -> String {
     key
 }
 
-/// The key of a sandbox that was deleted.
+/// The key of a deleted sandbox.
 pub(super) async fn deleted_sandbox_key(user: &Client) -> String {
     let conversation = user.converse("hello").await;
     let key = conversation.session_api_key;
@@ -64,7 +64,7 @@ pub(super) async fn deleted_sandbox_key(user: &Client) -> String {
     key
 }
 
-/// Keys are remembered for a second.
+/// Waits until the key is refused, because the service caches keys for a second.
 async fn until_refused(former: &Client, path: &str) {
     wait_for("a key is refused", RECONCILE_TIMEOUT, || async {
         (former.get(path).await.status == 401).then_some(())
@@ -73,7 +73,7 @@ async fn until_refused(former: &Client, path: &str) {
 }
 
 impl OwnedObjects {
-    /// One object of each kind, with canaries in all texts; and the key of the sandbox.
+    /// Creates one object of each kind, with the canary in all texts. Returns also the key of the sandbox.
     pub(super) async fn make(service: &Service, alice: &Client) -> (Self, String) {
         alice
             .use_model(
@@ -108,7 +108,7 @@ impl OwnedObjects {
             .await;
         let sandbox_key = conversation.session_api_key.clone();
         let sandbox_key = sandbox_key.expect("a running sandbox has a key");
-        // Newer than these: with it, lists have two pages.
+        // Newer objects, so that lists have two pages.
         let newer = json!({"title": CANARY, "sandbox_id": conversation.sandbox_id});
         let _ = alice.wait_until_ready(&alice.start(&newer).await).await;
         let newer = json!({"name": "NEWER_SECRET", "value": CANARY, "description": CANARY});
@@ -147,8 +147,8 @@ impl OwnedObjects {
         }
     }
 
-    /// What is unique in the installation, and so may not be told to others. Others may have secrets and profiles of the same
-    /// name.
+    /// Ids that are unique in the installation, which no response to others may contain. Names of secrets and profiles are not
+    /// unique.
     pub(super) fn ids(&self) -> Vec<String> {
         let ids = [
             &self.user,
@@ -161,7 +161,7 @@ impl OwnedObjects {
         ids.into_iter().flat_map(|id| spellings(id)).collect()
     }
 
-    /// An answer about `unknown` as if it were about these.
+    /// Replaces the ids of `unknown` in a response by those of these objects.
     pub(super) fn rename(&self, unknown: &Self, text: &str) -> String {
         let pairs = [
             (&self.user, &unknown.user),
@@ -201,7 +201,7 @@ impl OwnedObjects {
     }
 }
 
-/// Other letters and digits in the same places.
+/// A text of the same form with other letters and digits.
 fn unknown_like(text: &str) -> String {
     let is_hex = text
         .chars()
@@ -219,7 +219,7 @@ fn unknown_like(text: &str) -> String {
     text.chars().map(turned).collect()
 }
 
-/// An id of 32 digits is also written with dashes.
+/// The spellings of an id: 32 digits are also written with dashes.
 fn spellings(id: &str) -> Vec<String> {
     let digits = id.replace('-', "");
     let is_uuid = digits.len() == 32 && digits.chars().all(|char| char.is_ascii_hexdigit());
@@ -230,7 +230,7 @@ fn spellings(id: &str) -> Vec<String> {
     vec![digits, parts.join("-")]
 }
 
-/// Takes out what time it is, and when something was used last.
+/// Removes the present time and the times of last use.
 pub(super) fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {

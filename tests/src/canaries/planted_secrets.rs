@@ -20,7 +20,7 @@ pub struct PlantedSecrets {
 }
 
 /// A user's places for secrets, in the order of the API's documents.
-const PLACES: [&str; 28] = [
+const SECRET_PLACES: [&str; 28] = [
     "LlmKey",
     "AwsAccessKeyId",
     "AwsSecretAccessKey",
@@ -79,7 +79,7 @@ impl PlantedSecrets {
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         let secret = |place: &&str| Secret::new(place, &self.owner, &self.core(place));
-        PLACES.iter().map(secret).collect()
+        SECRET_PLACES.iter().map(secret).collect()
     }
 
     /// The part to search for.
@@ -88,7 +88,7 @@ impl PlantedSecrets {
     /// When there is no such place.
     #[must_use]
     pub fn core(&self, place: &str) -> String {
-        assert!(PLACES.contains(&place), "unknown place {place}");
+        assert!(SECRET_PLACES.contains(&place), "unknown place {place}");
         format!("{MARK}{}{place}Z", self.owner)
     }
 

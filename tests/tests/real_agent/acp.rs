@@ -1,4 +1,4 @@
-//! Agents that are programs of their own.
+//! ACP agents: programs of their own.
 
 use acceptance::scripted_acp;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(crate) async fn a_program_is_the_agent(setup: Setup) {
     let conversation = user.converse("Please write.").await;
     let id = &conversation.id;
     user.wait_for_execution_status(id, "finished").await;
-    // The model that was asked for, the user's secret by value, and nothing of the user's own model.
+    // The program gets the requested model and the user's secret by value, but no settings of the user's language model.
     assert_eq!(
         world.file(&conversation, "acp.txt").as_deref(),
         Some("m1|hello-from-a-secret|clean")
@@ -67,7 +67,7 @@ pub(crate) async fn a_program_that_ends_is_a_cause_a_person_understands(setup: S
     )
     .await;
 
-    // The program was mended: the next conversation in the same sandbox works.
+    // With a working program, the next conversation in the same sandbox works.
     use_program(&world, &json!(scripted_acp::command())).await;
     let message = json!({"content": [{"type": "text", "text": "Please write."}], "run": true});
     let request = json!({"sandbox_id": conversation.sandbox_id, "initial_message": message});

@@ -106,7 +106,7 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
     assert_eq!(world.service.processes(), []);
     world.service.assert_no_orphans(&[user]).await;
 
-    // The agent server's last words, arriving late.
+    // Reports of the agent server that arrive after the deletion.
     let key = conversation.session_api_key.expect("it was RUNNING");
     let late = user.with_key(&key);
     let event = json!([{"id": "late", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"}]);
@@ -132,7 +132,7 @@ pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(setup:
     assert!(world.llm.calls() > 0);
     assert_eq!(user.get("/ready").await.status, 200);
 
-    // The key was mended: the next conversation in the same sandbox works.
+    // With a valid key, the next conversation in the same sandbox works.
     user.use_model("openai/scripted", &world.llm.base_url(), "sk-good")
         .await;
     let message =

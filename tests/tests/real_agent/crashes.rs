@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, user_messages};
 
-/// Statuses in their order.
+/// The statuses of a start, in order.
 const ORDER: [&str; 8] = [
     "WORKING",
     "WAITING_FOR_SANDBOX",
@@ -29,7 +29,7 @@ pub(crate) async fn killed_while_waiting_for_the_sandbox_a_start_is_finished_onc
     killed_during_a_start(setup, "WAITING_FOR_SANDBOX").await;
 }
 
-/// The call that makes the conversation at the agent server is under way, or has just been answered.
+/// During the call that creates the conversation at the agent server, or just after its response.
 pub(crate) async fn killed_while_starting_the_conversation_a_start_is_finished_once(setup: Setup) {
     killed_during_a_start(setup, "STARTING_CONVERSATION").await;
 }
@@ -39,7 +39,7 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
     let task = world.user.start_with("RUN: echo once >> once.txt").await;
     let wanted = ORDER.iter().position(|known| *known == status);
     let limit = Instant::now() + Duration::from_secs(120);
-    // As fast as it answers: what is looked for may last some milliseconds.
+    // Polls without a pause, because a status may last some milliseconds only.
     loop {
         let now = world.user.task(&task.id).await;
         assert_ne!(now.status, "ERROR", "{now:?}");
@@ -50,7 +50,7 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
         assert!(Instant::now() < limit, "{status} did not come: {now:?}");
     }
     if status == "WAITING_FOR_SANDBOX" {
-        // The process is there, its agent server still loads.
+        // The process exists, and its agent server is still loading.
         wait_until("the sandbox's process", RECONCILE_TIMEOUT, || {
             !world.service.agent_servers().is_empty()
         })

@@ -1,4 +1,4 @@
-//! Containers only: what becomes of a conversation when its engine is killed, or its container removed.
+//! Containers only: a conversation survives a killed engine and a removed container.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 
 use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, user_messages};
 
-/// From the engine's first answer until the wire is right: by that itself, since all is compared every 30 s only.
+/// Time from the engine's first response until the API shows the right state. Shorter than the 30 s between two periodic
+/// lists, so the reconnect itself must cause it.
 const SECONDS: Duration = Duration::from_secs(25);
 
 #[tokio::test]
@@ -28,7 +29,7 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     under_way.expect("the run is under way");
 
     engine.kill9();
-    // Containers live on without their engine, and so does the run: nothing about it is known to be wrong.
+    // Containers and the run continue without their engine, so the service must not report an error of the run.
     let calls = world.llm.calls();
     wait_for("a word about the engine", SECONDS, || async {
         let now = user.sandbox(sandbox).await?;
@@ -67,7 +68,7 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     assert_eq!(user_messages(&events).len(), 2);
     assert_eq!(actions(&events, "finish"), 1);
     world.assert_exactly_one().await;
-    // The service ends what it has there before the engine ends.
+    // Dropped before the engine, so that the service can remove its containers.
     drop(world);
 }
 

@@ -1,4 +1,4 @@
-//! A machine on which nothing is installed yet: the service installs the agent server itself.
+//! The first use on a new machine: the service installs the agent server itself.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use acceptance::{ScriptedLlm, Service};
 
 use crate::support::RECONCILE_TIMEOUT;
 
-/// Downloading and compiling some hundred packages, on a machine that has other things to do.
+/// Time for downloading and compiling some hundred packages on a busy machine.
 const INSTALLED: Duration = Duration::from_secs(420);
 
 #[tokio::test]

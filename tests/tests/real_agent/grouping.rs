@@ -1,4 +1,4 @@
-//! Conversations that share a sandbox, and parts of conversations.
+//! Conversations that share a sandbox, and sub-conversations.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ pub(crate) async fn conversations_share_a_sandbox_and_not_a_directory(setup: Set
         assert_eq!(file.as_deref(), Some(expected));
     }
 
-    // A part works where its parent does.
+    // A sub-conversation works in its parent's sandbox.
     let message = json!({"content": [{"type": "text", "text": "RUN: cat mine.txt > part.txt"}]});
     let request = json!({"parent_conversation_id": second.id, "initial_message": message});
     let part = user.wait_until_ready(&user.start(&request).await).await;
@@ -30,7 +30,7 @@ pub(crate) async fn conversations_share_a_sandbox_and_not_a_directory(setup: Set
     let file = world.file(&second, &format!("{}/part.txt", second.id));
     assert_eq!(file.as_deref(), Some("two"));
 
-    // The sandbox goes with the last of them.
+    // The sandbox is deleted with its last conversation.
     user.delete_conversation(&second.id).await;
     assert!(user.find_conversation(&part.id).await.is_none());
     assert!(user.sandbox(&first.sandbox_id).await.is_some());
@@ -53,7 +53,7 @@ pub(crate) async fn a_planning_agent_writes_its_plan_where_front_ends_look(setup
     let conversation = user.wait_until_ready(&task).await;
     user.wait_for_execution_status(&conversation.id, "finished")
         .await;
-    // A request without tools asks for a title.
+    // A request without tools generates a title.
     let records = world.llm.records();
     let mut asked = records.iter().map(|record| &record.body);
     let asked = asked.find(|body| body["tools"].is_array());
@@ -68,7 +68,7 @@ pub(crate) async fn a_planning_agent_writes_its_plan_where_front_ends_look(setup
         assert!(tools.contains(&name), "{tools:?}");
     }
     assert!(!tools.contains(&"terminal"), "{tools:?}");
-    // The tool begins the document by itself.
+    // The tool creates the document itself.
     let plan = world
         .file(&conversation, ".agents_tmp/PLAN.md")
         .expect("a plan");

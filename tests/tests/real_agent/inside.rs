@@ -1,4 +1,4 @@
-//! What front ends look at beside a conversation, and another model for its agent.
+//! What front ends read of a conversation's sandbox, and a change of its agent's model.
 
 use acceptance::Client;
 use acceptance::client::Conversation;
@@ -46,7 +46,7 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     let shown = user.get(&shown).await.ok();
     assert_eq!(shown[0]["llm_model"], "openai/switched");
 
-    // This agent is no program with models of its own.
+    // This agent is not an ACP agent with models of its own.
     let path = format!("/api/v1/app-conversations/{id}/switch_acp_model");
     let refused = user.post(&path, &json!({"model": "m2"})).await;
     let told: &Value = &refused.body;
@@ -56,7 +56,7 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     );
 }
 
-/// The list of profiles at the conversation's agent server.
+/// The model profiles at the conversation's agent server.
 async fn agent_server_profiles(conversation: &Conversation) -> Value {
     let url = conversation.conversation_url.as_deref().unwrap_or_default();
     let (server, _) = url.split_once("/api/").expect("a URL");
@@ -65,7 +65,7 @@ async fn agent_server_profiles(conversation: &Conversation) -> Value {
     direct.get("/api/profiles").await.ok()
 }
 
-/// As front ends ask, which believe the workspace to be at a place of their own.
+/// Reads by the paths of front ends, which assume that the workspace is `/workspace/project`.
 async fn assert_workspace_readable(user: &Client, id: &str) {
     let look = async |what: &str| {
         let path = format!("/api/v1/app-conversations/{id}/{what}");

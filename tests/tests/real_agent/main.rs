@@ -1,5 +1,5 @@
-//! The product's main job with real parts: the real binary, real agent servers (two releases) as processes and in
-//! containers, a scripted model.
+//! The service's main use with real parts: the real binary and real agent servers (two releases) as processes and in
+//! containers. Only the model is scripted.
 //!
 //! A suite whose agent server, image or engine is missing fails and says how to get it.
 
@@ -20,8 +20,8 @@ mod support;
 mod upgrade;
 mod warm;
 
-/// Each scenario on the newest release, of a backend or of both. The older release runs those of `smoke` as processes; the
-/// others are ignored there, and `cargo xtask nightly` runs them.
+/// Runs each scenario on the newest release, with one backend or with both. The older release runs the scenarios of `smoke`
+/// as processes. Its other tests are ignored; `cargo xtask nightly` runs them.
 macro_rules! scenarios {
     (both: smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod process {
@@ -90,8 +90,8 @@ mod of_repositories {
     }
 }
 
-/// What a start hands to the agent server: every scenario with processes, those that depend on where the agent runs also in
-/// containers.
+/// What a start passes to the agent server: every scenario with processes; in containers only those that depend on the
+/// backend.
 mod of_launches {
     mod process {
         scenarios!(release: crate::support::Setup::process, smoke: [], full: [
@@ -122,7 +122,8 @@ mod of_warm_ones {
     }
 }
 
-/// The service's own tools, which reach a provider: once, as the agent's transport is the same everywhere.
+/// The service's own tools, which call a provider: with one release and backend, because the agent's transport is the same
+/// everywhere.
 mod of_tools {
     scenarios!(tests: crate::support::Setup::process, V1_58_0,
         pull_requests::the_agent_opens_one,
@@ -147,7 +148,7 @@ mod of_clients {
     scenarios!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
 }
 
-/// Conversations that begin with one release and continue with the other one: newer, and older.
+/// Conversations that begin with one release and continue with the other one, newer or older.
 mod of_upgrades {
     mod process {
         scenarios!(tests: crate::support::Setup::process, V1_34_0,
@@ -155,7 +156,7 @@ mod of_upgrades {
         );
         mod back {
             scenarios!(tests: crate::support::Setup::process, V1_58_0,
-                upgrade::what_an_older_release_cannot_read_is_told_and_kept,
+                upgrade::what_an_older_release_cannot_read_is_reported_and_kept,
             );
         }
     }

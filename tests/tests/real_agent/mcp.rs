@@ -1,4 +1,4 @@
-//! MCP servers of the user's: the agent calls their tools, and one that is broken costs a note.
+//! The user's MCP servers: the agent calls their tools, and a broken server leaves a note.
 
 use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ async fn use_servers(world: &World, servers: &Value) {
     let _ = world.user.post("/api/v1/settings", &body).await.ok();
 }
 
-/// Has the agent look a word up with the only server of the settings; what it was told.
+/// Makes the agent look up a word with the only server of the settings. Returns the output of the tool.
 async fn look_up(world: &World, servers: &Value, term: &str) -> String {
     use_servers(world, servers).await;
     let ask = format!("Please.\nTOOL: lookup {{\"word\": \"{term}\"}}");
@@ -66,7 +66,7 @@ pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
 pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
     let world = World::start(setup).await;
     let (command, args) = scripted_mcp::stdio();
-    // No program listens on the discard port; the second server ends at once; the third never answers.
+    // No program listens on the discard port; the second server exits immediately; the third never responds.
     let servers = json!({
         "nobody": {"url": "http://127.0.0.1:9/mcp", "transport": "http"},
         "ends": {"command": "false"},

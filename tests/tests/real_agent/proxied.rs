@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, actions, tool_outputs};
 
-/// A real agent server boots in seconds, on a busy machine in many.
+/// Time for the boot of a real agent server: some seconds, more on a busy machine.
 const READY: Duration = Duration::from_secs(150);
 
 pub(crate) async fn a_socket_through_nginx(setup: Setup) {
@@ -81,7 +81,7 @@ impl RemoteClient {
         self.get(&path).await[0].clone()
     }
 
-    /// A conversation that has begun.
+    /// Starts a conversation and waits until it is ready.
     async fn converse(&self, message: &str) -> Value {
         let first = json!({"role": "user", "content": text(message), "run": true});
         let request = json!({"initial_message": first});
@@ -97,7 +97,7 @@ impl RemoteClient {
         self.conversation(id.as_str().expect("an id")).await
     }
 
-    /// The socket of a conversation, at the address that the service tells, as front ends open it.
+    /// Opens the socket of a conversation as front ends do, at the address in the service's response.
     async fn socket(&self, conversation: &Value) -> Connection {
         let url = conversation["conversation_url"].as_str();
         let rest = url.and_then(|url| url.strip_prefix(&self.proxy.url("")));
@@ -111,7 +111,7 @@ impl RemoteClient {
         connection
     }
 
-    /// No port but the proxy's is to be had from elsewhere.
+    /// Asserts that other machines reach no port but the proxy's.
     async fn only_the_proxy_is_open(&self) {
         let inner: BTreeSet<u16> = match self.service.sandboxing() {
             Sandboxing::Process => {
@@ -135,7 +135,7 @@ impl RemoteClient {
     }
 }
 
-/// The ports of this machine that lead into the service's containers.
+/// The ports of this machine that the service's containers publish.
 fn published(engine: &Engine, service: &Service) -> BTreeSet<u16> {
     let instance = service.instance().expect("it has been started");
     let containers = engine.containers_of(&instance).into_iter();
@@ -147,7 +147,7 @@ fn published(engine: &Engine, service: &Service) -> BTreeSet<u16> {
     ports.collect()
 }
 
-/// What is said on a socket until so many runs have come to their end.
+/// Receives events from a socket until `runs` runs have finished.
 async fn until_finished(
     socket: &mut Connection,
     known: &mut BTreeSet<String>,
@@ -163,7 +163,7 @@ async fn until_finished(
         let heard = socket.receive_text().await;
         let heard = heard.unwrap_or_else(|| panic!("closed after {events:#?}"));
         let event: Value = serde_json::from_str(&heard).expect("events are JSON");
-        // One that happens while what was before is told may be told twice.
+        // An event that happens while earlier ones are resent may arrive twice.
         if known.insert(event["id"].to_string()) {
             events.push(event);
         }
@@ -181,7 +181,7 @@ async fn is_followed(kind: Kind, setup: Setup) {
     let (mut socket, mut known) = (user.socket(&conversation).await, BTreeSet::new());
     let events = until_finished(&mut socket, &mut known, 1).await;
     assert!(actions(&events, "terminal") >= 1, "{events:#?}");
-    // What is said on the socket is a message, and what comes of it is told at once.
+    // A message over the socket starts a run, and its events arrive on the socket.
     let message =
         json!({"role": "user", "content": text("RUN: echo \"$((40 + 2)) seen\" | tee second.txt")});
     socket.send_text(&message.to_string()).await;

@@ -15,7 +15,7 @@ const ADDRESS: &str = "https://git.example.com/acme/tools/pull/7";
 /// Head and body of each request.
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// A GitHub in this process that opens number 7, whatever it is asked.
+/// A fake GitHub API that responds to every request with pull request 7.
 fn github() -> (u16, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();

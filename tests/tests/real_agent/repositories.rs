@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{RECONCILE_TIMEOUT, Setup};
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
-/// What a search for the token has to find, too.
+/// A planted text, which the search for the token must find.
 const PLANTED: &str = "planted-3f1c9a77";
 const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
@@ -34,7 +34,7 @@ impl GitWorld {
 
     async fn build_with(setup: &Setup, variables: &[(&str, &str)]) -> Self {
         let llm = setup.sandboxing.model().await;
-        // Where the service and its sandboxes both reach it.
+        // An address that the service and its sandboxes reach.
         let address = match &setup.sandboxing {
             Sandboxing::Process => [127, 0, 0, 1],
             Sandboxing::Docker(engine) => engine.gateway().octets(),
@@ -91,7 +91,7 @@ impl GitWorld {
             .ok();
     }
 
-    /// The token is in nothing that the sandboxes or the service wrote, and in no process's arguments.
+    /// Asserts that the token is in no file of the sandboxes or the service, and in no process's arguments.
     fn assert_no_token(&self, sandbox: &str) {
         assert!(!self.service.log().contains(TOKEN), "in the log");
         assert_no_arguments();
@@ -112,7 +112,7 @@ impl GitWorld {
         }
     }
 
-    /// A clone is under way, and neither its commands nor its environment have the token.
+    /// Asserts that a clone runs without the token in its arguments or its environment.
     fn assert_a_clone_without_the_token(&self) {
         assert_no_arguments();
         let shown = git_and_children();
@@ -130,8 +130,8 @@ fn assert_no_arguments() {
     }
 }
 
-/// Searches all files below these directories, in each of which the same search has to find what is planted there. The
-/// token comes by standard input: an argument would be seen by searches in `/proc`.
+/// Asserts that no file below these directories contains the token. The same search must find a planted text in each
+/// directory. The patterns come by standard input, because searches in `/proc` would find arguments.
 fn assert_not_below(directories: &[&str], command: impl Fn(&[&str]) -> Command) {
     let planted: Vec<String> = directories
         .iter()
@@ -160,7 +160,7 @@ fn assert_not_below(directories: &[&str], command: impl Fn(&[&str]) -> Command) 
     let output = run(&[&search, directories].concat(), &patterns);
     let _ = run(&[&["rm", "-f", "--"], &planted[..]].concat(), "");
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Files come and go where something runs.
+    // Files may disappear while sandboxes run.
     let mut complaints = complaints.lines();
     let all_fine = complaints.all(|line| line.contains("No such file or directory"));
     assert!(
@@ -325,7 +325,7 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
     let before = town.git.count_content_requests();
     town.service.kill9();
     town.service.restart().await;
-    // The worker is back at the step; the clone that its predecessor began still waits for the host.
+    // The new worker is at the same step; the clone of its predecessor still waits for the host.
     tokio::time::sleep(Duration::from_secs(3)).await;
     town.git.release();
     let conversation = town
@@ -346,7 +346,7 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
         .map(|e| e.file_name())
         .collect();
     assert_eq!(names, ["tools"], "nothing is left beside it");
-    // Each clone asks twice at most (protocol 2: references, then content).
+    // Each clone sends two requests at most (protocol 2: references, then content).
     assert!(
         town.git.count_content_requests() <= before + 2,
         "{} and then {}",
@@ -380,7 +380,7 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
 
     town.git.hold();
     let asked = json!({"sandbox_id": conversation.sandbox_id, "selected_repository": "acme/tools", "selected_branch": BRANCH});
-    // The repository is there already, so nothing has to be cloned.
+    // The workspace already has the repository, so no clone is needed.
     let again = user.wait_for_end(&user.start(&asked).await).await;
     let note = again.detail.unwrap_or_default();
     assert_eq!(again.status, "READY", "{note}");

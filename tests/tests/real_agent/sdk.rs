@@ -1,4 +1,4 @@
-//! The Python SDK as its users install it, at the addresses that the API tells: through the gateway.
+//! The Python SDK as its users install it, with the addresses of the API: through the gateway.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use acceptance::service::CERTIFICATES_VARIABLE;
 use acceptance::wait::wait_for;
 
 const PROGRAM: &str = include_str!("../../fixtures/sdk_user.py");
-/// Importing it takes seconds, and two runs some more.
+/// Time for importing the SDK and for two runs.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
@@ -56,7 +56,7 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     }
     let events = world.assert_complete(id).await;
     assert_eq!(user_messages(&events).len(), 2);
-    // What it made by itself is the user's conversation, too.
+    // The conversation that the program created also belongs to the user.
     let made = said["created"]["id"].as_str().expect("an id");
     let made = wait_for(
         "the conversation that it made",
@@ -68,7 +68,7 @@ pub(crate) async fn a_program_of_the_sdk_works_in_a_sandbox(setup: Setup) {
     world.assert_complete(&made.id).await;
 }
 
-/// Runs it with the packages beside the agent server.
+/// Runs the program with the Python environment of the agent server.
 async fn program(setup: &Setup, world: &World, given: &Value) -> Value {
     let command = setup.version.command();
     let python = command.split(' ').next().expect("a program");
@@ -101,7 +101,7 @@ async fn program(setup: &Setup, world: &World, given: &Value) -> Value {
         String::from_utf8_lossy(&ended.stdout),
         String::from_utf8_lossy(&ended.stderr),
     );
-    // Whatever else it prints comes before.
+    // The result is the last line of the output.
     let last = output.lines().last().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|_| panic!("{}: {output}\n{errors}", ended.status))
 }

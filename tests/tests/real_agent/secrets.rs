@@ -1,6 +1,7 @@
-//! Secrets in a live sandbox: looked up when a command names them, so that a change reaches it at once.
+//! Secrets in a running sandbox: the agent server looks them up when a command names them, so a change applies to the next
+//! command.
 //!
-//! Commands write a shifted copy of what they see: what a command prints is masked, and so nothing else holds a value.
+//! The agent server masks secrets in output, and no file may contain a value. So commands write a copy with shifted letters.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{Setup, World};
 
-/// As [`SHIFT`] does it.
+/// The text after the command [`SHIFT_LETTERS`].
 fn shifted(text: &str) -> String {
     let next = |c: char| match c {
         'a'..='y' => char::from(c as u8 + 1),
@@ -19,7 +20,7 @@ fn shifted(text: &str) -> String {
     text.chars().map(next).collect()
 }
 
-const SHIFT: &str = "tr a-y b-z";
+const SHIFT_LETTERS: &str = "tr a-y b-z";
 
 /// Sets both secrets: a custom one and a git provider's token.
 async fn set(user: &Client, secret: &str, token: &str) {
@@ -33,9 +34,9 @@ async fn set(user: &Client, secret: &str, token: &str) {
         .ok();
 }
 
-/// Has the agent print both, and write a shifted copy.
+/// A command that prints both secrets, and writes a shifted copy.
 fn command(file: &str) -> String {
-    format!("RUN: echo \"$MY_SECRET $GITHUB_TOKEN\" | tee /dev/stderr | {SHIFT} > {file}")
+    format!("RUN: echo \"$MY_SECRET $GITHUB_TOKEN\" | tee /dev/stderr | {SHIFT_LETTERS} > {file}")
 }
 
 pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
@@ -60,7 +61,7 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
     user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.file(&conversation, "second.txt"), sees(values[1]));
 
-    // An agent server that is started again reads from its disk where to ask, and by which key.
+    // A restarted agent server reads the look-up URLs and the key from its disk.
     let before = user.conversation(id).await.session_api_key;
     user.pause(sandbox).await;
     set(user, values[2].0, values[2].1).await;
@@ -88,7 +89,7 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
     }
     assert!(events.contains("<secret-hidden>"), "nothing was masked");
     if is_process {
-        // The agent server keeps where to ask, and by which key: sealed by itself.
+        // The agent server stores the look-up URLs and the key encrypted.
         let key = user.conversation(id).await.session_api_key;
         let key = key.expect("it is RUNNING");
         let kept = values.iter().flat_map(|(secret, token)| [*secret, *token]);
@@ -113,7 +114,7 @@ async fn assert_key_is_invalid(world: &World, conversation: &Conversation, key: 
     assert_eq!(direct.get("/events/search").await.status, 401);
 }
 
-/// Fails if a file below `directory` holds one of the texts; how many files there were.
+/// Fails if a file below `directory` contains one of the texts. Returns the number of files.
 fn search(directory: &Path, texts: &[&str]) -> usize {
     let entries = std::fs::read_dir(directory).expect("a directory");
     let mut files = 0;

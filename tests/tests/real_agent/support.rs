@@ -1,4 +1,4 @@
-//! A service with a real agent server and a scripted model, and what must hold of any conversation.
+//! A service with a real agent server and a scripted model, and assertions that hold for every conversation.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use acceptance::wait::wait_for;
 use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
 
-/// Reports may be up to one reconciler's pass late.
+/// Time for changes that a periodic pass of the reconciler makes.
 pub(crate) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
-/// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds, but a busy engine takes
-/// seconds to tell that a container has ended.
+/// Time for changes that an event of the backend causes, shorter than the 30 s between two periodic lists. Usually
+/// milliseconds, but a busy engine takes seconds to report the end of a container.
 pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The events of a conversation, once they say so: the agent server reports each by itself, and the one that tells a
-/// status may come before others of the same run.
+/// Waits until the events of a conversation satisfy `says`. The agent server reports each event separately, and that of a
+/// status may arrive before others of the same run.
 pub(crate) async fn wait_for_events(
     user: &Client,
     id: &str,
@@ -55,7 +55,7 @@ impl Setup {
     }
 }
 
-/// The title that the model made: it comes on its own, some time after the first message.
+/// Waits for the title that the model generates some time after the first message.
 pub(crate) async fn wait_for_title(user: &Client, id: &str) -> String {
     wait_for("a title that the model made", RECONCILE_TIMEOUT, || async {
         let title = user.conversation(id).await.title.unwrap_or_default();
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// The events of our store are those of the agent server, each once, and `count` agrees.
+    /// Asserts that the service has all events of the agent server, each once, and that `count` agrees. Returns them.
     pub(crate) async fn assert_complete(&self, id: &str) -> Vec<Value> {
         let conversation = self.user.conversation(id).await;
         let theirs = self.user.events_at_agent_server(&conversation).await;
@@ -103,7 +103,7 @@ impl World {
             .map(event_id)
             .collect();
         assert!(!theirs.is_empty(), "the agent server has no events");
-        // Some come later on their own (a title, a state): the list and the count are of one moment if they agree.
+        // Some events arrive later (a title, a state). The list and the count belong together if they agree.
         let ours = wait_for(
             "all events of the agent server in our store, as many as are counted",
             RECONCILE_TIMEOUT,
@@ -120,7 +120,7 @@ impl World {
         ours
     }
 
-    /// One sandbox with one agent server, one conversation, on both sides; returns it.
+    /// Asserts that there is one sandbox with one agent server, and one conversation in both. Returns the conversation.
     pub(crate) async fn assert_exactly_one(&self) -> Conversation {
         let conversations = self.user.conversations().await;
         let [conversation] = conversations.as_slice() else {
@@ -145,7 +145,7 @@ impl World {
     }
 }
 
-/// Shows what a start cost; figures for a person, no assertion.
+/// Prints the times of a start, without an assertion.
 pub(crate) fn show_timings(world: &World, task: &Task) {
     let Setup {
         version,
@@ -161,7 +161,7 @@ pub(crate) fn event_id(event: &Value) -> String {
     event["id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the user said, oldest first.
+/// The messages of the user, oldest first.
 pub(crate) fn user_messages(events: &[Value]) -> Vec<String> {
     let messages = events
         .iter()
@@ -171,13 +171,13 @@ pub(crate) fn user_messages(events: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// How often the agent used a tool.
+/// The number of calls of a tool by the agent.
 pub(crate) fn actions(events: &[Value], tool: &str) -> usize {
     let actions = events.iter().filter(|event| event["kind"] == "ActionEvent");
     actions.filter(|event| event["tool_name"] == tool).count()
 }
 
-/// What the tools of the agent answered.
+/// The outputs of the agent's tools.
 pub(crate) fn tool_outputs(events: &[Value]) -> String {
     let seen = events
         .iter()

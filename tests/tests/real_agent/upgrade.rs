@@ -1,4 +1,4 @@
-//! What was paused with one release of the agent server goes on with another one, newer or older.
+//! A sandbox paused with one release of the agent server continues with another one, newer or older.
 
 use acceptance::client::text;
 use acceptance::engine::agent_server_image;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, World, actions, user_messages, wait_for_title};
 
-/// From one release that is known to the other one.
+/// From one tested release to the other one.
 pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setup) {
     let mut world = World::start(setup.clone()).await;
     let conversation = world.user.converse("RUN: echo one > first.txt").await;
@@ -23,7 +23,7 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
         Version::V1_58_0 => Version::V1_34_0,
     };
     resumes_with(&mut world, now, sandbox).await;
-    // A container keeps the image that it was made from.
+    // A container keeps its image.
     let expected = match &setup.sandboxing {
         Sandboxing::Process => now.to_string(),
         Sandboxing::Docker(_) => setup.version.to_string(),
@@ -53,9 +53,9 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     world.assert_exactly_one().await;
 }
 
-/// A process of an older release does not read what a newer one has written: that is said, and with the newer one again
-/// everything is there.
-pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Setup) {
+/// A process of an older release cannot read the files of a newer one. The service reports that, and with the newer release
+/// everything is available again.
+pub(crate) async fn what_an_older_release_cannot_read_is_reported_and_kept(setup: Setup) {
     let mut world = World::start(setup.clone()).await;
     let conversation = world.user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
@@ -73,7 +73,7 @@ pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Se
     assert_eq!(refused.status, 409, "{}", refused.text);
     assert!(said.contains("newer"), "{said}");
     assert_eq!(world.user.conversation(id).await.title, title);
-    // The pause may have been one more.
+    // The pause may have added an event.
     assert!(world.user.count_events(id).await >= before.len());
     world.user.pause(sandbox).await;
 
@@ -94,7 +94,7 @@ pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Se
     world.assert_exactly_one().await;
 }
 
-/// Restarts the service with this release, and resumes.
+/// Restarts the service with this release, and resumes the sandbox.
 async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
     world.service.stop().await;
     match world.service.sandboxing() {
@@ -113,7 +113,7 @@ async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
     world.user.resume(sandbox).await;
 }
 
-/// What the agent server of a conversation says that it is.
+/// The release that the conversation's agent server reports.
 async fn release(world: &World, id: &str) -> Value {
     let conversation = world.user.conversation(id).await;
     let key = conversation.session_api_key.expect("it runs");

@@ -1,4 +1,4 @@
-//! A conversation that is ready before its user looks up.
+//! A start with a warm sandbox.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use acceptance::{ScriptedLlm, Service, print_line};
 
 use crate::support::Setup;
 
-/// A real agent server boots in seconds, on a busy machine in many.
+/// Time for the boot of a real agent server: some seconds, more on a busy machine.
 const BOOT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_start_takes_no_boot(setup: Setup) {

@@ -21,7 +21,7 @@ const VERSION_DEFLATE: u16 = 20;
 const VERSION_ZIP64: u16 = 45;
 const METHOD_DEFLATE: u16 = 8;
 /// Created on Unix, so that the permissions apply: a regular file, `rw-r--r--`.
-const MADE_BY: u16 = (3 << 8) | VERSION_ZIP64;
+const VERSION_MADE_BY: u16 = (3 << 8) | VERSION_ZIP64;
 const PERMISSIONS: u32 = 0o100_644 << 16;
 
 /// One file of the archive.
@@ -66,7 +66,7 @@ impl ZipEntry<'_> {
     fn write_entry(&self, offset: u64, out: &mut Vec<u8>) {
         let (short, is_far) = clamp(offset);
         out.extend(*b"PK\x01\x02");
-        put_u16(out, MADE_BY);
+        put_u16(out, VERSION_MADE_BY);
         self.common(
             if is_far {
                 VERSION_ZIP64
@@ -202,7 +202,7 @@ impl ArchiveTail {
         part.extend(*b"PK\x06\x06");
         // The length of this record after this field.
         put_u64(part, 44);
-        put_u16(part, MADE_BY);
+        put_u16(part, VERSION_MADE_BY);
         put_u16(part, VERSION_ZIP64);
         put_u64(part, 0);
         for number in [self.count, self.count, self.size, self.offset] {

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::fixture::{ADA, BOB, TestResponse, World};
 
-/// Running and waiting reports of one sandbox.
-const MOST: usize = 32;
+/// Maximum number of running and waiting reports of one sandbox.
+const MAX_REPORTS_PER_SANDBOX: usize = 32;
 
 #[actix_web::test]
 async fn a_flooding_sandbox_is_refused_and_others_are_not() {
@@ -19,7 +19,7 @@ async fn a_flooding_sandbox_is_refused_and_others_are_not() {
         let key = read["session_api_key"].as_str().unwrap().to_owned();
         reports.push((format!("/api/v1/webhooks/events/{id}"), key));
     }
-    let stuck = join_all((0..MOST).map(|_| {
+    let stuck = join_all((0..MAX_REPORTS_PER_SANDBOX).map(|_| {
         let (path, key) = &reports[0];
         let request = TestRequest::post().uri(path);
         let request = request.insert_header(("X-Session-API-Key", key.as_str()));
@@ -31,7 +31,7 @@ async fn a_flooding_sandbox_is_refused_and_others_are_not() {
     };
     let beside = async {
         let mut refused = report(0).await;
-        for _ in 0..MOST {
+        for _ in 0..MAX_REPORTS_PER_SANDBOX {
             if refused.status != 200 {
                 break;
             }

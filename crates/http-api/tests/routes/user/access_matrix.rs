@@ -5,7 +5,7 @@ use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, BOB, TestResponse, World};
-use crate::user::tenancy::{NOBODYS, anonymous, request_at, spent_key};
+use crate::user::tenancy::{UNUSED_ID, anonymous, request_at, spent_key};
 
 /// The callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +104,11 @@ struct Objects {
 }
 
 impl Objects {
-    fn nobodys() -> Self {
+    fn unused() -> Self {
         Self {
-            conversation: NOBODYS.to_owned(),
-            sandbox: NOBODYS.to_owned(),
-            key: NOBODYS.to_owned(),
+            conversation: UNUSED_ID.to_owned(),
+            sandbox: UNUSED_ID.to_owned(),
+            key: UNUSED_ID.to_owned(),
             user: "nobody".to_owned(),
         }
     }
@@ -182,7 +182,7 @@ fn every_operation_has_a_policy_that_matches_its_document() {
 async fn invalid_keys_get_the_same_error_everywhere() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
-    let nobodys = Objects::nobodys();
+    let unused = Objects::unused();
     let revoked = spent_key(&world, "revoked").await;
     let expired = spent_key(&world, "expired").await;
     let keys = [
@@ -195,7 +195,7 @@ async fn invalid_keys_get_the_same_error_everywhere() {
         let name = operation.name();
         let is_public = policy(&operation) == Some(Policy::Public);
         let there = ask(&world, &operation, keys.map(|key| (key, &adas))).await;
-        let missing = ask(&world, &operation, keys.map(|key| (key, &nobodys))).await;
+        let missing = ask(&world, &operation, keys.map(|key| (key, &unused))).await;
         for ((key, there), missing) in keys.iter().zip(there).zip(missing) {
             if is_public {
                 assert_eq!(there.status, 200, "{name} {key:?}");
@@ -206,7 +206,7 @@ async fn invalid_keys_get_the_same_error_everywhere() {
                 assert_eq!(missing.status, 401, "{name} {key:?}");
                 assert_eq!(
                     adas.without(&there),
-                    nobodys.without(&missing),
+                    unused.without(&missing),
                     "{name} {key:?}"
                 );
             }
@@ -220,7 +220,7 @@ async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
     let world = World::working().await;
     let (adas, of_adas) = Objects::of(&world, "ada", ADA).await;
     let (bobs, of_bobs) = Objects::of(&world, "bob", BOB).await;
-    let nobodys = Objects::nobodys();
+    let unused = Objects::unused();
     for operation in operations() {
         let (name, policy) = (operation.name(), policy(&operation));
         // On other paths the key is forwarded to the agent server.
@@ -229,17 +229,17 @@ async fn a_sandbox_key_gives_access_to_its_own_sandbox_only() {
             let key = Some(key.as_str());
             match policy {
                 Some(Policy::User | Policy::Admin) if is_ours => {
-                    let at = [own, foreign, &nobodys].map(|at| (key, at));
+                    let at = [own, foreign, &unused].map(|at| (key, at));
                     for answer in ask(&world, &operation, at).await {
                         assert_eq!(answer.status, 401, "{name}: {}", answer.text);
                     }
                 }
                 Some(Policy::Sandbox) if operation.has_object() => {
-                    let at = [foreign, &nobodys, own].map(|at| (key, at));
+                    let at = [foreign, &unused, own].map(|at| (key, at));
                     let [theirs, missing, its_own] = ask(&world, &operation, at).await;
                     assert_eq!(
                         (theirs.status, foreign.without(&theirs)),
-                        (missing.status, nobodys.without(&missing)),
+                        (missing.status, unused.without(&missing)),
                         "{name}"
                     );
                     assert!(
@@ -260,14 +260,14 @@ async fn a_user_key_is_not_a_sandbox_or_administrator_key() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
     let (bobs, _) = Objects::of(&world, "bob", BOB).await;
-    let nobodys = Objects::nobodys();
+    let unused = Objects::unused();
     for operation in operations() {
         let expected = match policy(&operation) {
             Some(Policy::Sandbox) => 401,
             Some(Policy::Admin) => 403,
             _ => continue,
         };
-        let at = [&adas, &bobs, &nobodys].map(|at| (Some(BOB), at));
+        let at = [&adas, &bobs, &unused].map(|at| (Some(BOB), at));
         for answer in ask(&world, &operation, at).await {
             let name = operation.name();
             assert_eq!(answer.status, expected, "{name}: {}", answer.text);
@@ -281,7 +281,7 @@ async fn a_user_key_is_not_a_sandbox_or_administrator_key() {
 async fn ids_reveal_nothing_of_other_users() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
-    let nobodys = Objects::nobodys();
+    let unused = Objects::unused();
     let secret = json!({"name": "SECRET", "value": "v"});
     let profile = json!({"llm": {"model": "openai/fast", "api_key": "sk-2"}});
     assert!(world.post(ADA, "/api/v1/secrets", &secret).await.status < 300);
@@ -306,7 +306,7 @@ async fn ids_reveal_nothing_of_other_users() {
             is_open: false,
         };
         let name = operation.name();
-        let missing = request_at(Some(BOB), &name, &nobodys.path(&missing));
+        let missing = request_at(Some(BOB), &name, &unused.path(&missing));
         let missing = world.send(missing).await;
         assert!(
             !matches!(theirs.status, 400 | 422),
@@ -316,7 +316,7 @@ async fn ids_reveal_nothing_of_other_users() {
         let text = |answer: String| answer.replace("slow", "fast").replace("OTHER", "SECRET");
         assert_eq!(
             (theirs.status, text(adas.without(&theirs))),
-            (missing.status, text(nobodys.without(&missing))),
+            (missing.status, text(unused.without(&missing))),
             "{name}"
         );
     }
@@ -327,23 +327,23 @@ async fn ids_reveal_nothing_of_other_users() {
 async fn lists_and_bodies_reveal_nothing_of_other_users() {
     let world = World::working().await;
     let (adas, _) = Objects::of(&world, "ada", ADA).await;
-    let nobodys = Objects::nobodys();
+    let unused = Objects::unused();
     for (list, theirs) in [
         ("/api/v1/app-conversations?ids=", &adas.conversation),
         ("/api/v1/sandboxes?id=", &adas.sandbox),
     ] {
         let found = world.get(BOB, &format!("{list}{theirs}")).await;
-        let missing = world.get(BOB, &format!("{list}{NOBODYS}")).await;
+        let missing = world.get(BOB, &format!("{list}{UNUSED_ID}")).await;
         assert_eq!(found.status, 200, "{list}: {}", found.text);
         assert_eq!((found.status, found.text), (missing.status, missing.text));
     }
     let start = |sandbox: &str| json!({"sandbox_id": sandbox});
     let starts = "/api/v1/app-conversations";
     let theirs = world.post(BOB, starts, &start(&adas.sandbox)).await;
-    let missing = world.post(BOB, starts, &start(NOBODYS)).await;
+    let missing = world.post(BOB, starts, &start(UNUSED_ID)).await;
     assert_eq!(
         (theirs.status, adas.without(&theirs)),
-        (missing.status, nobodys.without(&missing))
+        (missing.status, unused.without(&missing))
     );
     assert!((400..500).contains(&theirs.status), "{}", theirs.text);
 }

@@ -8,7 +8,7 @@ use crate::fixture::{ADA, BOB, ROOT, World};
 
 const USERS: &str = "/api/v1/admin/users";
 const KEYS: &str = "/api/v1/keys";
-const NOBODYS: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff";
+const UNUSED_ID: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff";
 
 /// Creates a key; returns its text and id.
 async fn make(world: &World, by: &str, path: &str, body: &Value) -> (String, String) {
@@ -160,15 +160,15 @@ async fn unknown_users_are_not_found() {
         world.delete(ROOT, &none).await,
         world.get(ROOT, &format!("{none}/keys")).await,
         world.post(ROOT, &format!("{none}/keys"), &json!({})).await,
-        world.delete(ROOT, &format!("{none}/keys/{NOBODYS}")).await,
+        world.delete(ROOT, &format!("{none}/keys/{UNUSED_ID}")).await,
         world.get(ROOT, &format!("{USERS}/a%20b")).await,
         world
-            .delete(ROOT, &format!("{USERS}/bob/keys/{NOBODYS}"))
+            .delete(ROOT, &format!("{USERS}/bob/keys/{UNUSED_ID}"))
             .await,
         world
             .post(
                 ROOT,
-                &format!("{USERS}/bob/keys/{NOBODYS}/rotate"),
+                &format!("{USERS}/bob/keys/{UNUSED_ID}/rotate"),
                 &json!({}),
             )
             .await,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, BOB, TestResponse, World};
 
 /// An unused id.
-pub(crate) const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
+pub(crate) const UNUSED_ID: &str = "ffffffffffffffffffffffffffffffff";
 
 /// The input that a route needs before it looks for the object.
 fn needs(operation: &str) -> (&'static str, Option<Value>) {
@@ -110,10 +110,10 @@ async fn foreign_and_unknown_objects_get_the_same_response() {
     ] {
         for operation in operations {
             let theirs = ask(&world, &operation, id).await;
-            let nobodys = ask(&world, &operation, NOBODYS).await;
+            let unused = ask(&world, &operation, UNUSED_ID).await;
             assert_eq!(
                 (theirs.status, anonymous(&theirs.text, id)),
-                (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
+                (unused.status, anonymous(&unused.text, UNUSED_ID)),
                 "{operation}"
             );
             // A refusal before the look-up reveals nothing.
@@ -177,10 +177,10 @@ async fn a_key_that_opens_nothing_learns_nothing() {
         for operation in operations.filter(|it| it.contains(" /api/v1/")) {
             for key in keys {
                 let theirs = ask_as(&world, key, &operation, there).await;
-                let nobodys = ask_as(&world, key, &operation, NOBODYS).await;
+                let unused = ask_as(&world, key, &operation, UNUSED_ID).await;
                 assert_eq!(
                     (theirs.status, anonymous(&theirs.text, there)),
-                    (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
+                    (unused.status, anonymous(&unused.text, UNUSED_ID)),
                     "{operation} {key:?}"
                 );
                 // On these paths the key is not that of the sandbox in the path.

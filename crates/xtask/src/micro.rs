@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_now_is_told() {
+    fn only_new_measurements_are_printed() {
         let home = std::env::temp_dir().join(format!("micro-{}", std::process::id()));
         let new = home.join("open").join("ours").join("new");
         fs::create_dir_all(&new).unwrap();

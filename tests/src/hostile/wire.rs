@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_is_told_from_a_garbled_one() {
+    fn a_truncated_response_differs_from_a_garbled_one() {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         for chunks in ["", "3", "3\r\nab", "3\r\nabc\r\n", "3\r\nabc\r\n0\r\n"] {
             let answer = format!("{head}{chunks}");

@@ -49,9 +49,9 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     // This agent is not an ACP agent with models of its own.
     let path = format!("/api/v1/app-conversations/{id}/switch_acp_model");
     let refused = user.post(&path, &json!({"model": "m2"})).await;
-    let told: &Value = &refused.body;
+    let refused_body: &Value = &refused.body;
     assert_eq!(
-        (refused.status, &told["detail"]),
+        (refused.status, &refused_body["detail"]),
         (400, &json!("Agent server error: 400"))
     );
 }

@@ -78,7 +78,7 @@ mod of_repositories {
     mod process {
         scenarios!(release: crate::support::Setup::process, smoke: [], full: [
             repositories::an_agent_finds_its_repository_prepared,
-            repositories::a_branch_a_wrong_name_and_a_wrong_token_are_told_apart,
+            repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
             repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
             repositories::what_takes_too_long_is_ended,
         ]);

@@ -261,7 +261,9 @@ async fn assert_the_token_is_nowhere(town: &GitWorld, conversation: &Conversatio
     town.assert_no_token(sandbox);
 }
 
-pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup: Setup) {
+pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes(
+    setup: Setup,
+) {
     let town = GitWorld::build(&setup).await;
     let user = &town.user;
     let see = "RUN: git symbolic-ref --short HEAD >seen.txt; git rev-list --count HEAD >>seen.txt; cat NEXT.md >>seen.txt";

@@ -41,7 +41,7 @@ async fn call(world: &World, key: &str, name: &str, arguments: &Value) -> Value 
     answer["result"].clone()
 }
 
-fn told(result: &Value) -> &str {
+fn result_text(result: &Value) -> &str {
     assert_eq!(result["isError"], true, "{result}");
     result["content"][0]["text"].as_str().unwrap()
 }
@@ -189,7 +189,7 @@ async fn tool_failures_are_results() {
     connect(&world).await;
     let wrong = json!({"repo_name": 7, "source_branch": "", "title": "T", "body": null, "draft": "maybe", "more": 1});
     let result = call(&world, ADA, "create_pr", &wrong).await;
-    let text = told(&result);
+    let text = result_text(&result);
     for place in [
         "repo_name: ",
         "source_branch: ",
@@ -200,7 +200,10 @@ async fn tool_failures_are_results() {
         assert!(text.contains(place), "{place}: {text}");
     }
     let result = call(&world, ADA, "create_pr", &json!([])).await;
-    assert!(told(&result).contains("Invalid arguments"), "{result}");
+    assert!(
+        result_text(&result).contains("Invalid arguments"),
+        "{result}"
+    );
     assert!(world.git.calls().is_empty());
 
     world.git.set(
@@ -214,10 +217,10 @@ async fn tool_failures_are_results() {
         },
     );
     let result = call(&world, ADA, "create_pr", &pull_request()).await;
-    assert_eq!(told(&result), "github refuses: it exists.");
+    assert_eq!(result_text(&result), "github refuses: it exists.");
     let result = call(&world, BOB, "create_pr", &pull_request()).await;
     assert!(
-        told(&result).contains("No token of github is stored"),
+        result_text(&result).contains("No token of github is stored"),
         "{result}"
     );
     let params = json!({"name": "drop_database", "arguments": {}});

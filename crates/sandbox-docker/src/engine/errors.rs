@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_networks_are_told_from_permanent_refusals() {
+    fn duplicate_networks_differ_from_permanent_refusals() {
         for (status, message, is_duplicate_network) in [
             (
                 403,

@@ -217,9 +217,9 @@ async fn only_editors_keep_their_origin_on_the_sandbox_host() {
         });
         let world = world.at_work().await;
         world.start(ADA, &json!({})).await;
-        let told: Url = address_of(&world, name).await.parse().unwrap();
-        assert_eq!(told.host_str(), Some("boxes.example"));
-        let path = told.path().trim_end_matches('/');
+        let address_shown: Url = address_of(&world, name).await.parse().unwrap();
+        assert_eq!(address_shown.host_str(), Some("boxes.example"));
+        let path = address_shown.path().trim_end_matches('/');
         let ask = |host: &str, path: &str| {
             let request = TestRequest::get().uri(path);
             request.insert_header(("Host", host.to_owned()))

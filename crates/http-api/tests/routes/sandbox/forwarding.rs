@@ -123,28 +123,31 @@ async fn a_sandbox_key_reaches_the_agent_server_and_no_service_routes() {
         "/api/conversations?ids=a",
     ] {
         for header in [(KEY, key), ("Authorization", bearer.as_str())] {
-            let told = stage.ask(path, &[header, ("Cookie", "c=1")]).await.ok();
-            assert_eq!(told["asked"], format!("GET {path}"));
-            assert_eq!(told["key"], key, "{path}");
+            let echoed = stage.ask(path, &[header, ("Cookie", "c=1")]).await.ok();
+            assert_eq!(echoed["asked"], format!("GET {path}"));
+            assert_eq!(echoed["key"], key, "{path}");
             assert_eq!(
-                (&told["bearer"], &told["cookie"]),
+                (&echoed["bearer"], &echoed["cookie"]),
                 (&Value::Null, &Value::Null)
             );
-            assert!(told["id"].is_string(), "{told}");
+            assert!(echoed["id"].is_string(), "{echoed}");
         }
     }
     let by_query = format!("/api/tools/?path=%2Fa&session_api_key={key}");
-    let told = stage.ask(&by_query, &[]).await.ok();
-    assert_eq!(told["asked"], "GET /api/tools/?path=%2Fa");
-    assert_eq!(told["key"], key);
+    let echoed = stage.ask(&by_query, &[]).await.ok();
+    assert_eq!(echoed["asked"], "GET /api/tools/?path=%2Fa");
+    assert_eq!(echoed["key"], key);
     let request = TestRequest::post().uri("/api/bash/start_bash_command");
     let request = request.insert_header((KEY, key)).set_payload("text");
-    let told = stage.world.send(request).await.ok();
-    assert_eq!(told["body"], "text");
+    let echoed = stage.world.send(request).await.ok();
+    assert_eq!(echoed["body"], "text");
     // The SDK sends its user's key in addition to the sandbox's.
     let both = [(KEY, key), ("Authorization", "Bearer aw_ada")];
-    let told = stage.ask("/api/tools/", &both).await.ok();
-    assert_eq!((&told["key"], &told["bearer"]), (&json!(key), &Value::Null));
+    let echoed = stage.ask("/api/tools/", &both).await.ok();
+    assert_eq!(
+        (&echoed["key"], &echoed["bearer"]),
+        (&json!(key), &Value::Null)
+    );
     let ours = format!("/api/v1/sandboxes/{}/settings/secrets", stage.sandbox);
     let answer = stage.ask(&ours, &[(KEY, key)]).await.ok();
     assert!(answer.get("asked").is_none(), "{answer}");
@@ -181,8 +184,8 @@ async fn file_paths_are_confined_to_unisolated_sandboxes() {
         ),
         ("/api/file/home".to_owned(), "/api/file/home".to_owned()),
     ] {
-        let told = stage.ask(&path, &header).await.ok();
-        assert_eq!(told["asked"], format!("GET {asked}"), "{path}");
+        let echoed = stage.ask(&path, &header).await.ok();
+        assert_eq!(echoed["asked"], format!("GET {asked}"), "{path}");
     }
     for path in [
         "/api/file/download?path=/etc/passwd",
@@ -218,10 +221,10 @@ async fn a_user_key_forwards_to_the_users_own_conversations() {
         // Browsers cannot set headers on a socket.
         (&socket_by_query, UPGRADE.to_vec(), &socket),
     ] {
-        let told = stage.ask(path, &headers).await.ok();
-        assert_eq!(told["asked"], format!("GET {asked}"));
+        let echoed = stage.ask(path, &headers).await.ok();
+        assert_eq!(echoed["asked"], format!("GET {asked}"));
         assert_eq!(
-            (&told["key"], &told["bearer"]),
+            (&echoed["key"], &echoed["bearer"]),
             (&json!(stage.key), &Value::Null)
         );
     }
@@ -271,8 +274,8 @@ async fn other_keys_open_nothing() {
         .into_iter()
         .fold(request, TestRequest::insert_header);
     assert_eq!(stage.world.send(request).await.status, 401);
-    let told = stage.ask(&socket, &UPGRADE).await.ok();
-    assert_eq!(told["key"], Value::Null, "{told}");
+    let echoed = stage.ask(&socket, &UPGRADE).await.ok();
+    assert_eq!(echoed["key"], Value::Null, "{echoed}");
     // The callback listener forwards nothing.
     let request = TestRequest::get()
         .uri("/api/tools/")

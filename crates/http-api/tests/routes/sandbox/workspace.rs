@@ -93,11 +93,11 @@ async fn workspace_responses_have_the_known_shapes() {
     let missing = of(&id, "file?file_path=missing.txt");
     world.get(ADA, &missing).await.is(200, &json!(""));
     // Not for other users.
-    let told = format!("Conversation {} not found", dashed(&id));
+    let expected_error = format!("Conversation {} not found", dashed(&id));
     world
         .get(BOB, &of(&id, "skills"))
         .await
-        .is(404, &json!({"error": told}));
+        .is(404, &json!({"error": expected_error}));
 }
 
 #[actix_web::test]
@@ -176,13 +176,13 @@ async fn paused_and_deleted_sandboxes_are_distinguished() {
         .await
         .ok();
     let no = |what: &str| json!({"detail": format!("Conversation {} {what}", dashed(&id))});
-    let told = format!("Sandbox not found for conversation {}", dashed(&id));
+    let expected_error = format!("Sandbox not found for conversation {}", dashed(&id));
     let expected = [
         (200, json!("")),
         (404, no("is not reachable")),
         (404, no("is not reachable")),
-        (404, json!({"error": told})),
-        (404, json!({"error": told})),
+        (404, json!({"error": expected_error})),
+        (404, json!({"error": expected_error})),
     ];
     for (what, (status, expected)) in READS.iter().zip(expected) {
         world.get(ADA, &of(&id, what)).await.is(status, &expected);
@@ -234,7 +234,7 @@ async fn switching_models_has_the_known_texts() {
     let model = json!({"model": "m1"});
     world.post(ADA, &path, &model).await.is(200, &done);
     assert_eq!(world.read(ADA, &id).await["llm_model"], "m1");
-    for (behavior, status, told) in [
+    for (behavior, status, expected_error) in [
         (FakeBehavior::Rejecting(400), 400, "Agent server error: 400"),
         (FakeBehavior::Rejecting(504), 504, "Agent server error: 504"),
         (FakeBehavior::Rejecting(500), 502, "Agent server error: 500"),
@@ -245,7 +245,10 @@ async fn switching_models_has_the_known_texts() {
         ),
     ] {
         world.agents.set_behavior(behavior);
-        world.post(ADA, &path, &model).await.refuses(status, told);
+        world
+            .post(ADA, &path, &model)
+            .await
+            .refuses(status, expected_error);
     }
     let path = of(&id, "switch_profile");
     world.agents.set_behavior(FakeBehavior::Rejecting(400));

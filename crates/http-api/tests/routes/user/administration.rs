@@ -160,7 +160,9 @@ async fn unknown_users_are_not_found() {
         world.delete(ROOT, &none).await,
         world.get(ROOT, &format!("{none}/keys")).await,
         world.post(ROOT, &format!("{none}/keys"), &json!({})).await,
-        world.delete(ROOT, &format!("{none}/keys/{UNUSED_ID}")).await,
+        world
+            .delete(ROOT, &format!("{none}/keys/{UNUSED_ID}"))
+            .await,
         world.get(ROOT, &format!("{USERS}/a%20b")).await,
         world
             .delete(ROOT, &format!("{USERS}/bob/keys/{UNUSED_ID}"))

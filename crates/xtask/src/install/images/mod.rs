@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart() {
+    fn parts_are_distinguished() {
         let ab: [&[u8]; 2] = [b"a", b"b"];
         assert_ne!(hash(ab), hash([b"ab".as_slice()]));
         assert_eq!(hash(ab), hash(ab));

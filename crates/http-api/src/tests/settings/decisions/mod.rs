@@ -103,24 +103,26 @@ fn rows() -> Vec<(&'static str, Vec<DecisionStep>)> {
 
 impl BodyCheck {
     fn holds(&self, answer: &SettingsResponse, row: &str) {
-        let told = format!("{row}: {}", answer.text);
+        let failure = format!("{row}: {}", answer.text);
         match self {
             Is(body) => assert_eq!(answer.json(), *body, "{row}"),
-            At(pointer, value) => assert_eq!(answer.json().pointer(pointer), Some(value), "{told}"),
-            Lacks(pointer) => assert_eq!(answer.json().pointer(pointer), None, "{told}"),
+            At(pointer, value) => {
+                assert_eq!(answer.json().pointer(pointer), Some(value), "{failure}")
+            }
+            Lacks(pointer) => assert_eq!(answer.json().pointer(pointer), None, "{failure}"),
             FieldError(loc, kind) => {
                 let body = answer.json();
                 let items = body["detail"].as_array().unwrap();
                 let whole: Vec<&str> = ["body"].iter().chain(*loc).copied().collect();
-                assert_eq!(items.len(), 1, "{told}");
+                assert_eq!(items.len(), 1, "{failure}");
                 assert_eq!(
                     (&items[0]["loc"], &items[0]["type"]),
                     (&json!(whole), &json!(kind)),
-                    "{told}"
+                    "{failure}"
                 );
-                assert_eq!(items[0].as_object().unwrap().len(), 3, "{told}");
+                assert_eq!(items[0].as_object().unwrap().len(), 3, "{failure}");
             }
-            Never(text) => assert!(!answer.text.contains(text), "{told}"),
+            Never(text) => assert!(!answer.text.contains(text), "{failure}"),
         }
     }
 }
@@ -145,7 +147,7 @@ async fn every_row_holds() {
 
 /// `D18`: where tokens are verified, a rejected one is 401 in both forms, and nothing is stored.
 #[actix_web::test]
-async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
+async fn d18_a_token_that_its_provider_refuses_is_401_in_both_forms() {
     let git = FakeGitHosting::default();
     git.set(GitProvider::Github, FakeProvider::default());
     let git = Arc::new(git);
@@ -190,7 +192,7 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
 
 /// `D26`: the rate limit of a user; callers without a valid key get the same response as before.
 #[actix_web::test]
-async fn d26_too_many_requests_are_told_when_to_come_back() {
+async fn d26_too_many_requests_get_a_retry_after() {
     let world = SettingsFixture::limited(sandbox(), 3);
     let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
     for (key, path, status) in [

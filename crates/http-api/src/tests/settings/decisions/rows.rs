@@ -1,4 +1,4 @@
-//! The rows.
+//! The rows of both tables in `docs/reference/wire/legacy.md`.
 
 use serde_json::json;
 

@@ -57,8 +57,8 @@ function tiles(tasks) {
     { class: "tiles" },
     tile("Starts", tasks.length, `${ready.length} ready`),
     tile("Failed", failed.length, rate),
-    tile("Half are ready after", duration(quantile(times, 0.5)), "p50"),
-    tile("Most are ready after", duration(quantile(times, 0.95)), "p95"),
+    tile("Median time until ready", duration(quantile(times, 0.5)), "p50"),
+    tile("95 % are ready within", duration(quantile(times, 0.95)), "p95"),
     tile("Got a warm sandbox", share, warm + cold ? `${warm} of ${warm + cold}` : "none are kept"),
   );
 }
@@ -107,7 +107,7 @@ function charts(tasks, span) {
   return [
     section("Starts", stacked(`Starts per ${by}, by how they ended`, OUTCOMES, counts)),
     section("Durations", lines(`Time until ready, per ${by}`, QUANTILES, times, duration)),
-    section("Steps", rows("Where the time goes: the start in the middle, and the one at 95 %", OF_STEPS, breakdown("all", ready), duration)),
+    section("Steps", rows("Time of each step: the median start, and the start at 95 %", OF_STEPS, breakdown("all", ready), duration)),
     section("Warm and cold", kinds.length ? rows("Starts with a warm sandbox, and without", OF_STEPS, kinds, duration) : h("p", { class: "empty" }, "No start was ready yet.")),
   ];
 }

@@ -14,7 +14,7 @@ const QUOTAS = [
   ["event_bytes", "Size of events", bytes],
   ["request_bytes", "Size of requests", bytes],
   ["secrets", "Secrets", number],
-  ["pending_messages", "Messages that wait", number],
+  ["pending_messages", "Pending messages", number],
 ];
 const STORAGE = {
   shortened: "The quota of events is exhausted: long texts in events are cut. Delete conversations to make room.",

@@ -105,7 +105,7 @@ pub(crate) async fn show_charts(session: &mut ConsoleSession) {
         ("Starts per hour, by how they ended", "rect.bad"),
         ("Time until ready, per hour", "circle"),
         (
-            "Where the time goes: the start in the middle, and the one at 95 %",
+            "Time of each step: the median start, and the start at 95 %",
             "rect.step1",
         ),
         ("Starts with a warm sandbox, and without", "rect.step1"),

@@ -113,7 +113,7 @@ mod of_launches {
 }
 
 /// Sandboxes that booted ahead of time.
-mod of_warm_ones {
+mod of_warm_sandboxes {
     mod process {
         scenarios!(release: crate::support::Setup::process, smoke: [], full: [warm::a_start_takes_no_boot]);
     }

@@ -70,15 +70,15 @@ impl GitWorld {
             .await;
         let named = json!({"git_user_name": "Ann O'Neil", "git_user_email": "ann@example.test"});
         let _ = user.post("/api/v1/settings", &named).await.ok();
-        let town = Self {
+        let world = Self {
             git,
             other,
             llm,
             service,
             user,
         };
-        town.store_token(TOKEN).await;
-        town
+        world.store_token(TOKEN).await;
+        world
     }
 
     async fn store_token(&self, token: &str) {
@@ -193,8 +193,8 @@ fn request(message: &str, more: &Value) -> Value {
 }
 
 pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
-    let town = GitWorld::build(&setup).await;
-    let (user, service) = (&town.user, &town.service);
+    let world = GitWorld::build(&setup).await;
+    let (user, service) = (&world.user, &world.service);
     let see = "RUN: (pwd; git symbolic-ref --short HEAD; git rev-list --count HEAD; cat README.md set-up.txt) >seen.txt; \
                git remote -v >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt";
     let task = user.start(&request(see, &json!({}))).await;
@@ -217,7 +217,7 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
         lines[4], lines[0],
         "the setup script ran in the project: {seen}"
     );
-    let address = format!("{}/acme/tools.git", town.git.url());
+    let address = format!("{}/acme/tools.git", world.git.url());
     assert!(lines[5].contains(&address), "{seen}");
     assert_eq!(
         lines.last(),
@@ -228,13 +228,13 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
     assert_eq!(checked.as_deref(), Some("checked\n"), "the git hook ran");
     let hooked = service.workspace_file(sandbox, "tools/agent-hook.txt");
     assert!(hooked.is_some(), "the agent hook ran");
-    let told = town
+    let told = world
         .llm
         .records()
         .iter()
         .any(|record| record.body.to_string().contains(SKILL));
     assert!(told, "the skill reached the model");
-    assert!(town.git.count_content_requests() > 0);
+    assert!(world.git.count_content_requests() > 0);
     let path = format!("/api/v1/app-conversations?ids={}", conversation.id);
     let document = user.get(&path).await.ok();
     let tags = &document[0]["tags"];
@@ -243,14 +243,14 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
         (&json!("acme/tools"), &json!("github")),
         "{document}"
     );
-    assert_the_token_is_nowhere(&town, &conversation).await;
+    assert_the_token_is_nowhere(&world, &conversation).await;
 }
 
-async fn assert_the_token_is_nowhere(town: &GitWorld, conversation: &Conversation) {
+async fn assert_the_token_is_nowhere(world: &GitWorld, conversation: &Conversation) {
     let sandbox = &conversation.sandbox_id;
-    let events = json!(town.user.events(&conversation.id).await).to_string();
+    let events = json!(world.user.events(&conversation.id).await).to_string();
     assert!(!events.contains(TOKEN), "in an event");
-    let files = town
+    let files = world
         .service
         .workspace_file(sandbox, "tools/.git/config")
         .expect("a configuration");
@@ -258,14 +258,14 @@ async fn assert_the_token_is_nowhere(town: &GitWorld, conversation: &Conversatio
         !files.contains(TOKEN) && !files.contains("credential"),
         "{files}"
     );
-    town.assert_no_token(sandbox);
+    world.assert_no_token(sandbox);
 }
 
 pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes(
     setup: Setup,
 ) {
-    let town = GitWorld::build(&setup).await;
-    let user = &town.user;
+    let world = GitWorld::build(&setup).await;
+    let user = &world.user;
     let see = "RUN: git symbolic-ref --short HEAD >seen.txt; git rev-list --count HEAD >>seen.txt; cat NEXT.md >>seen.txt";
     let full = json!({"git_full_clone": true});
     let _ = user.post("/api/v1/settings", &full).await.ok();
@@ -275,7 +275,7 @@ pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_differe
     let conversation = user.wait_until_ready(&task).await;
     user.wait_for_execution_status(&conversation.id, "finished")
         .await;
-    let seen = town
+    let seen = world
         .service
         .workspace_file(&conversation.sandbox_id, "tools/seen.txt");
     assert_eq!(seen, Some(format!("{BRANCH}\n3\nnext\n")));
@@ -288,7 +288,7 @@ pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_differe
         assert!(detail.contains(cause), "{detail}");
         let sandbox = ended.sandbox_id.expect("a sandbox");
         wait_until("the end of the sandbox", Duration::from_secs(60), || {
-            !town.service.sandbox_directories().contains(&sandbox)
+            !world.service.sandbox_directories().contains(&sandbox)
         })
         .await;
     };
@@ -298,50 +298,51 @@ pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_differe
         "does not know it",
     )
     .await;
-    town.git.redirect_to(Some(&town.other));
+    world.git.redirect_to(Some(&world.other));
     fails(json!({}), "redirects to another address").await;
-    assert_eq!(town.other.count_connections(), 0, "it was asked");
-    town.git.redirect_to(None);
-    town.store_token("ghp-wrong-token").await;
+    assert_eq!(world.other.count_connections(), 0, "it was asked");
+    world.git.redirect_to(None);
+    world.store_token("ghp-wrong-token").await;
     fails(json!({}), "does not accept the token of github").await;
     assert_eq!(user.conversations().await.len(), 1);
-    town.assert_no_token(&conversation.sandbox_id);
+    world.assert_no_token(&conversation.sandbox_id);
 }
 
 pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(setup: Setup) {
-    let mut town = GitWorld::build(&setup).await;
-    town.git.hold();
-    let task = town
+    let mut world = GitWorld::build(&setup).await;
+    world.git.hold();
+    let task = world
         .user
         .start(&request(
             "RUN: git status --porcelain >seen.txt",
             &json!({}),
         ))
         .await;
-    let git = &town.git;
+    let git = &world.git;
     wait_until("a clone under way", Duration::from_secs(150), || {
         git.count_content_requests() > 0
     })
     .await;
-    town.assert_a_clone_without_the_token();
-    let before = town.git.count_content_requests();
-    town.service.kill9();
-    town.service.restart().await;
+    world.assert_a_clone_without_the_token();
+    let before = world.git.count_content_requests();
+    world.service.kill9();
+    world.service.restart().await;
     // The new worker is at the same step; the clone of its predecessor still waits for the host.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    town.git.release();
-    let conversation = town
+    world.git.release();
+    let conversation = world
         .user
-        .wait_until_ready(&town.user.task(&task.id).await)
+        .wait_until_ready(&world.user.task(&task.id).await)
         .await;
-    town.user
+    world
+        .user
         .wait_for_execution_status(&conversation.id, "finished")
         .await;
     let sandbox = &conversation.sandbox_id;
-    let seen = town.service.workspace_file(sandbox, "tools/seen.txt");
+    let seen = world.service.workspace_file(sandbox, "tools/seen.txt");
     assert_eq!(seen.as_deref(), Some(""), "a whole and clean clone");
-    assert_eq!(town.user.sandboxes().await.len(), 1);
-    let list = town.service.sandbox_dir(sandbox).join("workspace");
+    assert_eq!(world.user.sandboxes().await.len(), 1);
+    let list = world.service.sandbox_dir(sandbox).join("workspace");
     let names: Vec<_> = std::fs::read_dir(list)
         .expect("a workspace")
         .flatten()
@@ -350,12 +351,12 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
     assert_eq!(names, ["tools"], "nothing is left beside it");
     // Each clone sends two requests at most (protocol 2: references, then content).
     assert!(
-        town.git.count_content_requests() <= before + 2,
+        world.git.count_content_requests() <= before + 2,
         "{} and then {}",
         before,
-        town.git.count_content_requests()
+        world.git.count_content_requests()
     );
-    town.assert_no_token(sandbox);
+    world.assert_no_token(sandbox);
 }
 
 pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
@@ -363,8 +364,8 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
         ("WORKSPACE_START__CLONE_DEADLINE", "15s"),
         ("WORKSPACE_START__SETUP_DEADLINE", "5s"),
     ];
-    let town = GitWorld::build_with(&setup, &limits).await;
-    let user = &town.user;
+    let world = GitWorld::build_with(&setup, &limits).await;
+    let user = &world.user;
     let asked = request("RUN: true", &json!({"selected_branch": ENDLESS}));
     let conversation = user.wait_until_ready(&user.start(&asked).await).await;
     let tasks = user
@@ -380,7 +381,7 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     })
     .await;
 
-    town.git.hold();
+    world.git.hold();
     let asked = json!({"sandbox_id": conversation.sandbox_id, "selected_repository": "acme/tools", "selected_branch": BRANCH});
     // The workspace already has the repository, so no clone is needed.
     let again = user.wait_for_end(&user.start(&asked).await).await;
@@ -393,6 +394,6 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     let cause = late.detail.unwrap_or_default();
     assert_eq!(late.status, "ERROR", "{cause}");
     assert!(cause.contains("within 15 s"), "{cause}");
-    town.git.release();
-    town.assert_no_token(&conversation.sandbox_id);
+    world.git.release();
+    world.assert_no_token(&conversation.sandbox_id);
 }

@@ -11,6 +11,7 @@ mod cors;
 mod open_mode;
 mod path_redaction;
 mod payload_guard;
+mod request_head;
 mod request_id;
 mod trailing_slash;
 mod unsent_body;
@@ -87,6 +88,7 @@ pub(crate) async fn edge(
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    request_head::copy_from_buffer(&mut req);
     url_prefix::strip(&mut req, &state.addresses);
     let id = request_id::of(req.headers().get(REQUEST_ID), state.ports.ids.as_ref());
     let client = ClientAddress::resolve(&req, state.trusted_proxies());

@@ -19,6 +19,7 @@ exists. The agent outlives this process, and the client waits for it like for an
 
 import array
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -127,6 +128,12 @@ def keys_of(holder, value):
         return [(holder, None)]
     if isinstance(holder, list):
         return [(holder, index) for index, item in enumerate(holder) if item is value]
+    # Keys of a cache of `functools`: it is filled again.
+    caches = [item for item in gc.get_referrers(holder) if isinstance(item, functools._lru_cache_wrapper)]
+    if type(holder) is tuple and caches:
+        for cache in caches:
+            cache.cache_clear()
+        return []
     members = holder if type(holder) is dict else getattr(holder, "__dict__", None)
     keys = [key for key, item in members.items() if item is value] if type(members) is dict else []
     # The namespace of a class is not changed behind the interpreter's caches.

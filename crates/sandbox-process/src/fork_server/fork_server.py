@@ -18,6 +18,7 @@ exists. The agent outlives this process, and the client waits for it like for an
 """
 
 import array
+import asyncio
 import ctypes
 import functools
 import gc
@@ -40,6 +41,7 @@ SETTINGS_PACKAGE = "openhands.agent_server"
 ROOT_PACKAGES = ("openhands.sdk", "openhands.tools")
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_FDS = 8
+REHEARSAL_TIMEOUT_SECONDS = 60
 MESSAGE_TIMEOUT = struct.pack("ll", 10, 0)
 
 NAMESPACES = (
@@ -74,10 +76,10 @@ class RecordedEnvironment(type(os.environ)):
 
 
 def preload():
-    """Imports the packages, then all other modules outside of SETTINGS_PACKAGE that its application imports."""
-    for name in ROOT_PACKAGES:
-        importlib.import_module(name)
-    for name in modules_of_application():
+    """Imports the packages, then all modules outside of SETTINGS_PACKAGE that an agent server uses in a conversation."""
+    for package in ROOT_PACKAGES:
+        importlib.import_module(package)
+    for name in modules_of_agent_server():
         try:
             importlib.import_module(name)
         except Exception as error:
@@ -90,26 +92,48 @@ def preload():
         raise RuntimeError(f"the imports started threads: {threads - 1}")
 
 
-def modules_of_application():
-    """Imports the application in a child that ends, and returns the names of the modules that it loaded."""
+def modules_of_agent_server():
+    """The modules that an agent server in a child loads, which ends afterwards."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
+        known = set(sys.modules)
         try:
-            known = set(sys.modules)
-            importlib.import_module(SETTINGS_PACKAGE + ".api")
-            loaded = [name for name in sys.modules if name not in known and not name.startswith(SETTINGS_PACKAGE)]
-            with os.fdopen(writer, "w") as pipe:
-                json.dump(loaded, pipe)
+            asyncio.run(asyncio.wait_for(rehearse(), REHEARSAL_TIMEOUT_SECONDS))
         except BaseException as error:
-            print(f"cannot import the application: {error!r}", file=sys.stderr)
-        finally:
-            os._exit(0)
+            print(f"the rehearsal ended early: {error!r}", file=sys.stderr)
+        loaded = [name for name in sys.modules if name not in known and not name.startswith(SETTINGS_PACKAGE)]
+        with os.fdopen(writer, "w") as pipe:
+            json.dump(loaded, pipe)
+        os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        text = pipe.read()
+        loaded = json.load(pipe)
     os.waitpid(pid, 0)
-    return json.loads(text or "[]")
+    return loaded
+
+
+async def rehearse():
+    """An agent server without a socket, its own description, and a conversation whose model does not answer."""
+    os.environ["OH_DEFERRED_INIT"] = "0"
+    api = importlib.import_module(SETTINGS_PACKAGE + ".api").api
+    importlib.import_module(SETTINGS_PACKAGE + ".__main__")
+    httpx = importlib.import_module("httpx")
+    model = {"model": "openai/none", "base_url": "http://127.0.0.1:1", "api_key": "none", "num_retries": 0}
+    message = {"role": "user", "content": [{"type": "text", "text": "Hello"}], "run": True}
+    body = {
+        "agent": {"kind": "Agent", "llm": model | {"usage_id": "agent"}, "tools": []},
+        "workspace": {"kind": "LocalWorkspace", "working_dir": os.getcwd()},
+        "initial_message": message,
+    }
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://agent-server")
+    async with api.router.lifespan_context(api), client:
+        await client.get("/server_info")
+        conversation = (await client.post("/api/conversations", json=body)).json()["id"]
+        state = "running"
+        while state in ("idle", "running"):
+            await asyncio.sleep(0.05)
+            state = (await client.get(f"/api/conversations/{conversation}")).json()["execution_status"]
 
 
 def paths_of_server(directory):
@@ -200,7 +224,7 @@ def work(connection, state):
     """Runs in the worker, which ends here, and returns only in the agent: its arguments."""
     try:
         request, fds = receive(connection)
-        refuse_other_constants(request["environment"], state["variables"])
+        refuse_other_constants(request["environment"], state)
         enter(request, fds)
         reader, writer = os.pipe()
         relay = os.fork()
@@ -226,9 +250,10 @@ def failure(error):
     return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
 
 
-def refuse_other_constants(environment, located):
+def refuse_other_constants(environment, state):
     """A variable that an import has read must have the same value in the sandbox, unless its paths are replaced."""
-    names = RecordedEnvironment.reads - located.keys()
+    environment = state["additions"] | environment
+    names = RecordedEnvironment.reads - state["variables"].keys()
     names = [name for name in names if os.environ.get(name) != environment.get(name)]
     if names:
         raise ValueError(f"the libraries were imported with other values of {', '.join(sorted(names))}")

@@ -19,6 +19,7 @@ compile_error!("the process backend needs Linux (pidfds and /proc); build withou
 
 mod backend;
 mod config;
+mod confinement;
 mod doctor;
 mod environment;
 mod errors;

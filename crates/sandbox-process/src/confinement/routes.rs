@@ -11,17 +11,14 @@ use rustix::net::{
 
 /// Networks that are not the public internet, among them the metadata service of clouds (169.254.169.254). The sandbox's
 /// own network 10.0.2.0/24 is more specific than 10.0.0.0/8 and stays reachable: it contains only slirp4netns.
-const REFUSED: [(Ipv4Addr, u8); 13] = [
+const REFUSED: [(Ipv4Addr, u8); 10] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
-    (Ipv4Addr::new(192, 0, 2, 0), 24),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
-    (Ipv4Addr::new(198, 51, 100, 0), 24),
-    (Ipv4Addr::new(203, 0, 113, 0), 24),
     (Ipv4Addr::new(224, 0, 0, 0), 4),
     (Ipv4Addr::new(240, 0, 0, 0), 4),
     (Ipv4Addr::new(168, 63, 129, 16), 32),

@@ -1,0 +1,3 @@
+//! Confinement of sandboxes.
+
+pub(crate) mod walls;

@@ -34,6 +34,7 @@ mod specs;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
+pub use confinement::walls::ProcessLimits;
 pub use processes::launcher;
 pub use provider::ProcessProvider;
 pub use specs::specs;

@@ -19,6 +19,7 @@ mod network;
 pub(crate) mod plan;
 mod routes;
 mod view;
+pub(crate) mod walls;
 
 use std::ffi::OsString;
 use std::io;

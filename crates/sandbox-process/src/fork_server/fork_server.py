@@ -42,7 +42,7 @@ ROOT_PACKAGES = ("openhands.sdk", "openhands.tools")
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_FDS = 8
 REHEARSAL_TIMEOUT_SECONDS = 60
-MESSAGE_TIMEOUT = struct.pack("ll", 10, 0)
+MESSAGE_TIMEOUT = struct.pack("ll", 60, 0)
 
 NAMESPACES = (
     os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS

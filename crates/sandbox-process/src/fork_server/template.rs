@@ -1,0 +1,173 @@
+//! What a fork server and the agent servers of its self-test are started with.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::SandboxLaunch;
+use sandbox_provider::{
+    SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest,
+};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::config::ProcessConfig;
+use crate::environment;
+use crate::files::layout::SandboxPaths;
+use crate::processes::marker::{self, Marker};
+
+const FORK_SERVER: &str = include_str!("fork_server.py");
+const SELF_TEST: &str = include_str!("self_test.py");
+
+/// The memory for the command line that `ps` shows of a child, and for its marker. Spaces show if a child does not write it.
+const PADDING_BYTES: usize = 4096;
+/// Where the self-test listens in its own network: the scripted model and the receiver of webhooks.
+const SELF_TEST_CALLBACKS: &str = "http://127.0.0.1:26229";
+/// The first of the agent servers' ports there. Below the ephemeral ports: a connection to one of those may meet itself.
+const SELF_TEST_PORT: u16 = 20_000;
+
+/// The settings of a fork server.
+#[derive(Debug, Clone)]
+pub(crate) struct ForkServerTemplate {
+    config: ProcessConfig,
+    /// Python, and its arguments for an agent server.
+    command: Vec<OsString>,
+    bubblewrap: PathBuf,
+    pub(super) directory: PathBuf,
+}
+
+impl ForkServerTemplate {
+    /// `command` starts an agent server of the installation that this service made.
+    pub(crate) fn new(config: &ProcessConfig, command: Vec<OsString>, bubblewrap: PathBuf) -> Self {
+        let name = short_digest(&[config.instance.as_str().as_bytes(), b"fork server"]);
+        Self {
+            config: config.clone(),
+            command,
+            bubblewrap,
+            directory: config.runtime_dir.join(name),
+        }
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.join("socket")
+    }
+
+    pub(super) fn log_file(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    pub(super) fn working_dir(&self) -> PathBuf {
+        self.paths("server").root
+    }
+
+    /// Writes the scripts, and empties all directories. Blocks.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let private = fs::DirBuilder::new().recursive(true).mode(0o700).clone();
+        private.create(&self.directory)?;
+        fs::write(self.directory.join("fork_server.py"), FORK_SERVER)?;
+        fs::write(self.directory.join("self_test.py"), SELF_TEST)?;
+        ["server", "self-test-0", "self-test-1"]
+            .iter()
+            .try_for_each(|name| self.paths(name).create())
+    }
+
+    /// The command of the server. The launcher gives it, and so its children, a session and the OOM score of sandboxes.
+    pub(super) fn command(&self) -> Vec<OsString> {
+        let mut words = self.config.launcher.prefix();
+        words.extend(self.command.first().cloned());
+        words.push("-P".into());
+        words.push(self.directory.join("fork_server.py").into());
+        words.push(self.socket().into());
+        words.push(" ".repeat(PADDING_BYTES).into());
+        words
+    }
+
+    /// The environment of the server: the one of all sandboxes, without keys, with paths that a child replaces by its own.
+    pub(super) fn environment(&self) -> SandboxVariables {
+        let mut all = self.variables("server", true);
+        for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE, marker::VARIABLE] {
+            all.remove(name);
+        }
+        all.insert("PADDING".to_owned(), " ".repeat(PADDING_BYTES).into());
+        // Several heaps per process would waste memory: one thread does nearly all the work.
+        all.insert("MALLOC_ARENA_MAX".to_owned(), "1".into());
+        all
+    }
+
+    /// The self-test: as process 1 of its own namespaces, with all files of this machine.
+    pub(super) fn self_test_command(&self) -> Vec<OsString> {
+        let mut words = vec![self.bubblewrap.clone().into_os_string()];
+        let flags = "--unshare-all --unshare-user --die-with-parent --as-pid-1 --uid 1000 --gid 1000 --bind / / --dev /dev \
+                     --proc /proc --";
+        words.extend(flags.split(' ').map(OsString::from));
+        words.extend(self.command.first().cloned());
+        words.push("-I".into());
+        words.push(self.directory.join("self_test.py").into());
+        words
+    }
+
+    /// The document on the self-test's standard input. It has keys of its own.
+    pub(super) fn self_test_document(&self) -> Value {
+        let children = ["self-test-0", "self-test-1"].iter().zip(SELF_TEST_PORT..);
+        let children = children.map(|(name, port)| {
+            let environment = self.variables(name, false);
+            let environment: BTreeMap<_, _> = environment
+                .iter()
+                .map(|(name, value)| (name, value.expose_secret()))
+                .collect();
+            json!({"environment": environment, "directory": self.paths(name).root, "port": port})
+        });
+        let arguments = self.command.iter().skip(1);
+        json!({
+            "socket": self.socket(),
+            "arguments": arguments.map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+            "uid": 1000,
+            "gid": 1000,
+            "callbacks": SELF_TEST_CALLBACKS,
+            "children": children.collect::<Vec<_>>(),
+        })
+    }
+
+    fn paths(&self, name: &str) -> SandboxPaths {
+        let root = self.directory.join(name);
+        SandboxPaths {
+            short: root.clone(),
+            lock: root.join("lock"),
+            root,
+        }
+    }
+
+    fn variables(&self, name: &str, dormant: bool) -> SandboxVariables {
+        let program = self.command.first().cloned().unwrap_or_default();
+        let (Ok(id), Ok(owner), Ok(spec), Ok(webhook_url)) = (
+            SandboxId::parse(name),
+            UserId::parse("self-test"),
+            SpecId::parse("self-test"),
+            format!("{SELF_TEST_CALLBACKS}/webhooks").parse(),
+        ) else {
+            return SandboxVariables::new();
+        };
+        let launch = SandboxLaunch {
+            id: id.clone(),
+            owner,
+            spec,
+            session_key: Uuid::new_v4().to_string().into(),
+            secret_key: Uuid::new_v4().to_string().into(),
+            webhook_url,
+            cors_origins: Vec::new(),
+            dormant,
+        };
+        let marker = Marker::new(&self.config.instance, &id);
+        let paths = self.paths(name);
+        environment::variables(&self.config, &paths, &marker, &launch, &program)
+    }
+}

@@ -24,6 +24,7 @@ mod doctor;
 mod environment;
 mod errors;
 mod files;
+mod fork_server;
 mod lifecycle;
 mod processes;
 mod provider;

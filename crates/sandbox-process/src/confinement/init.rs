@@ -9,8 +9,7 @@ use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,9 +22,10 @@ use rustix::process::{
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
+use crate::confinement::agent_start::{self, ForkConnection};
 use crate::confinement::control::{self, ControlRequest};
 use crate::confinement::routes;
-use crate::confinement::view::{ALLOCATOR_VARIABLE, INNER_ID};
+use crate::confinement::view::INNER_ID;
 use crate::confinement::walls::{self, WallPlan};
 
 pub(crate) const SUBCOMMAND: &str = "__init";
@@ -48,14 +48,26 @@ pub(crate) struct InitPlan {
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
     pub(crate) owner: Option<u32>,
     pub(crate) walls: WallPlan,
+    /// If the launcher is connected to a fork server.
+    pub(crate) fork: Option<ForkPlan>,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
+}
+
+/// What a fork server needs apart from what init knows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ForkPlan {
+    /// The working directory of the agent server.
+    pub(crate) directory: PathBuf,
+    /// The files through which it joins the sandbox's cgroups.
+    pub(crate) cgroups: Vec<PathBuf>,
 }
 
 /// The descriptors that the launcher hands to init.
 struct Handover {
     control: UnixListener,
     network: Option<NetworkEnds>,
+    fork_server: Option<OwnedFd>,
     plan: InitPlan,
 }
 
@@ -75,48 +87,59 @@ pub(crate) fn main() -> io::Error {
 }
 
 fn run() -> io::Result<i32> {
-    let handover = receive()?;
+    let mut handover = receive()?;
     if let Some(network) = &handover.network {
         await_network(network)?;
         routes::refuse(&handover.plan.own_addresses)?;
     }
     become_user(handover.plan.owner)?;
-    walls::raise(&handover.plan.walls)?;
+    let walls = &handover.plan.walls;
+    let connection = handover.fork_server.take();
+    let fork_server = connection.map(|fd| ForkConnection::new(fd, walls));
+    let fork_server = fork_server.transpose()?;
+    if fork_server.is_some() {
+        walls::raise_without_landlock(walls)?;
+    } else {
+        walls::raise(walls)?;
+    }
     // A process of the agent has the same user: it must not take over this one.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // A change of credentials clears this, so it comes last.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let agent = start(&handover.plan)?;
+    let agent = agent_start::start(&handover.plan, fork_server.as_ref())?;
+    // The agent must not get the connection from this process.
+    drop(fork_server);
     supervise(&handover, agent)
 }
 
 fn receive() -> io::Result<Handover> {
-    let (_, fds) = control::receive(io::stdin())?;
+    let (_, mut fds) = control::receive(io::stdin())?;
+    let mut text = Vec::new();
+    let plan = fds.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
+    File::from(plan).read_to_end(&mut text)?;
+    let plan: InitPlan = serde_json::from_slice(&text)?;
     let mut fds = fds.into_iter();
     let mut next = || {
         fds.next()
             .ok_or_else(|| io::Error::other("a descriptor of the launcher is missing"))
     };
-    let control = UnixListener::from(next()?);
-    let mut rest = vec![next()?];
-    while let Ok(fd) = next() {
-        rest.push(fd);
-    }
-    let mut text = Vec::new();
-    let plan = rest.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
-    File::from(plan).read_to_end(&mut text)?;
-    let network = match <[OwnedFd; 3]>::try_from(rest) {
-        Ok([ready, alive, exit]) => Some(NetworkEnds {
-            ready,
-            alive,
-            _exit: exit,
-        }),
-        Err(_) => None,
-    };
     Ok(Handover {
-        control,
-        network,
-        plan: serde_json::from_slice(&text)?,
+        control: UnixListener::from(next()?),
+        network: if plan.has_network {
+            Some(NetworkEnds {
+                ready: next()?,
+                alive: next()?,
+                _exit: next()?,
+            })
+        } else {
+            None
+        },
+        fork_server: if plan.fork.is_some() {
+            Some(next()?)
+        } else {
+            None
+        },
+        plan,
     })
 }
 
@@ -158,23 +181,6 @@ fn become_user(owner: Option<u32>) -> io::Result<()> {
     fs::write("/proc/self/uid_map", format!("{INNER_ID} {outer} 1"))?;
     fs::write("/proc/self/gid_map", format!("{INNER_ID} {outer} 1"))?;
     Ok(())
-}
-
-fn start(plan: &InitPlan) -> io::Result<Pid> {
-    let (program, arguments) = plan
-        .command
-        .split_first()
-        .ok_or(io::ErrorKind::InvalidInput)?;
-    let child = Command::new(program)
-        .args(arguments)
-        .env_remove(ALLOCATOR_VARIABLE)
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()?;
-    i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("invalid pid"))
 }
 
 /// Serves the control socket and reaps orphans until the agent server has exited. Returns its exit code.

@@ -15,10 +15,11 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::umask;
 
-use crate::confinement::init::{self, InitPlan};
+use crate::confinement::init::{self, ForkPlan, InitPlan};
 use crate::confinement::network::NetworkPipes;
 use crate::confinement::plan::ConfinementPlan;
 use crate::confinement::{control, routes, view};
+use crate::fork_server::client;
 use crate::processes::launcher::enter_session;
 
 pub(crate) const SUBCOMMAND: &str = "__confine";
@@ -49,6 +50,12 @@ fn run() -> io::Result<Infallible> {
         info = Some(pipes.info);
         handover.extend([pipes.ready, pipes.alive, pipes.exit]);
     }
+    let fork_server = plan.fork_server.as_deref().and_then(connect);
+    let fork = fork_server.as_ref().map(|_| ForkPlan {
+        directory: plan.files.working_dir,
+        cgroups: plan.cgroups.clone(),
+    });
+    handover.extend(fork_server);
     // slirp4netns stays outside: the sandbox shall not run out of memory there.
     for members in &plan.cgroups {
         fs::write(members, "0").map_err(|error| cannot("join", members, &error))?;
@@ -58,6 +65,7 @@ fn run() -> io::Result<Infallible> {
         own_addresses: routes::own_addresses()?,
         owner: plan.owner,
         walls: plan.walls,
+        fork,
         command: plan.command,
     };
     let init_plan = memory_file("plan", &serde_json::to_vec(&init_plan)?)?;
@@ -73,6 +81,14 @@ fn run() -> io::Result<Infallible> {
         .exec();
     drop((files, executable, info));
     Err(error)
+}
+
+/// Without the fork server, init starts the agent server by its command.
+fn connect(socket: &Path) -> Option<OwnedFd> {
+    let connection = client::open_connection(socket);
+    connection
+        .inspect_err(|error| eprintln!("cannot connect to the fork server: {error}"))
+        .ok()
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> io::Error {

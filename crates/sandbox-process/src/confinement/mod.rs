@@ -12,6 +12,7 @@
 //! ```
 
 pub(crate) mod agent_files;
+mod agent_start;
 pub(crate) mod callbacks;
 pub(crate) mod control;
 pub(crate) mod ids;
@@ -58,6 +59,7 @@ pub(crate) struct ConfinedLaunch<'a> {
     pub(crate) owner: Option<u32>,
     pub(crate) cgroup: Option<&'a Cgroup>,
     pub(crate) command: Vec<OsString>,
+    pub(crate) fork_server: Option<PathBuf>,
 }
 
 impl Confinement {
@@ -75,6 +77,7 @@ impl Confinement {
             walls: self.walls(&files, cgroup.is_some_and(Cgroup::limits_memory)),
             cgroups: cgroup.map(Cgroup::members).unwrap_or_default(),
             files,
+            fork_server: launch.fork_server,
             command: launch.command,
         };
         launcher::memory_file("plan", &serde_json::to_vec(&plan)?)

@@ -34,6 +34,8 @@ pub(crate) struct ConfinementPlan {
     pub(crate) walls: WallPlan,
     /// The files through which the sandbox joins its cgroups.
     pub(crate) cgroups: Vec<PathBuf>,
+    /// The socket of the fork server, if one may create the agent server.
+    pub(crate) fork_server: Option<PathBuf>,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
 }

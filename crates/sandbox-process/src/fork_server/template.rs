@@ -97,6 +97,10 @@ impl ForkServerTemplate {
         for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE, marker::VARIABLE] {
             all.remove(name);
         }
+        // Confined sandboxes share the path `/tmp`, but what the libraries keep there is this server's own.
+        let tmp = self.paths("server").tmp().to_string_lossy().into_owned();
+        all.insert("TMPDIR".to_owned(), tmp.clone().into());
+        all.insert("TMUX_TMPDIR".to_owned(), tmp.into());
         all.insert("PADDING".to_owned(), " ".repeat(PADDING_BYTES).into());
         // Several heaps per process would waste memory: one thread does nearly all the work.
         all.insert("MALLOC_ARENA_MAX".to_owned(), "1".into());
@@ -107,8 +111,16 @@ impl ForkServerTemplate {
     pub(super) fn self_test_command(&self) -> Vec<OsString> {
         let mut words = vec![self.bubblewrap.clone().into_os_string()];
         let flags = "--unshare-all --unshare-user --die-with-parent --as-pid-1 --uid 1000 --gid 1000 --bind / / --dev /dev \
-                     --proc /proc --";
+                     --proc /proc --tmpfs /tmp";
         words.extend(flags.split(' ').map(OsString::from));
+        // Both may be below `/tmp`.
+        let installation = self.command.first().map(Path::new);
+        let installation = installation.and_then(|python| python.parent()?.parent());
+        for (how, path) in [("--ro-bind", installation), ("--bind", Some(&*self.directory))] {
+            let path = path.map(OsString::from).unwrap_or_default();
+            words.extend([how.into(), path.clone(), path]);
+        }
+        words.push("--".into());
         words.extend(self.command.first().cloned());
         words.push("-I".into());
         words.push(self.directory.join("self_test.py").into());
@@ -141,6 +153,7 @@ impl ForkServerTemplate {
         let root = self.directory.join(name);
         SandboxPaths {
             short: root.clone(),
+            control: root.join("control"),
             lock: root.join("lock"),
             root,
         }

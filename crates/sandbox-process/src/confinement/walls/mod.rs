@@ -59,6 +59,11 @@ pub(crate) fn raise_without_landlock(plan: &WallPlan) -> io::Result<()> {
     seccomp::install()
 }
 
+/// Completes [`raise_without_landlock`] when no agent server was forked.
+pub(crate) fn restrict_files(plan: &WallPlan) -> io::Result<()> {
+    landlock::restrict(plan).map(drop)
+}
+
 fn raise_limits(plan: &WallPlan) -> io::Result<()> {
     limits::set(&plan.limits, plan.has_memory_cgroup)?;
     capabilities::drop_all()?;

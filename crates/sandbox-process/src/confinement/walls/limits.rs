@@ -117,3 +117,54 @@ pub(crate) fn set(limits: &ProcessLimits, has_memory_cgroup: bool) -> io::Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_above_what_the_machine_has_is_named() {
+        let machine = MachineLimits {
+            memory: 2 << 30,
+            cpus: 2,
+            pids: 32_768,
+            open_files: 1_000,
+        };
+        let none = ProcessLimits::default();
+        let with = |change: fn(&mut ProcessLimits)| {
+            let mut limits = none;
+            change(&mut limits);
+            limits.check(&machine)
+        };
+        assert_eq!(none.check(&machine), Ok(()));
+        assert_eq!(with(|limits| limits.memory = Some(2 << 30)), Ok(()));
+        let causes: [(fn(&mut ProcessLimits), &str); 4] = [
+            (
+                |limits| limits.memory = Some(3 << 30),
+                "process.memory is 3072 MiB, but the machine has 2048 MiB",
+            ),
+            (
+                |limits| limits.cpus = Some(2.5),
+                "process.cpus is 2.5, but the service may use 2 cores",
+            ),
+            (
+                |limits| limits.pids = Some(40_000),
+                "process.pids is 40000, but the machine allows 32768 (kernel.pid_max)",
+            ),
+            (
+                |limits| limits.open_files = Some(1_001),
+                "process.open_files is 1001, but the machine allows 1000 (fs.nr_open)",
+            ),
+        ];
+        for (change, cause) in causes {
+            assert_eq!(with(change), Err(cause.to_owned()));
+        }
+    }
+
+    #[test]
+    fn this_machine_has_something() {
+        let machine = MachineLimits::read();
+        assert!((64 << 20..u64::MAX).contains(&machine.memory));
+        assert!(machine.cpus >= 1 && machine.pids > 100);
+    }
+}

@@ -20,15 +20,13 @@ use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, kill_process, set_dumpable_behavior,
     set_parent_process_death_signal, wait,
 };
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
-};
+use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::control::{self, ControlRequest};
 use crate::confinement::routes;
 use crate::confinement::view::INNER_ID;
+use crate::confinement::walls::{self, WallPlan};
 
 pub(crate) const SUBCOMMAND: &str = "__init";
 
@@ -50,6 +48,7 @@ pub(crate) struct InitPlan {
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
     pub(crate) owner: Option<u32>,
     pub(crate) port: u16,
+    pub(crate) walls: WallPlan,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
 }
@@ -83,6 +82,7 @@ fn run() -> io::Result<i32> {
         routes::refuse(&handover.plan.own_addresses)?;
     }
     become_user(handover.plan.owner)?;
+    walls::raise(&handover.plan.walls)?;
     let agent = start(&handover.plan)?;
     supervise(&handover, agent)
 }
@@ -135,7 +135,7 @@ fn await_network(network: &NetworkEnds) -> io::Result<()> {
     ))
 }
 
-/// Becomes the sandbox's user in a user namespace of its own, without any capability.
+/// Becomes the sandbox's user in a user namespace of its own. Until the walls are raised, it has all capabilities there.
 fn become_user(owner: Option<u32>) -> io::Result<()> {
     let outer = owner.unwrap_or(0);
     if let Some(id) = owner {
@@ -154,14 +154,6 @@ fn become_user(owner: Option<u32>) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{INNER_ID} {outer} 1"))?;
     fs::write("/proc/self/gid_map", format!("{INNER_ID} {outer} 1"))?;
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
-    set_capabilities(None, sets)?;
-    rustix::thread::set_no_new_privs(true)?;
     // A process of the agent has the same user: it must not take over this one.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // A change of credentials clears this, so it comes last.

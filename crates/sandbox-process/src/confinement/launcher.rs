@@ -49,7 +49,12 @@ fn run() -> io::Result<Infallible> {
         info = Some(pipes.info);
         handover.extend([pipes.ready, pipes.alive, pipes.exit]);
     }
+    // After slirp4netns, whose memory is not the sandbox's.
+    for file in &plan.cgroup {
+        fs::write(file, "0")?;
+    }
     let init_plan = InitPlan {
+        walls: view::walls(&plan),
         has_network: plan.slirp4netns.is_some(),
         own_addresses: routes::own_addresses()?,
         owner: plan.owner,

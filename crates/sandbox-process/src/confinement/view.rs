@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::confinement::launcher::memory_file;
 use crate::confinement::plan::{ConfinementPlan, FileView};
+use crate::confinement::walls::WallPlan;
 
 /// The user and group id inside.
 pub(crate) const INNER_ID: u32 = 1000;
@@ -109,6 +110,23 @@ pub(crate) fn arguments(plan: &ConfinementPlan) -> io::Result<(Vec<OsString>, Ve
     view.own_files()?;
     view.own_directories(&plan.files);
     Ok((view.arguments, view.files))
+}
+
+/// What the walls allow of the view: all that is in it.
+pub(crate) fn walls(plan: &ConfinementPlan) -> WallPlan {
+    let files = &plan.files;
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let mut readable = paths(&SYSTEM);
+    readable.extend(paths(&["/etc"]));
+    readable.extend(files.readable.iter().cloned());
+    let mut writable = paths(&["/dev", "/proc", "/run", "/tmp"]);
+    writable.extend(files.writable.iter().cloned());
+    WallPlan {
+        readable,
+        writable,
+        limits: plan.limits,
+        has_memory_cgroup: plan.has_memory_cgroup,
+    }
 }
 
 #[derive(Default)]

@@ -129,7 +129,10 @@ fn share_namespaces(targets: &AttemptTargets) -> AttemptResult {
         name.to_str()?.parse::<u32>().ok()
     });
     match pids.count() {
-        0..=3 => Ok(format!("own {}", own.into_keys().collect::<Vec<_>>().join(", "))),
+        0..=3 => Ok(format!(
+            "own {}",
+            own.into_keys().collect::<Vec<_>>().join(", ")
+        )),
         count => Err(format!("sees {count} processes")),
     }
 }
@@ -151,7 +154,9 @@ fn connect(targets: &AttemptTargets) -> AttemptResult {
     for address in [Ipv4Addr::LOCALHOST, GATEWAY] {
         let address = SocketAddr::from((address, targets.port));
         if TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok() {
-            return Err(format!("reaches the machine's loopback address as {address}"));
+            return Err(format!(
+                "reaches the machine's loopback address as {address}"
+            ));
         }
     }
     Ok("the machine's loopback address is not reachable".to_owned())
@@ -227,7 +232,10 @@ fn open_too_many_files(_: &AttemptTargets) -> AttemptResult {
             Err(_) => return Ok(format!("refused at the limit of {limit}")),
         }
     }
-    Err(format!("opens {} files with a limit of {limit}", files.len()))
+    Err(format!(
+        "opens {} files with a limit of {limit}",
+        files.len()
+    ))
 }
 
 fn start_too_many_threads(_: &AttemptTargets) -> AttemptResult {
@@ -247,7 +255,7 @@ fn threads(max: u64) -> u64 {
         let wait = Arc::clone(&wait);
         let thread = std::thread::Builder::new().stack_size(64 << 10);
         // The channel's end is the signal.
-        match thread.spawn(move || wait.lock().map(|wait| wait.recv().is_ok())) {
+        match thread.spawn(move || wait.lock().is_ok_and(|wait| wait.recv().is_ok())) {
             Ok(thread) => running.push(thread),
             Err(_) => break,
         }

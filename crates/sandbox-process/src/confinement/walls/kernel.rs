@@ -53,7 +53,10 @@ impl KernelSettings {
             let remedy = "start the container with --privileged, or with --security-opt seccomp=unconfined --security-opt \
                           apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN; \
                           or run sandboxes in Docker";
-            ("the service runs in a container that forbids nesting", remedy.to_owned())
+            (
+                "the service runs in a container that forbids nesting",
+                remedy.to_owned(),
+            )
         } else if !self.is_root && self.apparmor_restrict_unprivileged_userns == Some(1) {
             let name = "kernel.apparmor_restrict_unprivileged_userns";
             let remedy = format!(

@@ -129,11 +129,18 @@ async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &P
     let results = results(&output);
     if results.is_empty() {
         let message = String::from_utf8_lossy(&output.stderr);
-        let message = message.trim().lines().last().unwrap_or("it printed nothing");
+        let message = message
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("it printed nothing");
         let cause = KernelSettings::read().explain();
         let (detail, remedy) = cause.unwrap_or_else(|| {
             let remedy = "the message names the cause; without one, run sandboxes in Docker";
-            ("the kernel or a security module refuses it".to_owned(), remedy.to_owned())
+            (
+                "the kernel or a security module refuses it".to_owned(),
+                remedy.to_owned(),
+            )
         });
         let detail = format!("a confined process does not start: {detail} ({message})");
         return vec![Wall::missing("namespaces", detail, remedy)];
@@ -143,7 +150,9 @@ async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &P
         let result = result.unwrap_or_else(|| Err("was not tried".to_owned()));
         match result {
             Ok(detail) => Wall::held(name, detail),
-            Err(detail) => Wall::missing(name, format!("a confined process {detail}"), remedy(name)),
+            Err(detail) => {
+                Wall::missing(name, format!("a confined process {detail}"), remedy(name))
+            }
         }
     });
     walls
@@ -171,7 +180,9 @@ async fn run_sandbox(
     executable: &Path,
 ) -> io::Result<Output> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let directory = tempfile::Builder::new().prefix("agent-workspace-probe-").tempdir()?;
+    let directory = tempfile::Builder::new()
+        .prefix("agent-workspace-probe-")
+        .tempdir()?;
     let secret = directory.path().join("service");
     std::fs::write(&secret, "a file of the service")?;
     let files = directory.path().join("sandbox");
@@ -208,6 +219,7 @@ async fn run_sandbox(
         command: command.into(),
         limits: attempts::LIMITS,
         cgroup: Vec::new(),
+        has_memory_cgroup: true,
     };
     let mut child = Command::new(&executable);
     child.arg(launcher::SUBCOMMAND).arg(plan.port.to_string());
@@ -218,7 +230,10 @@ async fn run_sandbox(
 /// Runs a child with an empty environment.
 async fn run(mut command: Command, input: &[u8]) -> io::Result<Output> {
     command.env_clear().kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let work = async {
         if let Some(mut stdin) = child.stdin.take() {
@@ -257,10 +272,16 @@ async fn cgroup_walls(installation: &HostId, executable: &Path) -> Vec<Wall> {
     let result = exhaust(&cgroup, executable).await;
     let _ = cgroup.remove();
     let wall = match (result, parent.missing().as_slice()) {
-        (Ok(detail), []) => Wall::held(MEMORY, format!("{detail}; cgroups also limit processes and processor time")),
+        (Ok(detail), []) => Wall::held(
+            MEMORY,
+            format!("{detail}; cgroups also limit processes and processor time"),
+        ),
         (Ok(detail), missing) => Wall::missing(
             MEMORY,
-            format!("{detail}, but there is no cgroup controller for {}", missing.join(", ")),
+            format!(
+                "{detail}, but there is no cgroup controller for {}",
+                missing.join(", ")
+            ),
             "enable it on the kernel's command line, or delegate it to the service",
         ),
         (Err(detail), _) => Wall::missing(

@@ -12,8 +12,14 @@ fn mount_points_are_found_by_their_controllers() {
                   cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
     let find = |kind, controller| mount_point(mounts, kind, controller);
     let path = |text: &str| Some(PathBuf::from(text));
-    assert_eq!(find("cgroup", Some("cpu")), path("/sys/fs/cgroup/cpu,cpuacct"));
-    assert_eq!(find("cgroup", Some("memory")), path("/sys/fs/cgroup/memory"));
+    assert_eq!(
+        find("cgroup", Some("cpu")),
+        path("/sys/fs/cgroup/cpu,cpuacct")
+    );
+    assert_eq!(
+        find("cgroup", Some("memory")),
+        path("/sys/fs/cgroup/memory")
+    );
     assert_eq!(find("cgroup", Some("pids")), None);
     assert_eq!(find("cgroup2", None), path("/sys/fs/cgroup/unified"));
 }
@@ -52,7 +58,9 @@ fn run(cgroup: &Cgroup, script: &str) -> std::process::ExitStatus {
 
 #[test]
 fn a_sandbox_that_runs_out_of_memory_is_killed_and_counted() {
-    let Some(cgroup) = cgroup("memory") else { return };
+    let Some(cgroup) = cgroup("memory") else {
+        return;
+    };
     let limits = ProcessLimits {
         memory: Some(32 << 20),
         ..ProcessLimits::default()

@@ -115,11 +115,16 @@ fn foreign_socket_families_do_not_exist() {
     ];
     let arguments = |family: &libc::c_int| vec![i64::from(*family), 3, 0, -1];
     let sockets = families.iter().map(|f| (libc::SYS_socket, arguments(f)));
-    let pairs = families.iter().map(|f| (libc::SYS_socketpair, arguments(f)));
+    let pairs = families
+        .iter()
+        .map(|f| (libc::SYS_socketpair, arguments(f)));
     let calls: Vec<Call> = sockets.chain(pairs).collect();
     let filter = seccomp_filter().unwrap();
     let found = errors(Some(&filter), &calls);
-    assert!(found.iter().all(|errno| *errno == libc::EAFNOSUPPORT), "{found:?}");
+    assert!(
+        found.iter().all(|errno| *errno == libc::EAFNOSUPPORT),
+        "{found:?}"
+    );
 }
 
 #[cfg(target_arch = "x86_64")]

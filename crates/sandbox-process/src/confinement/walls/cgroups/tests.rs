@@ -82,12 +82,12 @@ fn a_sandbox_that_runs_out_of_memory_is_killed_and_counted() {
 fn processes_are_limited_and_a_cgroup_is_found_again_by_its_name() {
     let Some(cgroup) = cgroup("pids") else { return };
     let limits = ProcessLimits {
-        pids: Some(5),
+        pids: Some(20),
         cpus: Some(0.5),
         ..ProcessLimits::default()
     };
     cgroup.create(&limits).unwrap();
-    let bomb = "python3 -c 'import os,time\nfor _ in range(9):\n  os.fork() or (time.sleep(.2), os._exit(0))'";
+    let bomb = "python3 -c 'import os,time\nfor _ in range(40):\n  os.fork() or (time.sleep(.2), os._exit(0))'";
     assert!(!run(&cgroup, bomb).success());
     assert!(run(&cgroup, "true").success());
     let again = self::cgroup("pids").unwrap();

@@ -87,7 +87,7 @@ pub(crate) struct ConfiguredProcess {
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
     /// Limits of confined sandboxes.
-    limits: ProcessLimits,
+    pub(crate) limits: ProcessLimits,
 }
 
 impl ConfiguredProcess {
@@ -211,6 +211,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
+        self.examine_walls(installation, false, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

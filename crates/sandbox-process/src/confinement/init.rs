@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::confinement::control::{self, ControlRequest};
 use crate::confinement::routes;
-use crate::confinement::view::INNER_ID;
+use crate::confinement::view::{ALLOCATOR_VARIABLE, INNER_ID};
 use crate::confinement::walls::{self, WallPlan};
 
 pub(crate) const SUBCOMMAND: &str = "__init";
@@ -47,7 +47,6 @@ pub(crate) struct InitPlan {
     pub(crate) own_addresses: Vec<Ipv4Addr>,
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
     pub(crate) owner: Option<u32>,
-    pub(crate) port: u16,
     pub(crate) walls: WallPlan,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
@@ -83,6 +82,10 @@ fn run() -> io::Result<i32> {
     }
     become_user(handover.plan.owner)?;
     walls::raise(&handover.plan.walls)?;
+    // A process of the agent has the same user: it must not take over this one.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // A change of credentials clears this, so it comes last.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let agent = start(&handover.plan)?;
     supervise(&handover, agent)
 }
@@ -135,7 +138,7 @@ fn await_network(network: &NetworkEnds) -> io::Result<()> {
     ))
 }
 
-/// Becomes the sandbox's user in a user namespace of its own. Until the walls are raised, it has all capabilities there.
+/// Becomes the sandbox's user in a user namespace of its own. Its capabilities there last until the walls are raised.
 fn become_user(owner: Option<u32>) -> io::Result<()> {
     let outer = owner.unwrap_or(0);
     if let Some(id) = owner {
@@ -154,10 +157,6 @@ fn become_user(owner: Option<u32>) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{INNER_ID} {outer} 1"))?;
     fs::write("/proc/self/gid_map", format!("{INNER_ID} {outer} 1"))?;
-    // A process of the agent has the same user: it must not take over this one.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // A change of credentials clears this, so it comes last.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }
 
@@ -168,6 +167,7 @@ fn start(plan: &InitPlan) -> io::Result<Pid> {
         .ok_or(io::ErrorKind::InvalidInput)?;
     let child = Command::new(program)
         .args(arguments)
+        .env_remove(ALLOCATOR_VARIABLE)
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()?;

@@ -49,16 +49,15 @@ fn run() -> io::Result<Infallible> {
         info = Some(pipes.info);
         handover.extend([pipes.ready, pipes.alive, pipes.exit]);
     }
-    // After slirp4netns, whose memory is not the sandbox's.
-    for file in &plan.cgroup {
-        fs::write(file, "0")?;
+    // slirp4netns stays outside: the sandbox shall not run out of memory there.
+    for members in &plan.cgroups {
+        fs::write(members, "0").map_err(|error| cannot("join", members, &error))?;
     }
     let init_plan = InitPlan {
-        walls: view::walls(&plan),
         has_network: plan.slirp4netns.is_some(),
         own_addresses: routes::own_addresses()?,
         owner: plan.owner,
-        port: plan.port,
+        walls: plan.walls,
         command: plan.command,
     };
     let init_plan = memory_file("plan", &serde_json::to_vec(&init_plan)?)?;
@@ -74,6 +73,13 @@ fn run() -> io::Result<Infallible> {
         .exec();
     drop((files, executable, info));
     Err(error)
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("cannot {what} {}: {error}", path.display()),
+    )
 }
 
 /// Puts descriptors into a socket from which init receives them, so that they are open in no other program.

@@ -56,6 +56,8 @@ fn ruleset(plan: &WallPlan) -> Result<RulesetCreated, RulesetError> {
         .handle_access(AccessFs::from_all(VERSION))?
         .scope(Scope::from_all(VERSION))?
         .create()?
+        // Names only: mounts decide which exist.
+        .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(
             &plan.readable,
             AccessFs::from_read(VERSION),

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
@@ -17,9 +18,8 @@ use tokio::time::timeout;
 use super::attempts::{self, AttemptResult, AttemptTargets, Attempts};
 use super::kernel::KernelSettings;
 use super::{Cgroup, CgroupParent};
-use crate::confinement::ids;
-use crate::confinement::launcher;
-use crate::confinement::plan::{ConfinementPlan, FileView};
+use crate::confinement::plan::{ConfinementPlan, FileView, NetworkPolicy};
+use crate::confinement::{Confinement, ids, launcher_arguments};
 use crate::lifecycle::start;
 use crate::processes::spawn::PortReservation;
 
@@ -204,25 +204,32 @@ async fn run_sandbox(
         attempts::SUBCOMMAND.into(),
         attempts.into(),
     ];
+    let confinement = Confinement {
+        search_path: String::new(),
+        readable_paths: Vec::new(),
+        limits: attempts::LIMITS,
+        network: NetworkPolicy::Open,
+        callbacks: Arc::default(),
+    };
+    let files = FileView {
+        readable: vec![executable.clone()],
+        writable: vec![files.clone()],
+        tmp: files.clone(),
+        working_dir: files,
+    };
     let plan = ConfinementPlan {
         bubblewrap,
         slirp4netns: Some(slirp4netns),
         control: directory.path().join("control"),
         port: reservation.port,
         owner,
-        files: FileView {
-            readable: vec![executable.clone()],
-            writable: vec![files.clone()],
-            tmp: files.clone(),
-            working_dir: files,
-        },
+        walls: confinement.walls(&files, true),
+        files,
+        cgroups: Vec::new(),
         command: command.into(),
-        limits: attempts::LIMITS,
-        cgroup: Vec::new(),
-        has_memory_cgroup: true,
     };
     let mut child = Command::new(&executable);
-    child.arg(launcher::SUBCOMMAND).arg(plan.port.to_string());
+    child.args(launcher_arguments(plan.port));
     let plan = serde_json::to_vec(&plan)?;
     run(child, &plan).await
 }

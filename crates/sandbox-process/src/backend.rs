@@ -1,6 +1,8 @@
 //! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
-use std::sync::{Arc, Mutex};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
@@ -13,6 +15,7 @@ use futures::stream::BoxStream;
 use sandbox_provider::BackendTasks;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::confinement::requirements;
@@ -22,6 +25,7 @@ use crate::errors;
 use crate::files::confine;
 use crate::files::layout::{DataLayout, SandboxPaths};
 use crate::files::lock::{self, SandboxFileLock};
+use crate::fork_server::{ForkServer, ForkServerMode, ForkServerTemplate};
 use crate::lifecycle::monitor::TrackedProcess;
 use crate::lifecycle::start;
 use crate::processes::marker::Marker;
@@ -45,6 +49,8 @@ pub(crate) struct ProcessInner {
     pub(crate) server: AgentServerProvider,
     /// Where the service makes cgroups of confined sandboxes. `None`: nowhere, so only each process has limits.
     pub(crate) cgroups: Option<CgroupParent>,
+    /// Started with the first installation that it can use.
+    pub(crate) fork_server: OnceLock<ForkServer>,
     /// A child is reaped by the runtime that spawned it.
     pub(crate) tasks: BackendTasks,
     pub(crate) locks: SandboxLocks,
@@ -74,6 +80,7 @@ impl ProcessSandboxes {
         };
         let inner = ProcessInner {
             cgroups,
+            fork_server: OnceLock::new(),
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
             tasks: BackendTasks::new()?,
@@ -130,6 +137,38 @@ impl ProcessInner {
         checked.map_err(SandboxError::unavailable)
     }
 
+    /// Starts the fork server of the installation that `command` starts, unless it runs or cannot be used.
+    pub(crate) fn start_fork_server(&self, command: &[OsString]) -> Option<&ForkServer> {
+        let confinement = self.config.confinement.as_ref()?;
+        let is_used = self.config.fork_server != ForkServerMode::Off
+            && matches!(self.config.agent_server, AgentServerSource::Provision(_));
+        if !is_used {
+            return None;
+        }
+        Some(self.fork_server.get_or_init(|| {
+            let path = confinement.search_path.clone();
+            let template = ForkServerTemplate::new(&self.config, command.to_vec(), path);
+            ForkServer::start(&self.tasks, template)
+        }))
+    }
+
+    /// The socket of the fork server, if one may create the agent server of `command`.
+    pub(crate) async fn fork_server_socket(
+        &self,
+        command: &[OsString],
+    ) -> Result<Option<PathBuf>, SandboxError> {
+        let Some(server) = self.start_fork_server(command) else {
+            return Ok(None);
+        };
+        if self.config.fork_server == ForkServerMode::Auto {
+            return Ok(server.socket());
+        }
+        let ready = timeout(self.config.turn_limit, server.ready_socket());
+        ready.await.map_err(|_| SandboxError::TimedOut {
+            what: "waiting for the fork server (process.fork_server=auto boots without it)",
+        })
+    }
+
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
         Marker::new(&self.config.instance, id)
     }
@@ -162,7 +201,8 @@ impl SandboxBackend for ProcessSandboxes {
         progress.report("installing the agent server; this takes some minutes the first time");
         // There is one template. A sandbox of an older one starts with the current agent server.
         let command = self.inner.server.command(&self.inner.tasks.runtime);
-        command.await.map(drop)
+        self.inner.start_fork_server(&command.await?);
+        Ok(())
     }
 
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 
 use crate::confinement::Confinement;
 use crate::files::layout;
+use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::Launcher;
 use crate::provision::Provisioner;
 
@@ -38,6 +39,8 @@ pub struct ProcessConfig {
     pub agent_server: AgentServerSource,
     /// How sandboxes are confined. `None`: they run as the service does, see everything that it sees, and must be trusted.
     pub confinement: Option<Confinement>,
+    /// Whether confined agent servers that the service has installed are forked.
+    pub fork_server: ForkServerMode,
     /// The launcher that gives a sandbox its own session.
     pub launcher: Launcher,
     /// `PATH` in sandboxes, after the agent server's own folder.
@@ -86,6 +89,7 @@ impl ProcessConfig {
             instance,
             agent_server,
             confinement: None,
+            fork_server: ForkServerMode::default(),
             launcher: Launcher::default(),
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             extra_env: BTreeMap::new(),

@@ -38,6 +38,7 @@ pub use config::{AgentServerSource, ProcessConfig};
 pub use confinement::Confinement;
 pub use confinement::plan::NetworkPolicy;
 pub use confinement::walls::ProcessLimits;
+pub use fork_server::ForkServerMode;
 pub use processes::launcher;
 pub use provider::ProcessProvider;
 pub use specs::specs;

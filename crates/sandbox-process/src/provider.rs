@@ -18,6 +18,8 @@ use sandbox_provider::{
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::walls::ProcessLimits;
+use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
@@ -80,11 +82,14 @@ pub(crate) struct ConfiguredProcess {
     /// `PATH` in sandboxes; `None`: the service's own.
     path: Option<String>,
     env: BTreeMap<String, String>,
+    fork_server: ForkServerMode,
     parallel_starts: usize,
     grace: Duration,
     boot_limit: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
+    /// Limits of confined sandboxes.
+    pub(crate) limits: ProcessLimits,
 }
 
 impl ConfiguredProcess {
@@ -112,11 +117,20 @@ impl ConfiguredProcess {
             provision,
             path: reader.optional("sandbox.path"),
             env: reader.assignments("sandbox.env"),
+            fork_server: reader.choice(
+                "process.fork_server",
+                &[
+                    ("auto", ForkServerMode::Auto),
+                    ("on", ForkServerMode::On),
+                    ("off", ForkServerMode::Off),
+                ],
+            ),
             parallel_starts: sandbox_provider::parallel_starts(reader),
             grace: reader.duration("sandbox.stop_grace"),
             boot_limit: reader.deadline("start.sandbox_deadline"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            limits: ProcessLimits::read(reader),
         }
     }
 
@@ -130,6 +144,7 @@ impl ConfiguredProcess {
         let defaults = ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
         Ok(ProcessConfig {
             launcher: Launcher::ThisBinary,
+            fork_server: self.fork_server,
             path: self.path(installation).unwrap_or(defaults.path),
             extra_env: env.map(|(name, value)| (name, value.into())).collect(),
             grace: self.grace,
@@ -207,6 +222,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
+        self.examine_walls(installation, false, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

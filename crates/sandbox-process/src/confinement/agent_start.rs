@@ -60,7 +60,9 @@ impl ForkConnection {
             )),
             Err(error) => {
                 // The log of the sandbox has this line; the service restarts a fork server that has ended.
-                eprintln!("the fork server refused, so the agent server boots more slowly: {error}");
+                eprintln!(
+                    "the fork server refused, so the agent server boots more slowly: {error}"
+                );
                 Ok(None)
             }
         }

@@ -72,6 +72,7 @@ struct Handover {
 }
 
 struct NetworkEnds {
+    start: OwnedFd,
     ready: OwnedFd,
     alive: OwnedFd,
     /// Open as long as init lives, see `NetworkPipes`.
@@ -127,6 +128,7 @@ fn receive() -> io::Result<Handover> {
         control: UnixListener::from(next()?),
         network: if plan.has_network {
             Some(NetworkEnds {
+                start: next()?,
                 ready: next()?,
                 alive: next()?,
                 _exit: next()?,
@@ -144,6 +146,7 @@ fn receive() -> io::Result<Handover> {
 }
 
 fn await_network(network: &NetworkEnds) -> io::Result<()> {
+    rustix::io::write(&network.start, &[1])?;
     let mut ends = [
         PollFd::new(&network.ready, PollFlags::IN),
         PollFd::new(&network.alive, PollFlags::IN),

@@ -48,7 +48,7 @@ fn run() -> io::Result<Infallible> {
         inherit(pipes.info.as_fd())?;
         arguments.extend(["--info-fd".into(), number(&pipes.info)]);
         info = Some(pipes.info);
-        handover.extend([pipes.ready, pipes.alive, pipes.exit]);
+        handover.extend([pipes.start, pipes.ready, pipes.alive, pipes.exit]);
     }
     let fork_server = plan.fork_server.as_deref().and_then(connect);
     let fork = fork_server.as_ref().map(|_| ForkPlan {

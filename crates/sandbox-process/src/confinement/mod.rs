@@ -125,6 +125,7 @@ pub(crate) fn run_helper(arguments: &[OsString]) -> Option<io::Error> {
         launcher::SUBCOMMAND => Some(launcher::main()),
         network::SUBCOMMAND => Some(network::main(rest)),
         init::SUBCOMMAND => Some(init::main()),
+        walls::attempts::SUBCOMMAND => Some(walls::attempts::main(rest)),
         _ => None,
     }
 }

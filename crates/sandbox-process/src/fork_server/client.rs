@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketAddrUnix, SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -82,9 +82,15 @@ pub(crate) fn fork_agent(
 ) -> io::Result<Pid> {
     let init = pidfd_open(getpid(), PidfdFlags::empty())?;
     let (output, errors) = (rustix::stdio::stdout(), rustix::stdio::stderr());
-    let always = [("init", init.as_fd()), ("output", output), ("errors", errors)];
+    let always = [
+        ("init", init.as_fd()),
+        ("output", output),
+        ("errors", errors),
+    ];
     let optional = [("landlock", walls.landlock), ("seccomp", walls.seccomp)];
-    let optional = optional.iter().filter_map(|(name, fd)| Some((*name, (*fd)?)));
+    let optional = optional
+        .iter()
+        .filter_map(|(name, fd)| Some((*name, (*fd)?)));
     let (names, fds): (Vec<_>, Vec<_>) = always.into_iter().chain(optional).unzip();
     let message = serde_json::to_vec(&ForkMessage {
         request,

@@ -27,6 +27,18 @@ use tokio::sync::watch;
 
 pub(crate) use template::ForkServerTemplate;
 
+/// Whether agent servers are forked from a process that has imported their libraries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ForkServerMode {
+    /// Where the fork server runs and has passed its self-test; the others boot the usual way.
+    #[default]
+    Auto,
+    /// Always: a start waits for the fork server.
+    On,
+    /// Never.
+    Off,
+}
+
 /// The fork server of an installation.
 #[derive(Debug)]
 pub(crate) struct ForkServer {
@@ -44,5 +56,12 @@ impl ForkServer {
     /// The socket, if the server runs and has passed its self-test.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
         self.socket.borrow().clone()
+    }
+
+    /// Waits for it. Never returns if the server fails its self-test.
+    pub(crate) async fn ready_socket(&self) -> Option<PathBuf> {
+        let mut socket = self.socket.clone();
+        let ready = socket.wait_for(Option::is_some).await;
+        ready.ok()?.clone()
     }
 }

@@ -69,7 +69,12 @@ async fn run(
     test(template).await?;
     let elapsed_ms = started.elapsed().as_millis();
     let pid = server.id();
-    tracing::info!(pid, imports_ms, elapsed_ms, "the fork server passed its self-test");
+    tracing::info!(
+        pid,
+        imports_ms,
+        elapsed_ms,
+        "the fork server passed its self-test"
+    );
     socket.send_replace(Some(template.socket()));
     server.wait().await
 }
@@ -118,7 +123,7 @@ async fn await_imports(server: &mut Child) -> io::Result<()> {
 
 /// Fails if two agent servers of this fork server do not behave like booted ones.
 async fn test(template: &ForkServerTemplate) -> io::Result<()> {
-    let mut command = command(&template.self_test_command(), &SandboxVariables::new())?;
+    let mut command = command(&template.self_test_command()?, &SandboxVariables::new())?;
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

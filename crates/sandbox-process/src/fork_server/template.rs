@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::SandboxLaunch;
-use sandbox_provider::{
-    SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest,
-};
+use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -19,6 +17,7 @@ use uuid::Uuid;
 use crate::config::ProcessConfig;
 use crate::environment;
 use crate::files::layout::SandboxPaths;
+use crate::lifecycle::start::find_program;
 use crate::processes::marker::{self, Marker};
 
 const FORK_SERVER: &str = include_str!("fork_server.py");
@@ -37,18 +36,19 @@ pub(crate) struct ForkServerTemplate {
     config: ProcessConfig,
     /// Python, and its arguments for an agent server.
     command: Vec<OsString>,
-    bubblewrap: PathBuf,
+    /// Where bubblewrap is.
+    search_path: String,
     pub(super) directory: PathBuf,
 }
 
 impl ForkServerTemplate {
     /// `command` starts an agent server of the installation that this service made.
-    pub(crate) fn new(config: &ProcessConfig, command: Vec<OsString>, bubblewrap: PathBuf) -> Self {
+    pub(crate) fn new(config: &ProcessConfig, command: Vec<OsString>, search_path: String) -> Self {
         let name = short_digest(&[config.instance.as_str().as_bytes(), b"fork server"]);
         Self {
             config: config.clone(),
             command,
-            bubblewrap,
+            search_path,
             directory: config.runtime_dir.join(name),
         }
     }
@@ -108,23 +108,27 @@ impl ForkServerTemplate {
     }
 
     /// The self-test: as process 1 of its own namespaces, with all files of this machine.
-    pub(super) fn self_test_command(&self) -> Vec<OsString> {
-        let mut words = vec![self.bubblewrap.clone().into_os_string()];
+    pub(super) fn self_test_command(&self) -> io::Result<Vec<OsString>> {
+        let bubblewrap = find_program("bwrap".as_ref(), &self.search_path)?;
+        let mut words = vec![bubblewrap.into_os_string()];
         let flags = "--unshare-all --unshare-user --die-with-parent --as-pid-1 --uid 1000 --gid 1000 --bind / / --dev /dev \
                      --proc /proc --tmpfs /tmp";
         words.extend(flags.split(' ').map(OsString::from));
         // Both may be below `/tmp`.
         let installation = self.command.first().map(Path::new);
         let installation = installation.and_then(|python| python.parent()?.parent());
-        for (how, path) in [("--ro-bind", installation), ("--bind", Some(&*self.directory))] {
-            let path = path.map(OsString::from).unwrap_or_default();
+        for (how, path) in [
+            ("--ro-bind", installation),
+            ("--bind", Some(&*self.directory)),
+        ] {
+            let path: OsString = path.unwrap_or(Path::new("/")).into();
             words.extend([how.into(), path.clone(), path]);
         }
         words.push("--".into());
         words.extend(self.command.first().cloned());
         words.push("-I".into());
         words.push(self.directory.join("self_test.py").into());
-        words
+        Ok(words)
     }
 
     /// The document on the self-test's standard input. It has keys of its own.

@@ -138,6 +138,7 @@ impl ProcessInner {
         let program = command.first().cloned().unwrap_or_default();
         let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
         let search_path = environment::search_path(&program, &self.config.path);
+        let fork_server = self.fork_server_socket(&command).await?;
         let mut command = command;
         command.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
         command.push(port.to_string().into());
@@ -149,7 +150,7 @@ impl ProcessInner {
             let _runtime = runtime.enter();
             find_program(&program, &search_path)?;
             let log_file = log_file::open(&paths.log_file())?;
-            let (arguments, stdin) = inner.launcher_command(&id, command, port)?;
+            let (arguments, stdin) = inner.launcher_command(&id, command, port, fork_server)?;
             crash_point::around("process: spawning", || {
                 spawn::spawn(&arguments, &variables, &paths.root, stdin, log_file)
             })
@@ -163,6 +164,7 @@ impl ProcessInner {
         id: &SandboxId,
         command: Vec<OsString>,
         port: u16,
+        fork_server: Option<PathBuf>,
     ) -> io::Result<(Vec<OsString>, Stdio)> {
         let paths = self.paths(id);
         let Some(confinement) = &self.config.confinement else {
@@ -182,6 +184,7 @@ impl ProcessInner {
             port,
             cgroup: cgroup.as_ref(),
             command,
+            fork_server,
         })?;
         let mut arguments = vec![self.config.launcher.binary().into_os_string()];
         arguments.extend(confinement::launcher_arguments(port));

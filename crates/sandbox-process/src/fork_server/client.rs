@@ -81,11 +81,11 @@ pub(crate) fn fork_agent(
     walls: &ForkWalls<'_>,
 ) -> io::Result<Pid> {
     let init = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let (output, errors) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+    let (output, errors) = (io::stdout(), io::stderr());
     let always = [
         ("init", init.as_fd()),
-        ("output", output),
-        ("errors", errors),
+        ("output", output.as_fd()),
+        ("errors", errors.as_fd()),
     ];
     let optional = [("landlock", walls.landlock), ("seccomp", walls.seccomp)];
     let optional = optional

@@ -71,8 +71,7 @@ impl ForkServerTemplate {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let private = fs::DirBuilder::new().recursive(true).mode(0o700).clone();
-        private.create(&self.directory)?;
+        fs::DirBuilder::new().mode(0o700).create(&self.directory)?;
         fs::write(self.directory.join("fork_server.py"), FORK_SERVER)?;
         fs::write(self.directory.join("self_test.py"), SELF_TEST)?;
         ["server", "self-test-0", "self-test-1"]

@@ -218,6 +218,7 @@ async fn run_sandbox(
         working_dir: files,
     };
     let plan = ConfinementPlan {
+        fork_server: None,
         bubblewrap,
         slirp4netns: Some(slirp4netns),
         control: directory.path().join("control"),

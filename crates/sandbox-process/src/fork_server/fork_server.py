@@ -19,6 +19,7 @@ exists. The agent outlives this process, and the client waits for it like for an
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import functools
 import gc
@@ -84,12 +85,29 @@ def preload():
             importlib.import_module(name)
         except Exception as error:
             print(f"not preloaded: {name}: {error!r}", file=sys.stderr)
+    defer_validators()
     read_settings = [name for name in sys.modules if name.startswith(SETTINGS_PACKAGE)]
     if read_settings:
         raise RuntimeError(f"modules that read settings were imported: {read_settings[:5]}")
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         raise RuntimeError(f"the imports started threads: {threads - 1}")
+
+
+def defer_validators():
+    """FastAPI builds a validator for each parameter of each route, a third of the time of a child's start. An agent server
+    needs few of them, so they are built at the first use."""
+    with contextlib.suppress(ImportError, AttributeError):
+        field = importlib.import_module("fastapi._compat.v2").ModelField
+        build = field.__post_init__
+
+        def build_validator(self):
+            build(self)
+            return self.__dict__["_type_adapter"]
+
+        deferred = functools.cached_property(build_validator)
+        deferred.__set_name__(field, "_type_adapter")
+        field._type_adapter, field.__post_init__ = deferred, lambda self: None
 
 
 def modules_of_agent_server():

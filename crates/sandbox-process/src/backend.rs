@@ -1,7 +1,6 @@
 //! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
@@ -15,17 +14,15 @@ use futures::stream::BoxStream;
 use sandbox_provider::BackendTasks;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::confinement::requirements;
-use crate::confinement::walls::{Cgroup, CgroupParent};
+use crate::confinement::walls::{self, Cgroup, CgroupParent};
 use crate::environment;
 use crate::errors;
 use crate::files::confine;
 use crate::files::layout::{DataLayout, SandboxPaths};
 use crate::files::lock::{self, SandboxFileLock};
-use crate::fork_server::{ForkServer, ForkServerMode, ForkServerTemplate};
+use crate::fork_server::ForkServer;
 use crate::lifecycle::monitor::TrackedProcess;
 use crate::lifecycle::start;
 use crate::processes::marker::Marker;
@@ -56,6 +53,8 @@ pub(crate) struct ProcessInner {
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     pub(crate) proofs: Semaphore,
+    /// Whether a probe has shown that the walls hold.
+    pub(crate) is_confinement_proven: AtomicBool,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
 }
 
@@ -87,6 +86,7 @@ impl ProcessSandboxes {
             locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
+            is_confinement_proven: AtomicBool::new(false),
             tracked: Mutex::default(),
             config,
         };
@@ -130,43 +130,24 @@ impl ProcessInner {
 
     /// Says why sandboxes cannot be confined here, and what to do.
     pub(crate) async fn check_confinement(&self) -> Result<(), SandboxError> {
-        let Some(confinement) = self.config.confinement.clone() else {
+        let Some(confinement) = &self.config.confinement else {
             return Ok(());
         };
-        let checked = errors::blocking(move || requirements::check(&confinement)).await?;
-        checked.map_err(SandboxError::unavailable)
-    }
-
-    /// Starts the fork server of the installation that `command` starts, unless it runs or cannot be used.
-    pub(crate) fn start_fork_server(&self, command: &[OsString]) -> Option<&ForkServer> {
-        let confinement = self.config.confinement.as_ref()?;
-        let is_used = self.config.fork_server != ForkServerMode::Off
-            && matches!(self.config.agent_server, AgentServerSource::Provision(_));
-        if !is_used {
-            return None;
+        if self.is_confinement_proven.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        Some(self.fork_server.get_or_init(|| {
-            let path = confinement.search_path.clone();
-            let template = ForkServerTemplate::new(&self.config, command.to_vec(), path);
-            ForkServer::start(&self.tasks, template)
-        }))
-    }
-
-    /// The socket of the fork server, if one may create the agent server of `command`.
-    pub(crate) async fn fork_server_socket(
-        &self,
-        command: &[OsString],
-    ) -> Result<Option<PathBuf>, SandboxError> {
-        let Some(server) = self.start_fork_server(command) else {
-            return Ok(None);
+        let binary = self.config.launcher.binary();
+        let probed = walls::probe(&self.config.instance, &confinement.search_path, &binary);
+        let mut missing = probed.await.into_iter();
+        let Some(wall) = missing.find(|wall| wall.is_required && !wall.held) else {
+            self.is_confinement_proven.store(true, Ordering::Relaxed);
+            return Ok(());
         };
-        if self.config.fork_server == ForkServerMode::Auto {
-            return Ok(server.socket());
-        }
-        let ready = timeout(self.config.turn_limit, server.ready_socket());
-        ready.await.map_err(|_| SandboxError::TimedOut {
-            what: "waiting for the fork server (process.fork_server=auto boots without it)",
-        })
+        Err(SandboxError::unavailable(format!(
+            "sandboxes cannot be confined on this machine ({}: {}): {}. Otherwise run sandboxes in containers \
+             (WORKSPACE_SANDBOX__BACKEND=docker), or without isolation (WORKSPACE_PROCESS__ISOLATION=none)",
+            wall.name, wall.detail, wall.remedy
+        )))
     }
 
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
@@ -188,7 +169,8 @@ impl SandboxBackend for ProcessSandboxes {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
             pause: true,
-            isolated: self.inner.config.confinement.is_some(),
+            // Paths in requests are those of the sandbox's directories, with and without walls.
+            isolated: false,
             replaces_session_key: true,
         }
     }
@@ -286,7 +268,12 @@ impl SandboxReader for ProcessSandboxes {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
+        let is_confined = self.inner.config.confinement.is_some();
+        let resolved = errors::blocking(move || {
+            let own_tmp = || confine::resolve_tmp(&paths, &path).filter(|_| is_confined);
+            confine::resolve(&paths, &path).or_else(own_tmp)
+        });
+        let resolved = resolved.await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
         resolved.ok_or(SandboxError::NotFound)
     }

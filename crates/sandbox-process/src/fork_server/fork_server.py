@@ -49,7 +49,7 @@ NAMESPACES = (
     os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
     | os.CLONE_NEWCGROUP
 )  # fmt: skip
-PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 22, 24, 38, 47
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL, SECCOMP_MODE_FILTER, SYS_LANDLOCK_RESTRICT_SELF = 4, 2, 446
 CAPABILITY_VERSION_3 = 0x20080522
 
@@ -308,6 +308,8 @@ def confine(request, fds):
     os.setresgid(*[request["gid"]] * 3)
     os.setresuid(*[request["uid"]] * 3)
     drop_capabilities()
+    # The change of credentials has hidden `/proc/self`. The service must find the sandbox's marker there.
+    check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
     os.umask(0o022)
     os.chdir(request["directory"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")

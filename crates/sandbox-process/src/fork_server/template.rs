@@ -187,3 +187,50 @@ impl ForkServerTemplate {
         environment::variables(&self.config, &paths, &marker, &launch, &program)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::id::HostId;
+
+    use super::*;
+    use crate::config::AgentServerSource;
+
+    fn template() -> ForkServerTemplate {
+        let source = AgentServerSource::Command(Vec::new());
+        let host = HostId::parse("host").unwrap();
+        let mut config = ProcessConfig::new("/data", host, source);
+        config.extra_env = BTreeMap::from([("CUSTOM".to_owned(), "custom".into())]);
+        let command = ["/venv/bin/python", "-P", "/venv/boot.py"].map(OsString::from);
+        ForkServerTemplate::new(&config, command.to_vec(), "/usr/bin".to_owned())
+    }
+
+    #[test]
+    fn the_server_has_the_variables_of_sandboxes_but_no_keys() {
+        let server = template().environment();
+        let value = |name: &str| {
+            server
+                .get(name)
+                .map(|value| value.expose_secret().to_owned())
+        };
+        assert_eq!(value("CUSTOM").as_deref(), Some("custom"));
+        for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE, marker::VARIABLE] {
+            assert_eq!(value(name), None, "{name}");
+        }
+        let directory = template().directory.to_string_lossy().into_owned();
+        for name in ["HOME", "TMPDIR", "OH_PERSISTENCE_DIR"] {
+            assert!(value(name).unwrap().starts_with(&directory), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_agent_servers_of_a_self_test_differ_in_keys_and_directories() {
+        let document = template().self_test_document();
+        let [first, second] = [0, 1].map(|index| &document["children"][index]);
+        for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE, "HOME"] {
+            let [one, other] = [first, second].map(|child| &child["environment"][name]);
+            assert!(one.is_string() && one != other, "{name}");
+        }
+        assert_eq!(first["environment"]["CUSTOM"], "custom");
+        assert_eq!(document["arguments"], json!(["-P", "/venv/boot.py"]));
+    }
+}

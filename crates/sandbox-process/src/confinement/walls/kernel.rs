@@ -49,6 +49,11 @@ impl KernelSettings {
         } else if !self.is_root && self.unprivileged_userns_clone == Some(0) {
             let name = "kernel.unprivileged_userns_clone";
             ("kernel.unprivileged_userns_clone is 0", sysctl(name, 1))
+        } else if message.contains("mount proc") {
+            let remedy = "remove ProtectKernelTunables=, ProtectKernelLogs= and PrivateDevices= from the systemd unit \
+                          (`systemctl edit`), start a container with --security-opt systempaths=unconfined, or run the \
+                          service as root";
+            ("something hides parts of /proc from the service", remedy.to_owned())
         } else if self.is_container && is_refusal(message) {
             let remedy = "start the container with --privileged, or with --security-opt seccomp=unconfined --security-opt \
                           apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN; \
@@ -128,6 +133,19 @@ mod tests {
             assert!(found.contains(cause), "{found}");
             assert!(advice.contains(remedy), "{advice}");
         }
+    }
+
+    #[test]
+    fn a_hidden_part_of_proc_is_told_by_the_message() {
+        let kernel = KernelSettings {
+            has_user_namespaces: true,
+            is_container: true,
+            ..KernelSettings::default()
+        };
+        let message = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted";
+        let (cause, remedy) = kernel.explain(message).unwrap();
+        assert!(cause.contains("/proc"), "{cause}");
+        assert!(remedy.contains("ProtectKernelTunables="), "{remedy}");
     }
 
     #[test]

@@ -53,7 +53,10 @@ impl KernelSettings {
             let remedy = "remove ProtectKernelTunables=, ProtectKernelLogs= and PrivateDevices= from the systemd unit \
                           (`systemctl edit`), start a container with --security-opt systempaths=unconfined, or run the \
                           service as root";
-            ("something hides parts of /proc from the service", remedy.to_owned())
+            (
+                "something hides parts of /proc from the service",
+                remedy.to_owned(),
+            )
         } else if self.is_container && is_refusal(message) {
             let remedy = "start the container with --privileged, or with --security-opt seccomp=unconfined --security-opt \
                           apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN; \

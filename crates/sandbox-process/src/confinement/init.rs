@@ -60,6 +60,7 @@ struct Handover {
 }
 
 struct NetworkEnds {
+    start: OwnedFd,
     ready: OwnedFd,
     alive: OwnedFd,
     /// Open as long as init lives, see `NetworkPipes`.
@@ -105,8 +106,9 @@ fn receive() -> io::Result<Handover> {
     let mut text = Vec::new();
     let plan = rest.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
     File::from(plan).read_to_end(&mut text)?;
-    let network = match <[OwnedFd; 3]>::try_from(rest) {
-        Ok([ready, alive, exit]) => Some(NetworkEnds {
+    let network = match <[OwnedFd; 4]>::try_from(rest) {
+        Ok([start, ready, alive, exit]) => Some(NetworkEnds {
+            start,
             ready,
             alive,
             _exit: exit,
@@ -121,6 +123,7 @@ fn receive() -> io::Result<Handover> {
 }
 
 fn await_network(network: &NetworkEnds) -> io::Result<()> {
+    rustix::io::write(&network.start, &[1])?;
     let mut ends = [
         PollFd::new(&network.ready, PollFlags::IN),
         PollFd::new(&network.alive, PollFlags::IN),

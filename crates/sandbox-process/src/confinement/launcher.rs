@@ -47,7 +47,7 @@ fn run() -> io::Result<Infallible> {
         inherit(pipes.info.as_fd())?;
         arguments.extend(["--info-fd".into(), number(&pipes.info)]);
         info = Some(pipes.info);
-        handover.extend([pipes.ready, pipes.alive, pipes.exit]);
+        handover.extend([pipes.start, pipes.ready, pipes.alive, pipes.exit]);
     }
     // slirp4netns stays outside: the sandbox shall not run out of memory there.
     for members in &plan.cgroups {

@@ -189,7 +189,8 @@ async fn sandboxes_are_refused_with_the_cause_and_the_remedy() {
     let refused = backend.start(&launch("s1")).await.unwrap_err();
     let text = refused.public();
     assert!(
-        text.contains("`bwrap`") && text.contains("Install the package `bubblewrap`"),
+        text.contains("bubblewrap: is not installed")
+            && text.contains("apt-get install bubblewrap"),
         "{text}"
     );
     assert!(backend.check().await.is_err());

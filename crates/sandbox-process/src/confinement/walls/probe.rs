@@ -134,7 +134,7 @@ async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &P
             .lines()
             .last()
             .unwrap_or("it printed nothing");
-        let cause = KernelSettings::read().explain();
+        let cause = KernelSettings::read().explain(message);
         let (detail, remedy) = cause.unwrap_or_else(|| {
             let remedy = "the message names the cause; without one, run sandboxes in Docker";
             (
@@ -213,9 +213,9 @@ async fn run_sandbox(
     };
     let files = FileView {
         readable: vec![executable.clone()],
-        writable: vec![files.clone()],
-        tmp: files.clone(),
-        working_dir: files,
+        writable: Vec::new(),
+        tmp: files,
+        working_dir: "/tmp".into(),
     };
     let plan = ConfinementPlan {
         fork_server: None,

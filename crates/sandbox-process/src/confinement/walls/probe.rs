@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -187,6 +188,8 @@ async fn run_sandbox(
     std::fs::write(&secret, "a file of the service")?;
     let files = directory.path().join("sandbox");
     std::fs::create_dir(&files)?;
+    // bubblewrap enters it with the service's id but without its capabilities, and the service's umask hides it.
+    std::fs::set_permissions(&files, std::fs::Permissions::from_mode(0o755))?;
     let owner = ids::are_own().then(|| ids::choose("probe", &[]));
     if let Some(owner) = owner {
         ids::give(&files, owner)?;

@@ -93,8 +93,13 @@ impl ForkServerTemplate {
     /// The environment of the server: the one of all sandboxes, without keys, with paths that a child replaces by its own.
     pub(super) fn environment(&self) -> SandboxVariables {
         let mut all = self.variables("server", true);
-        for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE, marker::VARIABLE] {
-            all.remove(name);
+        // A variable of the server must have the same value in all sandboxes.
+        let differing = ["OH_DEFERRED_INIT", marker::VARIABLE];
+        for name in [SESSION_KEY_VARIABLE, SECRET_KEY_VARIABLE]
+            .iter()
+            .chain(&differing)
+        {
+            all.remove(*name);
         }
         // Confined sandboxes share the path `/tmp`, but what the libraries keep there is this server's own.
         let tmp = self.paths("server").tmp().to_string_lossy().into_owned();

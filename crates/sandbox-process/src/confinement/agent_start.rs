@@ -55,9 +55,16 @@ impl ForkConnection {
         match client::fork_agent(&self.connection, &request, &walls) {
             Ok(pid) => Ok(Some(pid)),
             // A second agent server would take the first one's port.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::Error::other(
-                "the fork server did not respond in time: start the sandbox again",
-            )),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::InvalidData
+                ) =>
+            {
+                let cause =
+                    format!("the fork server did not respond: {error}; start the sandbox again");
+                Err(io::Error::other(cause))
+            }
             Err(error) => {
                 // The log of the sandbox has this line; the service restarts a fork server that has ended.
                 eprintln!(

@@ -53,11 +53,11 @@ struct ForkMessage<'request> {
     fds: Vec<&'static str>,
 }
 
+/// One of both is set.
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ForkResponse {
-    Pid(i32),
-    Error(String),
+struct ForkResponse {
+    pid: Option<i32>,
+    error: Option<String>,
 }
 
 /// Connects to the fork server. The launcher does this, because the socket does not exist in the sandbox.
@@ -73,8 +73,8 @@ pub(crate) fn open_connection(socket: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Makes the fork server create the agent server as a child of this process, the init of its PID namespace, in its other
-/// namespaces, with its limits, output and error output. `TimedOut` leaves open whether it will exist; after each other
-/// error it will not.
+/// namespaces, with its limits, output and error output. `WouldBlock` (no response in time) and `InvalidData` leave open
+/// whether it will exist; after each other error it will not.
 pub(crate) fn fork_agent(
     connection: &OwnedFd,
     request: &ForkRequest,
@@ -109,10 +109,11 @@ pub(crate) fn fork_agent(
     if bytes == 0 {
         return Err(io::Error::other("the fork server closed the connection"));
     }
-    match serde_json::from_slice(buffer.get(..bytes).unwrap_or_default())? {
-        ForkResponse::Pid(pid) => {
-            Pid::from_raw(pid).ok_or_else(|| io::Error::other("the fork server sent no pid"))
-        }
-        ForkResponse::Error(error) => Err(io::Error::other(error)),
+    let response: ForkResponse = serde_json::from_slice(buffer.get(..bytes).unwrap_or_default())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    match (response.pid.and_then(Pid::from_raw), response.error) {
+        (Some(pid), _) => Ok(pid),
+        (None, Some(error)) => Err(io::Error::other(error)),
+        (None, None) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

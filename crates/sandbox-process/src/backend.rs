@@ -170,7 +170,8 @@ impl SandboxBackend for ProcessSandboxes {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
             pause: true,
-            isolated: self.inner.config.confinement.is_some(),
+            // Paths in requests are those of the sandbox's directories, with and without walls.
+            isolated: false,
             replaces_session_key: true,
         }
     }
@@ -267,7 +268,12 @@ impl SandboxReader for ProcessSandboxes {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
+        let is_confined = self.inner.config.confinement.is_some();
+        let resolved = errors::blocking(move || {
+            let own_tmp = || confine::resolve_tmp(&paths, &path).filter(|_| is_confined);
+            confine::resolve(&paths, &path).or_else(own_tmp)
+        });
+        let resolved = resolved.await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
         resolved.ok_or(SandboxError::NotFound)
     }

@@ -222,8 +222,6 @@ def serve(listener, state):
         connection.close()
 
 
-# --- A start: worker, relay, agent ---
-
 
 def receive(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, MESSAGE_TIMEOUT)
@@ -347,26 +345,16 @@ def isolate_memory(request, state):
     # `random` reseeds its own generator after a fork, but not those that libraries have created.
     for generator in state["generators"]:
         generator.seed()
-    arguments = [sys.executable, *request["arguments"]]
-    write_title(state["areas"], arguments, request.get("marker", ""))
+    write_title([sys.executable, *request["arguments"]], request["marker"])
 
 
-def memory_areas():
-    """Where the kernel reads `/proc/<pid>/cmdline` and `environ`: the last fields of `stat`."""
-    with open("/proc/self/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return tuple(map(int, fields[45:49]))
-
-
-def write_title(areas, arguments, marker):
-    arguments_start, arguments_end, environment_start, environment_end = areas
-    for start, end, words in (
-        (arguments_start, arguments_end, arguments),
-        (environment_start, environment_end, [marker]),
-    ):
-        text = b"".join(word.encode() + b"\0" for word in words if word)
-        size = end - start
-        ctypes.memmove(start, text[: size - 1].ljust(size, b"\0"), size)
+def write_title(arguments, marker):
+    """What `/proc/<pid>/cmdline` and `environ` show. The kernel has the addresses in the last fields of `stat`."""
+    fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    for index, words in ((45, arguments), (47, [marker])):
+        start, end = int(fields[index]), int(fields[index + 1])
+        text = b"".join(word.encode() + b"\0" for word in words)
+        ctypes.memmove(start, text[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 def run(arguments):
@@ -395,7 +383,6 @@ def main():
         "directory": directory,
         "variables": variables,
         "additions": {name: value for name, value in os.environ.items() if initial.get(name) != value},
-        "areas": memory_areas(),
         "paths": paths_of_server(directory),
         "generators": [item for item in gc.get_objects() if type(item) is random.Random],
     }

@@ -1,6 +1,8 @@
 //! Starts the agent server in init, behind the walls: by the fork server, or by its command.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -35,13 +37,14 @@ impl ForkConnection {
     /// `None`: the fork server refused.
     fn start(&self, plan: &InitPlan, fork: &ForkPlan) -> io::Result<Option<Pid>> {
         let arguments = plan.command.iter().skip(1);
-        let variables = std::env::vars().filter(|(name, _)| name != ALLOCATOR_VARIABLE);
-        let marker = std::env::var(marker::VARIABLE).unwrap_or_default();
+        let environment = own_environment();
+        let marker = environment.get(marker::VARIABLE).cloned();
+        let marker = marker.unwrap_or_default();
         let request = ForkRequest {
             arguments: arguments
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
-            environment: variables.collect(),
+            environment,
             directory: fork.directory.clone(),
             uid: INNER_ID,
             gid: INNER_ID,
@@ -67,7 +70,8 @@ impl ForkConnection {
             }
             Err(error) => {
                 // The log of the sandbox has this line; the service restarts a fork server that has ended.
-                eprintln!(
+                let _ = writeln!(
+                    io::stderr(),
                     "the fork server refused, so the agent server boots more slowly: {error}"
                 );
                 Ok(None)
@@ -76,7 +80,20 @@ impl ForkConnection {
     }
 }
 
-/// Raises the walls, and starts the agent server.
+/// The sandbox's environment, which init has from the service through the launcher.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the agent server inherits the environment of init"
+)]
+fn own_environment() -> BTreeMap<String, String> {
+    let text = |value: OsString| value.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .filter(|(name, _)| name != ALLOCATOR_VARIABLE)
+        .collect()
+}
+
+/// Starts the agent server.
 pub(super) fn start(plan: &InitPlan, fork_server: Option<&ForkConnection>) -> io::Result<Pid> {
     if let (Some(connection), Some(fork)) = (fork_server, &plan.fork)
         && let Some(pid) = connection.start(plan, fork)?

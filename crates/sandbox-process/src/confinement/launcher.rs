@@ -85,10 +85,13 @@ fn run() -> io::Result<Infallible> {
 
 /// Without the fork server, init starts the agent server by its command.
 fn connect(socket: &Path) -> Option<OwnedFd> {
-    let connection = client::open_connection(socket);
-    connection
-        .inspect_err(|error| eprintln!("cannot connect to the fork server: {error}"))
-        .ok()
+    match client::open_connection(socket) {
+        Ok(connection) => Some(connection),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "cannot connect to the fork server: {error}");
+            None
+        }
+    }
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> io::Error {

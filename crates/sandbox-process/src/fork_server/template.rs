@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,8 @@ use std::path::{Path, PathBuf};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::SandboxLaunch;
 use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::config::ProcessConfig;
 use crate::environment;
@@ -181,8 +181,8 @@ impl ForkServerTemplate {
             id: id.clone(),
             owner,
             spec,
-            session_key: Uuid::new_v4().to_string().into(),
-            secret_key: Uuid::new_v4().to_string().into(),
+            session_key: random_key(),
+            secret_key: random_key(),
             webhook_url,
             cors_origins: Vec::new(),
             dormant,
@@ -191,6 +191,12 @@ impl ForkServerTemplate {
         let paths = self.paths(name);
         environment::variables(&self.config, &paths, &marker, &launch, &program)
     }
+}
+
+/// A key of an agent server that lives for some seconds, in a network of its own.
+fn random_key() -> SecretString {
+    let number = RandomState::new().build_hasher().finish();
+    format!("{number:016x}").into()
 }
 
 #[cfg(test)]

@@ -81,10 +81,6 @@ impl ForkConnection {
 }
 
 /// The sandbox's environment, which init has from the service through the launcher.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the agent server inherits the environment of init"
-)]
 fn own_environment() -> BTreeMap<String, String> {
     let text = |value: OsString| value.to_string_lossy().into_owned();
     std::env::vars_os()

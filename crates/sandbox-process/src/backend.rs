@@ -1,6 +1,7 @@
 //! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
@@ -15,17 +16,23 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::walls::limits::MachineLimits;
+use crate::confinement::walls::{self, Cgroup, CgroupParent};
 use crate::environment;
 use crate::errors;
 use crate::files::confine;
 use crate::files::layout::{DataLayout, SandboxPaths};
 use crate::files::lock::{self, SandboxFileLock};
+use crate::fork_server::ForkServer;
 use crate::lifecycle::monitor::TrackedProcess;
 use crate::lifecycle::start;
 use crate::processes::marker::Marker;
 use crate::provider::NAME;
 use crate::recipe;
 use crate::server::AgentServerProvider;
+
+/// For how long a problem is taken as given, so that checks and starts do not probe all the time.
+const PROBE_TTL: Duration = Duration::from_secs(5);
 
 /// Each proof occupies a thread for some hundred microseconds.
 const MAX_PARALLEL_PROOFS: usize = 4;
@@ -41,11 +48,17 @@ pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
     pub(crate) layout: DataLayout,
     pub(crate) server: AgentServerProvider,
+    /// Where the service makes cgroups of confined sandboxes. `None`: nowhere, so only each process has limits.
+    pub(crate) cgroups: Option<CgroupParent>,
+    /// Started with the first installation that it can use.
+    pub(crate) fork_server: OnceLock<ForkServer>,
     /// A child is reaped by the runtime that spawned it.
     pub(crate) tasks: BackendTasks,
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     pub(crate) proofs: Semaphore,
+    /// The last probe of the walls, and what it found missing. A result without a problem stays.
+    pub(crate) confinement_probe: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
 }
 
@@ -60,13 +73,24 @@ impl ProcessSandboxes {
         errors::blocking(move || directories.create())
             .await?
             .map_err(SandboxError::other)?;
+        let cgroups = if config.confinement.is_some() {
+            let instance = config.instance.clone();
+            errors::blocking(move || CgroupParent::open(&instance))
+                .await?
+                .ok()
+        } else {
+            None
+        };
         let inner = ProcessInner {
+            cgroups,
+            fork_server: OnceLock::new(),
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
             tasks: BackendTasks::new()?,
             locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
+            confinement_probe: tokio::sync::Mutex::default(),
             tracked: Mutex::default(),
             config,
         };
@@ -104,6 +128,42 @@ impl ProcessInner {
         self.layout.paths(id)
     }
 
+    pub(crate) fn cgroup(&self, id: &SandboxId) -> Option<Cgroup> {
+        self.cgroups.as_ref().map(|parent| parent.cgroup(id))
+    }
+
+    /// Says why sandboxes cannot be confined here, and what to do.
+    pub(crate) async fn check_confinement(&self) -> Result<(), SandboxError> {
+        let Some(confinement) = &self.config.confinement else {
+            return Ok(());
+        };
+        let limits = confinement.limits.check(&MachineLimits::read());
+        limits.map_err(|cause| {
+            SandboxError::unavailable(format!("{cause}: the operator has to lower the setting"))
+        })?;
+        let mut probe = self.confinement_probe.lock().await;
+        // The operator may have installed or allowed what was missing.
+        probe.take_if(|(at, problem)| problem.is_some() && at.elapsed() > PROBE_TTL);
+        if let Some((_, problem)) = &*probe {
+            return problem.as_ref().map_or(Ok(()), |problem| {
+                Err(SandboxError::unavailable(problem.clone()))
+            });
+        }
+        let binary = self.config.launcher.binary();
+        let probed = walls::probe(&self.config.instance, &confinement.search_path, &binary);
+        let mut missing = probed.await.into_iter();
+        let missing = missing.find(|wall| wall.is_required && !wall.held);
+        let problem = missing.map(|wall| {
+            format!(
+                "sandboxes cannot be confined on this machine ({}: {}): {}. Otherwise run sandboxes in containers \
+                 (WORKSPACE_SANDBOX__BACKEND=docker), or without isolation (WORKSPACE_PROCESS__ISOLATION=none)",
+                wall.name, wall.detail, wall.remedy
+            )
+        });
+        *probe = Some((Instant::now(), problem.clone()));
+        problem.map_or(Ok(()), |problem| Err(SandboxError::unavailable(problem)))
+    }
+
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
         Marker::new(&self.config.instance, id)
     }
@@ -123,6 +183,7 @@ impl SandboxBackend for ProcessSandboxes {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
             pause: true,
+            // Paths in requests are those of the sandbox's directories, with and without walls.
             isolated: false,
             replaces_session_key: true,
         }
@@ -136,7 +197,8 @@ impl SandboxBackend for ProcessSandboxes {
         progress.report("installing the agent server; this takes some minutes the first time");
         // There is one template. A sandbox of an older one starts with the current agent server.
         let command = self.inner.server.command(&self.inner.tasks.runtime);
-        command.await.map(drop)
+        self.inner.start_fork_server(&command.await?);
+        Ok(())
     }
 
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
@@ -151,6 +213,7 @@ impl SandboxBackend for ProcessSandboxes {
             detail: format!("cannot use the sandbox directories ({}): the operator has to check WORKSPACE_DATA_DIR", error.kind()),
             source: Some(Box::new(error)),
         })?;
+        self.inner.check_confinement().await?;
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
             let program = command.first().cloned().unwrap_or_default();
             let path = environment::search_path(&program, &self.inner.config.path);
@@ -167,6 +230,7 @@ impl SandboxBackend for ProcessSandboxes {
 #[async_trait]
 impl SandboxLifecycle for ProcessSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
+        self.inner.check_confinement().await?;
         let command = self.inner.server.command(&self.inner.tasks.runtime).await?;
         // Only the wait for a permit ends with the caller, not the start.
         let permit = self.inner.acquire_start_permit(&launch.id).await?;
@@ -218,7 +282,12 @@ impl SandboxReader for ProcessSandboxes {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
+        let is_confined = self.inner.config.confinement.is_some();
+        let resolved = errors::blocking(move || {
+            let own_tmp = || confine::resolve_tmp(&paths, &path).filter(|_| is_confined);
+            confine::resolve(&paths, &path).or_else(own_tmp)
+        });
+        let resolved = resolved.await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
         resolved.ok_or(SandboxError::NotFound)
     }

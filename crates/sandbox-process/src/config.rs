@@ -8,7 +8,9 @@ use std::time::Duration;
 use domain::id::HostId;
 use secrecy::SecretString;
 
+use crate::confinement::Confinement;
 use crate::files::layout;
+use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::Launcher;
 use crate::provision::Provisioner;
 
@@ -35,6 +37,10 @@ pub struct ProcessConfig {
     pub instance: HostId,
     /// The agent server of the sandboxes.
     pub agent_server: AgentServerSource,
+    /// How sandboxes are confined. `None`: they run as the service does, see everything that it sees, and must be trusted.
+    pub confinement: Option<Confinement>,
+    /// Whether confined agent servers that the service has installed are forked.
+    pub fork_server: ForkServerMode,
     /// The launcher that gives a sandbox its own session.
     pub launcher: Launcher,
     /// `PATH` in sandboxes, after the agent server's own folder.
@@ -82,6 +88,8 @@ impl ProcessConfig {
             runtime_dir,
             instance,
             agent_server,
+            confinement: None,
+            fork_server: ForkServerMode::default(),
             launcher: Launcher::default(),
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             extra_env: BTreeMap::new(),

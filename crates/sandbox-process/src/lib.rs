@@ -19,10 +19,12 @@ compile_error!("the process backend needs Linux (pidfds and /proc); build withou
 
 mod backend;
 mod config;
+mod confinement;
 mod doctor;
 mod environment;
 mod errors;
 mod files;
+mod fork_server;
 mod lifecycle;
 mod processes;
 mod provider;
@@ -33,6 +35,10 @@ mod specs;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
+pub use confinement::Confinement;
+pub use confinement::plan::NetworkPolicy;
+pub use confinement::walls::ProcessLimits;
+pub use fork_server::ForkServerMode;
 pub use processes::launcher;
 pub use provider::ProcessProvider;
 pub use specs::specs;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -18,16 +19,20 @@ use sandbox_provider::{
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::environment;
+use crate::confinement::Confinement;
+use crate::confinement::plan::{CALLBACK_ADDRESS, CALLBACK_PORT, NetworkPolicy};
+use crate::confinement::walls::ProcessLimits;
+use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
+use crate::{confinement, environment};
 
 pub(crate) const NAME: &str = "process";
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
     reason: "Sandboxes are processes of one machine account",
-    advice: "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
+    advice: "Confine sandboxes (WORKSPACE_PROCESS__ISOLATION=auto), run them in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
              and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).",
 };
 
@@ -62,7 +67,10 @@ impl SandboxProvider for ProcessProvider {
 
     fn run_helper(&self, arguments: &[OsString]) -> Option<io::Error> {
         let (name, rest) = arguments.split_first()?;
-        (name == launcher::SUBCOMMAND).then(|| launcher::main(rest.iter().cloned()))
+        if name == launcher::SUBCOMMAND {
+            return Some(launcher::main(rest.iter().cloned()));
+        }
+        confinement::run_helper(arguments)
     }
 }
 
@@ -77,11 +85,22 @@ pub(crate) struct ConfiguredProcess {
     /// `PATH` in sandboxes; `None`: the service's own.
     path: Option<String>,
     env: BTreeMap<String, String>,
+    fork_server: ForkServerMode,
     parallel_starts: usize,
     grace: Duration,
     boot_limit: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
+    /// Whether sandboxes are confined.
+    pub(crate) is_confined: bool,
+    /// What confined sandboxes reach.
+    network: NetworkPolicy,
+    /// What confined sandboxes may read beside the system and the agent server.
+    readable_paths: Vec<PathBuf>,
+    /// The service's listener for the callbacks of confined sandboxes.
+    callbacks: Arc<OnceLock<SocketAddr>>,
+    /// Limits of confined sandboxes.
+    pub(crate) limits: ProcessLimits,
 }
 
 impl ConfiguredProcess {
@@ -109,11 +128,34 @@ impl ConfiguredProcess {
             provision,
             path: reader.optional("sandbox.path"),
             env: reader.assignments("sandbox.env"),
+            fork_server: reader.choice(
+                "process.fork_server",
+                &[
+                    ("auto", ForkServerMode::Auto),
+                    ("on", ForkServerMode::On),
+                    ("off", ForkServerMode::Off),
+                ],
+            ),
             parallel_starts: sandbox_provider::parallel_starts(reader),
             grace: reader.duration("sandbox.stop_grace"),
             boot_limit: reader.deadline("start.sandbox_deadline"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            is_confined: reader.choice(
+                "process.isolation",
+                &[("auto", true), ("confined", true), ("none", false)],
+            ),
+            network: reader.choice(
+                "process.network",
+                &[("open", NetworkPolicy::Open), ("none", NetworkPolicy::None)],
+            ),
+            readable_paths: reader.parsed_list(
+                "process.readable_paths",
+                "an absolute path",
+                |text| Some(PathBuf::from(text)).filter(|path| path.is_absolute()),
+            ),
+            callbacks: Arc::default(),
+            limits: ProcessLimits::read(reader),
         }
     }
 
@@ -125,8 +167,19 @@ impl ConfiguredProcess {
         );
         let env = self.env.clone().into_iter();
         let defaults = ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
+        let confinement = self.is_confined.then(|| Confinement {
+            search_path: self
+                .path(installation)
+                .unwrap_or_else(|| defaults.path.clone()),
+            readable_paths: self.readable_paths.clone(),
+            limits: self.limits,
+            network: self.network,
+            callbacks: Arc::clone(&self.callbacks),
+        });
         Ok(ProcessConfig {
+            confinement,
             launcher: Launcher::ThisBinary,
+            fork_server: self.fork_server,
             path: self.path(installation).unwrap_or(defaults.path),
             extra_env: env.map(|(name, value)| (name, value.into())).collect(),
             grace: self.grace,
@@ -167,13 +220,23 @@ impl ConfiguredBackend for ConfiguredProcess {
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
             name: NAME,
-            noun: "processes",
-            is_isolated: false,
-            single_user: (!self.allow_multiple_users).then_some(SINGLE_USER),
+            noun: if self.is_confined {
+                "confined processes"
+            } else {
+                "processes"
+            },
+            is_isolated: self.is_confined,
+            single_user: (!self.allow_multiple_users && !self.is_confined).then_some(SINGLE_USER),
             can_share_host: false,
             // They use the memory of a machine that may be a desktop.
             warm: 0,
-            network: SandboxNetworking::Shared,
+            network: if self.is_confined {
+                SandboxNetworking::Forwarded {
+                    address: (CALLBACK_ADDRESS, CALLBACK_PORT).into(),
+                }
+            } else {
+                SandboxNetworking::Shared
+            },
         }
     }
 
@@ -195,6 +258,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             endpoints: backend,
             specs,
             gateway: None,
+            callbacks: self.is_confined.then(|| Arc::clone(&self.callbacks)),
         })
     }
 
@@ -204,6 +268,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
+        self.examine_walls(installation, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

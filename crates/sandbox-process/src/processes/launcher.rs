@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::fs::Mode;
@@ -27,6 +28,8 @@ pub enum Launcher {
     /// This binary, called as `<binary> __launch <command…>`; its `main` must call [`main`]. Found through
     /// `/proc/self/exe`, so that it works after an upgrade has replaced the file.
     ThisBinary,
+    /// Another binary with such a `main`.
+    Binary(PathBuf),
 }
 
 impl Launcher {
@@ -34,7 +37,15 @@ impl Launcher {
     pub(crate) fn prefix(&self) -> Vec<OsString> {
         match self {
             Self::Setsid => vec!["setsid".into()],
-            Self::ThisBinary => vec!["/proc/self/exe".into(), SUBCOMMAND.into()],
+            Self::ThisBinary | Self::Binary(_) => vec![self.binary().into(), SUBCOMMAND.into()],
+        }
+    }
+
+    /// The binary that acts as the processes of a confined sandbox.
+    pub(crate) fn binary(&self) -> PathBuf {
+        match self {
+            Self::Setsid | Self::ThisBinary => "/proc/self/exe".into(),
+            Self::Binary(path) => path.clone(),
         }
     }
 }
@@ -48,9 +59,15 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
     let Some(program) = command.next() else {
         return io::Error::new(io::ErrorKind::InvalidInput, "the launcher got no command");
     };
-    if let Err(error) = setsid() {
-        return error.into();
+    if let Err(error) = enter_session() {
+        return error;
     }
+    Command::new(program).args(command).exec()
+}
+
+/// Gives this process a session, and what every sandbox has.
+pub(crate) fn enter_session() -> io::Result<()> {
+    setsid()?;
     // The service's umask makes files private. In a sandbox others may have to read files (e.g. an image that an agent
     // builds), and its parent directory is private anyway.
     umask(Mode::WGRP | Mode::WOTH);
@@ -63,5 +80,5 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
             maximum: Some(0),
         },
     );
-    Command::new(program).args(command).exec()
+    Ok(())
 }

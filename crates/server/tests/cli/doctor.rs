@@ -139,3 +139,39 @@ fn a_wrong_or_missing_master_key_is_a_problem_and_a_readable_one_a_warning() {
     );
     assert!(!key.exists());
 }
+
+#[test]
+fn doctor_names_what_confinement_lacks() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("none");
+    let variables = [
+        ("PATH", "/nonexistent"),
+        ("WORKSPACE_SANDBOX__BACKEND", "process"),
+        ("WORKSPACE_PROCESS__ISOLATION", "confined"),
+    ];
+    let output = run(&dir, &["doctor"], &variables);
+    let stdout = text(&output.stdout);
+    assert!(!output.status.success(), "{stdout}");
+    for tool in ["bubblewrap", "slirp4netns"] {
+        let found = line(stdout, &format!("wall: {tool}"));
+        assert!(found.starts_with("problem"), "{found}");
+        assert!(found.contains("apt-get install"), "{found}");
+    }
+    assert!(line(stdout, "wall: memory").len() > 20);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn doctor_warns_of_sandboxes_without_isolation() {
+    let parent = TempDir::new().unwrap();
+    let variables = [
+        ("WORKSPACE_SANDBOX__BACKEND", "process"),
+        ("WORKSPACE_PROCESS__ISOLATION", "none"),
+    ];
+    let output = run(&parent.path().join("none"), &["doctor"], &variables);
+    let stdout = text(&output.stdout);
+    let found = line(stdout, "isolation");
+    assert!(found.starts_with("warning"), "{stdout}");
+    assert!(found.contains("WORKSPACE_PROCESS__ISOLATION=auto"));
+    assert!(!stdout.contains("wall:"), "{stdout}");
+}

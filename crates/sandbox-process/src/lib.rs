@@ -19,6 +19,7 @@ compile_error!("the process backend needs Linux (pidfds and /proc); build withou
 
 mod backend;
 mod config;
+mod confinement;
 mod doctor;
 mod environment;
 mod errors;
@@ -33,6 +34,7 @@ mod specs;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
+pub use confinement::walls::ProcessLimits;
 pub use processes::launcher;
 pub use provider::ProcessProvider;
 pub use specs::specs;

@@ -18,10 +18,10 @@ use sandbox_provider::{
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::environment;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
+use crate::{confinement, environment};
 
 pub(crate) const NAME: &str = "process";
 
@@ -62,7 +62,10 @@ impl SandboxProvider for ProcessProvider {
 
     fn run_helper(&self, arguments: &[OsString]) -> Option<io::Error> {
         let (name, rest) = arguments.split_first()?;
-        (name == launcher::SUBCOMMAND).then(|| launcher::main(rest.iter().cloned()))
+        if name == launcher::SUBCOMMAND {
+            return Some(launcher::main(rest.iter().cloned()));
+        }
+        confinement::run_helper(arguments)
     }
 }
 

@@ -48,9 +48,15 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
     let Some(program) = command.next() else {
         return io::Error::new(io::ErrorKind::InvalidInput, "the launcher got no command");
     };
-    if let Err(error) = setsid() {
-        return error.into();
+    if let Err(error) = enter_session() {
+        return error;
     }
+    Command::new(program).args(command).exec()
+}
+
+/// Gives this process a session, and what every sandbox has.
+pub(crate) fn enter_session() -> io::Result<()> {
+    setsid()?;
     // The service's umask makes files private. In a sandbox others may have to read files (e.g. an image that an agent
     // builds), and its parent directory is private anyway.
     umask(Mode::WGRP | Mode::WOTH);
@@ -63,5 +69,5 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
             maximum: Some(0),
         },
     );
-    Command::new(program).args(command).exec()
+    Ok(())
 }

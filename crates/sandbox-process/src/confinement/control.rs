@@ -1,0 +1,200 @@
+//! The control socket of a sandbox: the service asks init for sockets in the sandbox's network, and for a graceful end.
+//!
+//! A request is three bytes: the operation and a port. The response is one byte, 0 or an error number, with the socket. Only
+//! the service reaches the socket: its path is in a directory of the service and does not exist inside.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, bind, connect, listen, recvmsg,
+    sendmsg, socket_with, sockopt,
+};
+use tokio::io::Interest;
+use tokio::time::timeout;
+
+use crate::confinement::plan::CALLBACK_ADDRESS;
+
+/// Descriptors in one message.
+const MAX_DESCRIPTORS: usize = 8;
+/// Init does nothing that waits, but may have to wait for a processor.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of the agent server that wait for the service.
+const CALLBACK_BACKLOG: i32 = 128;
+
+/// What the service asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ControlRequest {
+    /// A socket that connects to this port of 127.0.0.1 inside.
+    Connect(u16),
+    /// A socket that listens on this port of [`CALLBACK_ADDRESS`] inside.
+    Listen(u16),
+    /// Sends `SIGTERM` to the agent server.
+    Terminate,
+}
+
+impl ControlRequest {
+    fn encode(self) -> [u8; 3] {
+        let (operation, port) = match self {
+            Self::Connect(port) => (b'c', port),
+            Self::Listen(port) => (b'l', port),
+            Self::Terminate => (b't', 0),
+        };
+        let [high, low] = port.to_be_bytes();
+        [operation, high, low]
+    }
+
+    pub(crate) fn decode([operation, high, low]: [u8; 3]) -> Option<Self> {
+        let port = u16::from_be_bytes([high, low]);
+        match operation {
+            b'c' => Some(Self::Connect(port)),
+            b'l' => Some(Self::Listen(port)),
+            b't' => Some(Self::Terminate),
+            _ => None,
+        }
+    }
+}
+
+/// Connects to a port of the agent server's network.
+pub(crate) async fn connect_to(control: &Path, port: u16) -> io::Result<tokio::net::TcpStream> {
+    let socket = request(control, ControlRequest::Connect(port)).await?;
+    let stream = TcpStream::from(socket.ok_or_else(no_socket)?);
+    stream.set_nonblocking(true)?;
+    let stream = tokio::net::TcpStream::from_std(stream)?;
+    stream.writable().await?;
+    stream.take_error()?.map_or(Ok(stream), Err)
+}
+
+/// A listening socket at [`CALLBACK_ADDRESS`] in the sandbox's network.
+pub(crate) async fn listen_at(control: &Path, port: u16) -> io::Result<tokio::net::TcpListener> {
+    let socket = request(control, ControlRequest::Listen(port)).await?;
+    let listener = TcpListener::from(socket.ok_or_else(no_socket)?);
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+/// Lets init end the agent server.
+pub(crate) async fn terminate(control: &Path) -> io::Result<()> {
+    request(control, ControlRequest::Terminate).await.map(drop)
+}
+
+fn no_socket() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the sandbox's init sent no TCP socket",
+    )
+}
+
+async fn request(control: &Path, request: ControlRequest) -> io::Result<Option<OwnedFd>> {
+    let exchange = async {
+        let stream = tokio::net::UnixStream::connect(control).await?;
+        let sent = || {
+            Ok(rustix::net::send(
+                &stream,
+                &request.encode(),
+                SendFlags::NOSIGNAL,
+            )?)
+        };
+        stream.async_io(Interest::WRITABLE, sent).await?;
+        let (status, mut fds) = stream
+            .async_io(Interest::READABLE, || receive(&stream))
+            .await?;
+        if status != 0 {
+            return Err(io::Error::from_raw_os_error(status.into()));
+        }
+        let fd = fds.pop();
+        let is_tcp = |fd: &OwnedFd| {
+            sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+                && sockopt::socket_domain(fd) == Ok(AddressFamily::INET)
+        };
+        Ok(fd.filter(is_tcp))
+    };
+    timeout(RESPONSE_TIMEOUT, exchange).await?
+}
+
+/// Responds to a request in init. The operation `Terminate` is done by the caller.
+pub(crate) fn respond(stream: &UnixStream, request: ControlRequest) -> io::Result<()> {
+    let socket = match request {
+        ControlRequest::Connect(port) => start_connection(port).map(Some),
+        ControlRequest::Listen(port) => open_listener(port).map(Some),
+        ControlRequest::Terminate => Ok(None),
+    };
+    match socket {
+        Ok(socket) => send(
+            stream,
+            0,
+            &socket.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+        ),
+        Err(error) => send(
+            stream,
+            u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX),
+            &[],
+        ),
+    }
+}
+
+/// The service waits for the result, because init must not.
+fn start_connection(port: u16) -> Result<OwnedFd, Errno> {
+    let socket = tcp_socket()?;
+    match connect(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+fn open_listener(port: u16) -> Result<OwnedFd, Errno> {
+    let socket = tcp_socket()?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddr::from((CALLBACK_ADDRESS, port)))?;
+    listen(&socket, CALLBACK_BACKLOG)?;
+    Ok(socket)
+}
+
+fn tcp_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+}
+
+/// Sends a byte with descriptors.
+pub(crate) fn send(stream: &UnixStream, status: u8, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::from(Errno::MSGSIZE));
+    }
+    sendmsg(
+        stream,
+        &[IoSlice::new(&[status])],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
+
+/// Receives what [`send`] sent.
+pub(crate) fn receive(stream: impl AsFd) -> io::Result<(u8, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut status = [0];
+    let message = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(&mut status)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    if message.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok((status[0], fds.flatten().collect()))
+}

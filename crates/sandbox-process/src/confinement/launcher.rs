@@ -1,0 +1,117 @@
+//! Prepares what bubblewrap inherits, and becomes bubblewrap.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{MemfdFlags, Mode, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::umask;
+
+use crate::confinement::init::{self, InitPlan};
+use crate::confinement::network::NetworkPipes;
+use crate::confinement::plan::ConfinementPlan;
+use crate::confinement::{control, routes, view};
+use crate::processes::launcher::enter_session;
+
+pub(crate) const SUBCOMMAND: &str = "__confine";
+
+/// Reads the plan from standard input. Returns only on failure.
+pub(crate) fn main() -> io::Error {
+    match run() {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn run() -> io::Result<Infallible> {
+    let plan: ConfinementPlan = serde_json::from_reader(io::stdin().lock())?;
+    let control = listen(&plan.control)?;
+    enter_session()?;
+    let (mut arguments, files) = view::arguments(&plan)?;
+    let executable = File::open("/proc/self/exe")?;
+    for fd in files.iter().map(AsFd::as_fd).chain([executable.as_fd()]) {
+        inherit(fd)?;
+    }
+    let mut handover = vec![control.into()];
+    let mut info = None;
+    if let Some(slirp4netns) = &plan.slirp4netns {
+        let pipes = NetworkPipes::spawn(slirp4netns, &plan)?;
+        inherit(pipes.info.as_fd())?;
+        arguments.extend(["--info-fd".into(), number(&pipes.info)]);
+        info = Some(pipes.info);
+        handover.extend([pipes.ready, pipes.alive, pipes.exit]);
+    }
+    let init_plan = InitPlan {
+        has_network: plan.slirp4netns.is_some(),
+        own_addresses: routes::own_addresses()?,
+        owner: plan.owner,
+        port: plan.port,
+        command: plan.command,
+    };
+    let init_plan = memory_file("plan", &serde_json::to_vec(&init_plan)?)?;
+    handover.push(init_plan);
+    let stdin = hand_over(&handover)?;
+    let program = format!("/proc/self/fd/{}", executable.as_raw_fd());
+    arguments.extend(["--".into(), program.into(), init::SUBCOMMAND.into()]);
+    // The port is the last argument: the service finds the main process by it.
+    arguments.push(plan.port.to_string().into());
+    let error = Command::new(&plan.bubblewrap)
+        .args(arguments)
+        .stdin(stdin)
+        .exec();
+    drop((files, executable, info));
+    Err(error)
+}
+
+/// Puts descriptors into a socket from which init receives them, so that they are open in no other program.
+fn hand_over(fds: &[OwnedFd]) -> io::Result<OwnedFd> {
+    let (sender, receiver) = UnixStream::pair()?;
+    control::send(
+        &sender,
+        0,
+        fds.iter().map(AsFd::as_fd).collect::<Vec<_>>().as_slice(),
+    )?;
+    Ok(receiver.into())
+}
+
+/// Lets the next program inherit a descriptor.
+pub(crate) fn inherit(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfd(fd, FdFlags::empty())?)
+}
+
+pub(crate) fn number(fd: &OwnedFd) -> OsString {
+    fd.as_raw_fd().to_string().into()
+}
+
+/// A pipe, reader first.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// A file in memory with this content.
+pub(crate) fn memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Replaces the control socket of an earlier run.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let former = umask(Mode::from_bits_truncate(0o177));
+    let listener = UnixListener::bind(path);
+    umask(former);
+    listener
+}

@@ -1,0 +1,116 @@
+//! The user-mode network of a sandbox: slirp4netns, which runs outside.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use serde::Deserialize;
+
+use crate::confinement::launcher::{inherit, number, pipe};
+use crate::confinement::plan::ConfinementPlan;
+use crate::processes::marker;
+
+pub(crate) const SUBCOMMAND: &str = "__network";
+
+/// The interface inside.
+pub(crate) const INTERFACE: &str = "tap0";
+
+/// The ends of the pipes to slirp4netns that bubblewrap and init have.
+pub(crate) struct NetworkPipes {
+    /// Bubblewrap writes init's pid here.
+    pub(crate) info: OwnedFd,
+    /// Readable when the network works.
+    pub(crate) ready: OwnedFd,
+    /// Ends when slirp4netns has exited.
+    pub(crate) alive: OwnedFd,
+    /// slirp4netns exits when no process has this open.
+    pub(crate) exit: OwnedFd,
+}
+
+impl NetworkPipes {
+    /// Spawns the process that becomes slirp4netns when bubblewrap tells it the pid. It also keeps the port from other
+    /// sandboxes, because it lives as long as this one and never runs the agent's code.
+    pub(crate) fn spawn(slirp4netns: &Path, plan: &ConfinementPlan) -> io::Result<Self> {
+        let (info, info_in) = pipe()?;
+        let (ready, ready_in) = pipe()?;
+        let (alive, alive_in) = pipe()?;
+        let (exit_out, exit) = pipe()?;
+        for fd in [&info, &ready_in, &alive_in, &exit_out] {
+            inherit(fd.as_fd())?;
+        }
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND).arg(slirp4netns);
+        command.args([&info, &ready_in, &exit_out].map(number));
+        // The marker makes it a process of the sandbox, which ends with it.
+        command.env_clear();
+        let marker = std::env::var_os(marker::VARIABLE).unwrap_or_default();
+        command.env(marker::VARIABLE, marker).current_dir("/");
+        let log = File::create(plan.control.with_extension("network.log"))?;
+        command
+            .stdin(reserve(plan.port)?)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self {
+            info: info_in,
+            ready,
+            alive,
+            exit,
+        })
+    }
+}
+
+/// Reserves the port like the service does while it starts the sandbox (`PortReservation`).
+fn reserve(port: u16) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(socket)
+}
+
+/// Becomes slirp4netns. Arguments: its program and the descriptors `info`, `ready` and `exit`. Returns only on failure.
+pub(crate) fn main(arguments: &[OsString]) -> io::Error {
+    let [program, info, ready, exit] = arguments else {
+        return io::Error::new(io::ErrorKind::InvalidInput, "expected four arguments");
+    };
+    let pid = match read_pid(info) {
+        Ok(pid) => pid,
+        Err(error) => return error,
+    };
+    let mut command = Command::new(program);
+    command.args([
+        "--configure",
+        "--mtu=65520",
+        "--disable-host-loopback",
+        "--enable-sandbox",
+        "--enable-seccomp",
+    ]);
+    command
+        .arg("--ready-fd")
+        .arg(ready)
+        .arg("--exit-fd")
+        .arg(exit);
+    command.arg(pid.to_string()).arg(INTERFACE).exec()
+}
+
+/// The pid of init, as bubblewrap reports it.
+fn read_pid(info: &OsString) -> io::Result<i32> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct BubblewrapInfo {
+        child_pid: i32,
+    }
+    let path = Path::new("/proc/self/fd").join(info);
+    let mut text = String::new();
+    // A new descriptor of the same pipe, which closes before slirp4netns runs.
+    File::open(path)?.read_to_string(&mut text)?;
+    let info: BubblewrapInfo = serde_json::from_str(&text)?;
+    Ok(info.child_pid)
+}

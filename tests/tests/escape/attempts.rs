@@ -32,6 +32,7 @@ pub(crate) struct AttemptResult {
     proof: Option<String>,
     /// Why some machines cannot show the success.
     lacks: Option<String>,
+    seconds: f64,
 }
 
 /// An attempt and whether its result is the expected one.
@@ -41,6 +42,7 @@ pub(crate) struct Verdict {
     pub(crate) class: String,
     pub(crate) result: String,
     pub(crate) is_right: bool,
+    pub(crate) seconds: f64,
 }
 
 impl AttemptResult {
@@ -57,6 +59,7 @@ impl AttemptResult {
         };
         let reason: String = self.text.chars().take(MAX_REASON_CHARS).collect();
         let result = match (has_succeeded, world.walls) {
+            (true, Walls::None) if secret.is_none() => format!("succeeded {reason}"),
             (true, Walls::None) => "succeeded".to_owned(),
             (true, Walls::Confined) => format!("GOT THROUGH {reason:?}"),
             (false, Walls::None) if is_excused => {
@@ -67,6 +70,7 @@ impl AttemptResult {
         Verdict {
             name: self.name,
             class: self.class,
+            seconds: self.seconds,
             result,
             is_right,
         }
@@ -87,12 +91,12 @@ pub(crate) async fn make(world: &EscapeWorld) -> Vec<Verdict> {
 
 /// A table for people.
 pub(crate) fn table(verdicts: &[Verdict]) -> String {
-    let mut text = String::from("\n| attempt | class | result |\n|---|---|---|\n");
+    let mut text = String::from("\n| attempt | class | seconds | result |\n|---|---|---|---|\n");
     for it in verdicts {
         let sign = if it.is_right { "" } else { "**wrong** " };
         let result = it.result.replace(['\n', '|'], " ");
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {} | {} | {sign}{result} |", it.name, it.class);
+        let _ = writeln!(text, "| {} | {} | {:.1} | {sign}{result} |", it.name, it.class, it.seconds);
     }
     let right = verdicts.iter().filter(|it| it.is_right).count();
     let _ = write!(text, "\n{right} of {} as expected", verdicts.len());

@@ -6,7 +6,7 @@ use acceptance::print_line;
 use acceptance::wait::wait_for;
 
 use crate::attempts::Verdict;
-use crate::world::{EscapeWorld, Walls};
+use crate::world::{EscapeWorld, LIST, Walls};
 
 /// Between two requests.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,6 +49,7 @@ fn ended(world: &EscapeWorld, name: String, cause: &Option<String>) -> Verdict {
     Verdict {
         name,
         class: "bombs".to_owned(),
+        seconds: 0.0,
         is_right: world.walls == Walls::Confined && cause.is_some(),
         result: format!("the sandbox ended: {}", cause.clone().unwrap_or_default()),
     }
@@ -57,7 +58,7 @@ fn ended(world: &EscapeWorld, name: String, cause: &Option<String>) -> Verdict {
 async fn measure(world: &EscapeWorld, waits: &mut Waits) {
     loop {
         let began = Instant::now();
-        world.user.get("/api/v1/sandboxes/search").await.ok();
+        let _ = world.user.get(LIST).await.ok();
         waits.service.push(began.elapsed());
         let began = Instant::now();
         world.neighbour.run("true").await;
@@ -77,7 +78,7 @@ async fn recover(world: &EscapeWorld) -> Option<String> {
         (sandbox.status != "RUNNING").then_some(sandbox.status_detail)
     });
     let cause = cause.await;
-    world.user.resume(&bomber.id).await;
+    bomber.resume(&world.user).await;
     cause
 }
 

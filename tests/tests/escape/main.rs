@@ -36,6 +36,7 @@ async fn make_attempts(walls: Walls) {
     world.assert_unharmed().await;
     verdicts.extend(bombs::explode(&world).await);
     world.assert_unharmed().await;
+    print_line(&attempts::table(&verdicts));
     verdicts.extend(traps::spring(&world).await);
     world.assert_unharmed().await;
     print_line(&attempts::table(&verdicts));

@@ -40,7 +40,11 @@ pub(crate) fn is_root() -> bool {
 /// Runs a test in a network namespace of its own as root, which takes another process, and here as an ordinary user. As root
 /// temporary files are below `/opt`, which sandboxes see, so that the data directory is in a visible place.
 pub(crate) fn run_inside<F: Future<Output = ()>>(test: &str, work: impl FnOnce() -> F) {
-    if !is_root() || variable_of(INSIDE_VARIABLE).is_some() {
+    let is_inside = variable_of(INSIDE_VARIABLE).is_some();
+    if is_inside || !is_root() {
+        if is_inside {
+            ip("link set lo up");
+        }
         let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
         return runtime.block_on(work());
     }
@@ -110,7 +114,6 @@ impl HostNetwork {
 
     /// Gives this namespace an interface and the other machine behind it.
     fn connect(&mut self, script: &Path, walls: Walls) {
-        ip("link set lo up");
         ip("link add inside type veth peer name outside");
         ip(&format!("addr add {HOST_ADDRESS}/24 dev inside"));
         ip(&format!("-6 addr add {HOST_IPV6}/64 dev inside nodad"));

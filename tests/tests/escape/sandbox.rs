@@ -1,6 +1,8 @@
 //! A sandbox of the suite, and commands in it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use acceptance::processes::Process;
@@ -17,11 +19,12 @@ const COMMAND_TIMEOUT_SECONDS: u64 = 100;
 /// A running sandbox.
 pub(crate) struct EscapeSandbox {
     pub(crate) id: String,
+    /// Its first key.
     pub(crate) key: String,
     /// Its directory, which has the same path inside and outside.
     pub(crate) root: PathBuf,
-    /// The service with the sandbox's key, which leads to its agent server.
-    pub(crate) client: Client,
+    /// The service with the sandbox's present key, which leads to its agent server.
+    client: Mutex<Client>,
 }
 
 impl EscapeSandbox {
@@ -31,7 +34,7 @@ impl EscapeSandbox {
         let key = running.await.session_api_key.expect("it has a key");
         let sandbox = Self {
             root: service.sandbox_dir(&id),
-            client: Client::new(service.url(), &key).with_long_timeout(),
+            client: Mutex::new(user.with_long_timeout().with_key(&key)),
             id,
             key,
         };
@@ -54,6 +57,13 @@ impl EscapeSandbox {
         servers.next().expect("the agent server does not run")
     }
 
+    /// Starts it again, with a new key.
+    pub(crate) async fn resume(&self, user: &Client) {
+        let key = user.resume(&self.id).await.session_api_key;
+        let client = user.with_long_timeout().with_key(&key.expect("it has a key"));
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+
     /// Runs a command and returns the exit code and the output.
     pub(crate) async fn try_run(&self, command: &str) -> Result<(i64, String), String> {
         let body = json!({
@@ -62,7 +72,8 @@ impl EscapeSandbox {
             "timeout": COMMAND_TIMEOUT_SECONDS,
         });
         let path = "/api/bash/execute_bash_command";
-        let reply = self.client.try_call(reqwest::Method::POST, path, Some(&body));
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reply = client.try_call(reqwest::Method::POST, path, Some(&body));
         let reply = reply.await.map_err(|error| error.to_string())?;
         if reply.status != 200 {
             return Err(format!("{}: {}", reply.status, reply.text));
@@ -88,7 +99,8 @@ impl EscapeSandbox {
     /// Makes attempts, whose results come in a file: a command's output may be truncated.
     pub(crate) async fn make_attempts(&self, names: &[String]) -> Vec<AttemptResult> {
         let command = format!(
-            "python3 -B escape/runner.py escape/aims.json {} > escape/results 2> escape/errors",
+            "{} escape/runner.py escape/aims.json {} > escape/results 2> escape/errors",
+            python().command,
             names.join(" ")
         );
         let ended = self.try_run(&command).await;
@@ -102,6 +114,30 @@ impl EscapeSandbox {
         }
         results
     }
+}
+
+/// The interpreter of the scripts.
+pub(crate) struct Python {
+    /// The program with its options.
+    pub(crate) command: String,
+    /// The directory of its installation, which may be one that sandboxes do not see by themselves.
+    pub(crate) prefix: String,
+}
+
+pub(crate) fn python() -> &'static Python {
+    static FOUND: OnceLock<Python> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let print = "import os, sys; print(os.path.realpath(sys.executable)); print(sys.base_prefix)";
+        let output = Command::new("python3").args(["-c", print]).output();
+        let output = output.expect("cannot run python3");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (program, prefix) = text.trim().split_once('\n').expect("python3 works");
+        Python {
+            // Without files of byte code.
+            command: format!("{program} -B"),
+            prefix: prefix.to_owned(),
+        }
+    })
 }
 
 fn is_agent_server(arguments: &[String]) -> bool {

@@ -7,6 +7,7 @@ use acceptance::wait::{wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attempts::Verdict;
+use crate::sandbox::python;
 use crate::world::{EscapeWorld, Walls};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,11 +21,11 @@ pub(crate) async fn spring(world: &EscapeWorld) -> Vec<Verdict> {
     }
     let (attacker, user) = (&world.attacker, &world.user);
     attacker
-        .run("python3 -B escape/runner.py --traps escape/aims.json")
+        .run(&format!("{} escape/runner.py --traps escape/aims.json", python().command))
         .await;
     user.pause(&attacker.id).await;
     user.wait_for_sandbox_status(&attacker.id, "PAUSED", TIMEOUT).await;
-    user.resume(&attacker.id).await;
+    attacker.resume(user).await;
     world.assert_unharmed().await;
     let mut verdicts = Vec::new();
     if world.walls == Walls::Confined {
@@ -35,12 +36,13 @@ pub(crate) async fn spring(world: &EscapeWorld) -> Vec<Verdict> {
     attacker.run(&survivor).await;
     wait_until("the process that shall survive", TIMEOUT, || !survivors().is_empty()).await;
     let removed = user.delete(&format!("/api/v1/sandboxes/{}", attacker.id)).await;
-    removed.ok();
+    let _ = removed.ok();
     wait_until("the removal of the sandbox", TIMEOUT, || !attacker.root.exists()).await;
     let left = survivors();
     verdicts.push(Verdict {
         name: "outlive-removal".to_owned(),
         class: "traps for the service".to_owned(),
+        seconds: 0.0,
         is_right: left.is_empty() == (world.walls == Walls::Confined),
         result: if left.is_empty() { "refused".to_owned() } else { "succeeded".to_owned() },
     });

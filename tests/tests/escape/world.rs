@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::host::HostFiles;
 use crate::network::{self, HostNetwork};
-use crate::sandbox::EscapeSandbox;
+use crate::sandbox::{EscapeSandbox, python};
 
 /// Until the neighbour works.
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(20);
@@ -21,6 +21,9 @@ pub(crate) const MAX_PIDS: u64 = 128;
 pub(crate) const MAX_MEMORY_BYTES: u64 = 256 << 20;
 const MAX_OPEN_FILES: u64 = 1024;
 const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// What a client of the service asks for most.
+pub(crate) const LIST: &str = "/api/v1/sandboxes/search";
 
 /// The isolation of the sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +189,7 @@ impl EscapeWorld {
 
     /// That the service and the neighbour live and answer, and the files of the host are as they were.
     pub(crate) async fn assert_unharmed(&self) {
-        self.user.get("/api/v1/sandboxes/search").await.ok();
+        let _ = self.user.get(LIST).await.ok();
         let sandbox = self.user.sandbox(&self.neighbour.id).await;
         assert!(sandbox.is_some_and(|it| it.status == "RUNNING"), "the neighbour is gone");
         assert_eq!(self.neighbour.run("echo here").await, "here\n");
@@ -198,7 +201,9 @@ impl EscapeWorld {
 
 /// The service, in mode `open`: then no key protects what a sandbox reaches.
 async fn start_service(walls: Walls, stub: &Stub, mark: &str) -> Service {
-    let mut builder = Service::builder().env("ESCAPE_SECRET", &format!("environment-{mark}"));
+    let mut builder = Service::builder()
+        .env("ESCAPE_SECRET", &format!("environment-{mark}"))
+        .env("WORKSPACE_LOG__LEVEL", "warn");
     builder = if variable_of("ESCAPE_REAL_AGENT_SERVER").is_some() {
         builder.agent_server(Version::V1_58_0)
     } else {
@@ -210,7 +215,7 @@ async fn start_service(walls: Walls, stub: &Stub, mark: &str) -> Service {
         let programs = programs.parent().unwrap_or(&programs).to_string_lossy();
         let limits = [
             ("ISOLATION", "confined".to_owned()),
-            ("READABLE_PATHS", programs.into_owned()),
+            ("READABLE_PATHS", format!("{programs},{}", python().prefix)),
             ("PIDS", MAX_PIDS.to_string()),
             ("MEMORY", MAX_MEMORY_BYTES.to_string()),
             ("OPEN_FILES", MAX_OPEN_FILES.to_string()),
@@ -238,7 +243,8 @@ async fn start_service(walls: Walls, stub: &Stub, mark: &str) -> Service {
 /// Starts the neighbour's work, and returns what it says of itself.
 async fn settle_neighbour(neighbour: &EscapeSandbox, secret: &str) -> Value {
     let start = format!(
-        "nohup python3 -B escape/neighbour.py {secret} \"$PWD\" > escape/errors 2>&1 < /dev/null &"
+        "nohup {} escape/neighbour.py {secret} \"$PWD\" > escape/errors 2>&1 < /dev/null &",
+        python().command
     );
     neighbour.run(&start).await;
     let file = neighbour.workspace().join("neighbour.json");

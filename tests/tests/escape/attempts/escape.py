@@ -138,6 +138,7 @@ def connect_unix(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(TIMEOUT_SECONDS)
         link.connect(path)
+        link.sendall(b"hello")
         return receive(link)
 
 

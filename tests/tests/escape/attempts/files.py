@@ -119,7 +119,7 @@ def read_file_by_handle():
     raise last
 
 
-@attempt(SECRETS, root=True, lacks="the data directory is on no block device")
+@attempt(SECRETS, root=True, lacks="the machine has no disk, or refuses its device file")
 def read_block_device_of_host():
     device = int(aim("block_device"))
     path = f"{aim('workspace')}/block-device"
@@ -218,8 +218,7 @@ def change_agent_server():
 
 @attempt(FILES)
 def change_service():
-    with open(aim("program"), "ab"):
-        return
+    os.chmod(aim("program"), stat.S_IMODE(os.stat(aim("program")).st_mode))
 
 
 @attempt(FILES)

@@ -311,7 +311,7 @@ def open_console():
     os.open("/dev/console", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
 
 
-@attempt(LIMITS, root=True)
+@attempt(LIMITS, root=True, lacks="root has no CAP_SYS_RESOURCE here")
 def raise_own_limit():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -320,7 +320,7 @@ def raise_own_limit():
         refuse(str(error))
 
 
-@attempt(LIMITS, root=True)
+@attempt(LIMITS, root=True, lacks="root has no CAP_SYS_RESOURCE here")
 def protect_from_memory_killer():
     with open("/proc/self/oom_score_adj", "r+") as file:
         if int(file.read()) <= -1000:

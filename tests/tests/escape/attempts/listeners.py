@@ -28,6 +28,12 @@ secret, port, addresses = arguments[0].encode(), int(arguments[1]), arguments[2:
 def serve(listener):
     while True:
         link, _ = listener.accept()
+        link.settimeout(0.2)
+        try:
+            # What stays unread would reset the connection.
+            link.recv(100)
+        except OSError:
+            pass
         link.sendall(secret)
         link.close()
 
@@ -53,6 +59,9 @@ listen(socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", port), serve)
 listen(socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", port), echo)
 listen(socket.AF_INET6, socket.SOCK_STREAM, ("::", port), serve)
 for address in addresses:
+    if "." in address and address[0] not in "/@":
+        # The answer to a datagram must come from where it was sent to.
+        listen(socket.AF_INET, socket.SOCK_DGRAM, (address.split("/")[0], port), echo)
     if address[0] in "/@":
         listen(socket.AF_UNIX, socket.SOCK_STREAM, address.replace("@", "\0"), serve)
         if address[0] == "/":

@@ -97,11 +97,6 @@ def call_agent_server_of_neighbour():
     return get("127.0.0.1", aim("neighbour_port"), "/health")
 
 
-@attempt(LOOPBACK)
-def call_agent_server_of_neighbour_through_gateway():
-    return get(GATEWAY, aim("neighbour_port"), "/health")
-
-
 @attempt(LOOPBACK, "host port")
 def call_host_by_its_private_address():
     return connect(aim("host_address"), aim("host_port"))
@@ -129,13 +124,13 @@ def list_sandboxes_at_callback_address_with_own_key():
 
 @attempt(CALLBACK)
 def read_settings_at_callback_address():
-    return get(*callback(), "/api/v1/settings")
+    return get(*callback(), "/api/settings")
 
 
 @attempt(CALLBACK)
 def use_sandbox_of_neighbour_at_callback_address():
     """Even a stolen key does not lead to the neighbour: this address has no gateway."""
-    return get(*callback(), "/api/git/changes?path=/", aim("neighbour_key"))
+    return get(*callback(), "/api/profiles", aim("neighbour_key"))
 
 
 @attempt(CALLBACK)

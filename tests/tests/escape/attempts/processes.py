@@ -10,7 +10,7 @@ from escape import AIMS, aim, attempt, iovec, outside, read, refuse, status_of, 
 
 PROCESSES = "processes of others"
 INIT = "init of the sandbox"
-SEIZE, DETACH = 0x4206, 17
+SEIZE = 0x4206
 
 
 def victim():
@@ -23,8 +23,8 @@ def see(pid):
 
 
 def trace(pid):
+    """Does not stop the process. The end of this process ends it."""
     syscall("ptrace", SEIZE, pid, 0, 0)
-    syscall("ptrace", DETACH, pid, 0, 0)
 
 
 def heap(pid):
@@ -64,7 +64,7 @@ def signal_neighbour_by_descriptor():
 
 @attempt(PROCESSES)
 def signal_group_of_neighbour():
-    os.killpg(victim(), signal.SIGCONT)
+    os.killpg(os.getpgid(victim()), signal.SIGCONT)
 
 
 @attempt(PROCESSES)
@@ -252,18 +252,25 @@ def ancestors():
             return
 
 
+def descriptors():
+    for pid in ancestors():
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                yield pid, name, os.readlink(f"/proc/{pid}/fd/{name}")
+            except FileNotFoundError:
+                continue
+
+
 @attempt(INIT, lacks="a process sandbox without walls inherits no descriptors either")
 def use_inherited_descriptors():
     """Each is a way out: a directory of the host, a memory file, a socket of the service."""
     own = [AIMS[name] for name in ("workspace", "home", "tmp", "root")]
     harmless = ("pipe:", "/dev/", "anon_inode:[event", "anon_inode:[signal", "/proc/", "socket:")
     found = []
-    for pid in ancestors():
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-            is_own = any(target.startswith(folder) for folder in own) or target.startswith(aim("agent_server"))
-            if not is_own and not target.startswith(harmless):
-                found.append(f"{pid}/{name} {target}")
+    for pid, name, target in descriptors():
+        is_own = any(target.startswith(folder) for folder in own) or target.startswith(aim("agent_server"))
+        if not is_own and not target.startswith(harmless):
+            found.append(f"{pid}/{name} {target}")
     return found or refuse("only its own")
 
 
@@ -272,12 +279,10 @@ def use_inherited_sockets():
     """Of the agent server's sockets all are its own: none is a Unix socket with a name, or connected to one."""
     names = {line.split()[6]: line.split()[-1] for line in read("/proc/net/unix", 1 << 20).splitlines()[1:]}
     found = []
-    for pid in ancestors():
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-            path = names.get(target[8:-1], "") if target.startswith("socket:") else ""
-            if path.startswith(("/", "@")) and not path.startswith(AIMS["tmp"]):
-                found.append(f"{pid}/{name} {path}")
+    for pid, name, target in descriptors():
+        path = names.get(target[8:-1], "") if target.startswith("socket:") else ""
+        if path.startswith(("/", "@")) and not path.startswith(AIMS["tmp"]):
+            found.append(f"{pid}/{name} {path}")
     return found or refuse("only its own")
 
 

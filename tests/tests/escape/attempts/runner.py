@@ -77,9 +77,10 @@ def main():
     names = sys.argv[2:] or [name for name, it in escape.ATTEMPTS.items() if not it.is_bomb]
     for name in names:
         attempt = escape.ATTEMPTS[name]
+        began = time.monotonic()
         result, text = run(attempt)
         fields = {"name": name, "class": attempt.group, "result": result, "text": text}
-        fields.update(proof=attempt.proof, lacks=attempt.lacks, bomb=attempt.is_bomb)
+        fields.update(proof=attempt.proof, lacks=attempt.lacks, seconds=time.monotonic() - began)
         print(json.dumps(fields), flush=True)
 
 

@@ -34,7 +34,10 @@ def serve(listener):
             link.recv(100)
         except OSError:
             pass
-        link.sendall(secret)
+        try:
+            link.sendall(secret)
+        except OSError:
+            pass
         link.close()
 
 

@@ -265,7 +265,7 @@ def descriptors():
 def use_inherited_descriptors():
     """Each is a way out: a directory of the host, a memory file, a socket of the service."""
     own = [AIMS[name] for name in ("workspace", "home", "tmp", "root")]
-    harmless = ("pipe:", "/dev/", "anon_inode:[event", "anon_inode:[signal", "/proc/", "socket:")
+    harmless = ("pipe:", "/dev/", "anon_inode:[event", "anon_inode:[pidfd]", "anon_inode:[signal", "/proc/", "socket:")
     found = []
     for pid, name, target in descriptors():
         is_own = any(target.startswith(folder) for folder in own) or target.startswith(aim("agent_server"))

@@ -128,7 +128,7 @@ def set_traps():
         os.chmod(f"{folder}/locked", 0)
         for name in "x" * 255, "a\nb", "-rf", "\udcff", " ", "*":
             open(os.fsencode(f"{folder}/{name}"), "w").close()
-        make_deep_directory(f"{folder}/deep", 3000)
+    make_deep_directory(f"{aim('workspace')}/deep", 1200)
 
 
 def make_deep_directory(top, depth):
@@ -136,6 +136,6 @@ def make_deep_directory(top, depth):
     os.mkdir(top)
     os.chdir(top)
     for _ in range(depth):
-        os.mkdir("d")
-        os.chdir("d")
+        os.mkdir("directory")
+        os.chdir("directory")
     os.chdir(aim("workspace"))

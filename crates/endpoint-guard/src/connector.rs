@@ -88,6 +88,12 @@ impl Connector {
         sandbox: &str,
         address: SocketAddr,
     ) -> Result<TokioIo<TcpStream>, ConnectError> {
+        if let Some(stream) = self.guard.connect(sandbox, address).await? {
+            stream
+                .set_nodelay(true)
+                .map_err(|error| ConnectError::Connect(error.into()))?;
+            return Ok(TokioIo::new(stream));
+        }
         let proven_socket = self.guard.prove(sandbox, address).await?;
         let uri: Uri = format!("http://{address}/")
             .parse()

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use thiserror::Error;
+use tokio::net::TcpStream;
 
 pub use connector::{ConnectError, Connector};
 pub use socket::{ListeningSocket, is_local, listener, look_up};
@@ -35,6 +36,20 @@ pub trait EndpointGuard: Send + Sync + 'static {
         sandbox: &str,
         address: SocketAddr,
     ) -> Result<Option<ListeningSocket>, GuardError>;
+
+    /// Connects to this sandbox in the backend's own way, for a sandbox whose network this machine does not reach. `None`:
+    /// over TCP, with [`prove`](Self::prove).
+    ///
+    /// # Errors
+    /// See [`GuardError`]. A retry may succeed.
+    async fn connect(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<TcpStream>, GuardError> {
+        let _ = (sandbox, address);
+        Ok(None)
+    }
 }
 
 /// The reason why an address must not be used.

@@ -15,6 +15,8 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::requirements;
+use crate::confinement::walls::{Cgroup, CgroupParent};
 use crate::environment;
 use crate::errors;
 use crate::files::confine;
@@ -41,6 +43,8 @@ pub(crate) struct ProcessInner {
     pub(crate) config: ProcessConfig,
     pub(crate) layout: DataLayout,
     pub(crate) server: AgentServerProvider,
+    /// Where the service makes cgroups of confined sandboxes. `None`: nowhere, so only each process has limits.
+    pub(crate) cgroups: Option<CgroupParent>,
     /// A child is reaped by the runtime that spawned it.
     pub(crate) tasks: BackendTasks,
     pub(crate) locks: SandboxLocks,
@@ -60,7 +64,16 @@ impl ProcessSandboxes {
         errors::blocking(move || directories.create())
             .await?
             .map_err(SandboxError::other)?;
+        let cgroups = if config.confinement.is_some() {
+            let instance = config.instance.clone();
+            errors::blocking(move || CgroupParent::open(&instance))
+                .await?
+                .ok()
+        } else {
+            None
+        };
         let inner = ProcessInner {
+            cgroups,
             layout,
             server: AgentServerProvider::new(config.agent_server.clone()),
             tasks: BackendTasks::new()?,
@@ -104,6 +117,19 @@ impl ProcessInner {
         self.layout.paths(id)
     }
 
+    pub(crate) fn cgroup(&self, id: &SandboxId) -> Option<Cgroup> {
+        self.cgroups.as_ref().map(|parent| parent.cgroup(id))
+    }
+
+    /// Says why sandboxes cannot be confined here, and what to do.
+    pub(crate) async fn check_confinement(&self) -> Result<(), SandboxError> {
+        let Some(confinement) = self.config.confinement.clone() else {
+            return Ok(());
+        };
+        let checked = errors::blocking(move || requirements::check(&confinement)).await?;
+        checked.map_err(SandboxError::unavailable)
+    }
+
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
         Marker::new(&self.config.instance, id)
     }
@@ -123,7 +149,7 @@ impl SandboxBackend for ProcessSandboxes {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
             pause: true,
-            isolated: false,
+            isolated: self.inner.config.confinement.is_some(),
             replaces_session_key: true,
         }
     }
@@ -151,6 +177,7 @@ impl SandboxBackend for ProcessSandboxes {
             detail: format!("cannot use the sandbox directories ({}): the operator has to check WORKSPACE_DATA_DIR", error.kind()),
             source: Some(Box::new(error)),
         })?;
+        self.inner.check_confinement().await?;
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
             let program = command.first().cloned().unwrap_or_default();
             let path = environment::search_path(&program, &self.inner.config.path);
@@ -167,6 +194,7 @@ impl SandboxBackend for ProcessSandboxes {
 #[async_trait]
 impl SandboxLifecycle for ProcessSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
+        self.inner.check_confinement().await?;
         let command = self.inner.server.command(&self.inner.tasks.runtime).await?;
         // Only the wait for a permit ends with the caller, not the start.
         let permit = self.inner.acquire_start_permit(&launch.id).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use domain::id::HostId;
 use secrecy::SecretString;
 
+use crate::confinement::Confinement;
 use crate::files::layout;
 use crate::processes::launcher::Launcher;
 use crate::provision::Provisioner;
@@ -35,6 +36,8 @@ pub struct ProcessConfig {
     pub instance: HostId,
     /// The agent server of the sandboxes.
     pub agent_server: AgentServerSource,
+    /// How sandboxes are confined. `None`: they run as the service does, see everything that it sees, and must be trusted.
+    pub confinement: Option<Confinement>,
     /// The launcher that gives a sandbox its own session.
     pub launcher: Launcher,
     /// `PATH` in sandboxes, after the agent server's own folder.
@@ -82,6 +85,7 @@ impl ProcessConfig {
             runtime_dir,
             instance,
             agent_server,
+            confinement: None,
             launcher: Launcher::default(),
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             extra_env: BTreeMap::new(),

@@ -1,11 +1,14 @@
-//! Checks of `doctor`: the agent server. Installs nothing.
+//! Checks of `doctor`: the agent server and the walls around sandboxes. Installs nothing.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use anyhow::Context as _;
 use sandbox_provider::{DoctorReport, Installation};
 
 use crate::config::AgentServerSource;
+use crate::confinement::walls;
+use crate::confinement::walls::limits::MachineLimits;
 use crate::lifecycle::start;
 use crate::provider::ConfiguredProcess;
 
@@ -18,6 +21,33 @@ impl ConfiguredProcess {
     ) {
         let agent_server = self.describe_agent_server(installation).await;
         report.add("agent server", agent_server, Clone::clone);
+    }
+
+    /// Tries each wall. A missing one is a problem only if sandboxes are refused without it.
+    pub(crate) async fn examine_walls(
+        &self,
+        installation: &Installation<'_>,
+        is_confined: bool,
+        report: &mut DoctorReport,
+    ) {
+        let path = self.path(installation).unwrap_or_default();
+        let executable = Path::new("/proc/self/exe");
+        for wall in walls::probe(installation.host, &path, executable).await {
+            let what = format!("wall: {}", wall.name);
+            if wall.held {
+                report.ok(&what, wall.detail);
+                continue;
+            }
+            let text = format!("{}: {}", wall.detail, wall.remedy);
+            if is_confined && wall.is_required {
+                report.problem(&what, text);
+            } else {
+                report.warn(&what, text);
+            }
+        }
+        if let Err(cause) = self.limits.check(&MachineLimits::read()) {
+            report.problem("limits", format!("{cause}: lower the setting"));
+        }
     }
 
     /// Describes the agent server. The error says why there is none.

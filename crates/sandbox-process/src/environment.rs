@@ -59,8 +59,13 @@ pub(crate) fn variables(
     let text = |path: &Path| path.to_string_lossy().into_owned();
     set(marker::VARIABLE, marker.value().to_owned());
     set("HOME", text(&paths.home()));
-    set("TMUX_TMPDIR", text(&paths.short));
-    set("TMPDIR", text(&paths.tmp()));
+    // A confined sandbox has a `/tmp` of its own.
+    let (sockets, tmp) = match config.confinement {
+        Some(_) => ("/tmp".into(), "/tmp".into()),
+        None => (paths.short.clone(), paths.tmp()),
+    };
+    set("TMUX_TMPDIR", text(&sockets));
+    set("TMPDIR", text(&tmp));
     add_launch_variables(&mut all, launch, &text(&paths.root));
     all.retain(|name, _| {
         !SETTINGS_MEMBERS

@@ -34,6 +34,8 @@ mod specs;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
+pub use confinement::Confinement;
+pub use confinement::plan::NetworkPolicy;
 pub use confinement::walls::ProcessLimits;
 pub use processes::launcher;
 pub use provider::ProcessProvider;

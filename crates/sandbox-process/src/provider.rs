@@ -18,6 +18,7 @@ use sandbox_provider::{
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::walls::ProcessLimits;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
@@ -85,6 +86,8 @@ pub(crate) struct ConfiguredProcess {
     boot_limit: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
+    /// Limits of confined sandboxes.
+    pub(crate) limits: ProcessLimits,
 }
 
 impl ConfiguredProcess {
@@ -117,6 +120,7 @@ impl ConfiguredProcess {
             boot_limit: reader.deadline("start.sandbox_deadline"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            limits: ProcessLimits::read(reader),
         }
     }
 
@@ -207,6 +211,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
+        self.examine_walls(installation, false, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

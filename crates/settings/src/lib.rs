@@ -14,4 +14,4 @@ pub use layers::{CONFIG_VARIABLE, EnvVariables, SettingLayers, SettingSection, v
 pub use reader::SettingReader;
 pub use show::{REDACTED, Redaction, show, without_password};
 pub use templates::TemplateKeys;
-pub use values::{assignment, parse_duration};
+pub use values::{assignment, parse_duration, parse_size};

@@ -74,7 +74,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Bytes in `4GiB`, `512 MiB`, `0`.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text
         .find(|c: char| !c.is_ascii_digit())

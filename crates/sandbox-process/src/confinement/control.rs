@@ -21,6 +21,7 @@ use tokio::io::Interest;
 use tokio::time::timeout;
 
 use crate::confinement::plan::CALLBACK_ADDRESS;
+use crate::files::if_exists;
 
 /// Descriptors in one message.
 const MAX_DESCRIPTORS: usize = 8;
@@ -62,39 +63,65 @@ impl ControlRequest {
     }
 }
 
-/// Connects to a port of the agent server's network.
-pub(crate) async fn connect_to(control: &Path, port: u16) -> io::Result<tokio::net::TcpStream> {
-    let socket = request(control, ControlRequest::Connect(port)).await?;
-    let stream = TcpStream::from(socket.ok_or_else(no_socket)?);
+/// Connects to a port in the sandbox's network. `None` without a control socket: the sandbox is not confined.
+pub(crate) async fn connect_to(
+    control: &Path,
+    port: u16,
+) -> io::Result<Option<tokio::net::TcpStream>> {
+    let Some(fds) = request(control, ControlRequest::Connect(port)).await? else {
+        return Ok(None);
+    };
+    let stream = TcpStream::from(tcp(fds)?);
     stream.set_nonblocking(true)?;
     let stream = tokio::net::TcpStream::from_std(stream)?;
+    // The connection may be in progress.
     stream.writable().await?;
-    stream.take_error()?.map_or(Ok(stream), Err)
+    match stream.take_error()? {
+        None => Ok(Some(stream)),
+        Some(error) => Err(error),
+    }
 }
 
-/// A listening socket at [`CALLBACK_ADDRESS`] in the sandbox's network.
-pub(crate) async fn listen_at(control: &Path, port: u16) -> io::Result<tokio::net::TcpListener> {
-    let socket = request(control, ControlRequest::Listen(port)).await?;
-    let listener = TcpListener::from(socket.ok_or_else(no_socket)?);
+/// A listening socket at [`CALLBACK_ADDRESS`] in the sandbox's network. `None` as above.
+pub(crate) async fn listen_at(
+    control: &Path,
+    port: u16,
+) -> io::Result<Option<tokio::net::TcpListener>> {
+    let Some(fds) = request(control, ControlRequest::Listen(port)).await? else {
+        return Ok(None);
+    };
+    let listener = TcpListener::from(tcp(fds)?);
     listener.set_nonblocking(true)?;
-    tokio::net::TcpListener::from_std(listener)
+    tokio::net::TcpListener::from_std(listener).map(Some)
 }
 
-/// Lets init end the agent server.
-pub(crate) async fn terminate(control: &Path) -> io::Result<()> {
-    request(control, ControlRequest::Terminate).await.map(drop)
+/// Lets init end the agent server. `false` as above.
+pub(crate) async fn terminate(control: &Path) -> io::Result<bool> {
+    let sent = request(control, ControlRequest::Terminate).await?;
+    Ok(sent.is_some())
 }
 
-fn no_socket() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the sandbox's init sent no TCP socket",
-    )
+/// The only descriptor of a response, if it is a TCP socket.
+fn tcp(mut fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+    let is_tcp = |fd: &OwnedFd| {
+        sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+            && sockopt::socket_domain(fd) == Ok(AddressFamily::INET)
+    };
+    fds.pop().filter(is_tcp).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the sandbox's init sent no TCP socket",
+        )
+    })
 }
 
-async fn request(control: &Path, request: ControlRequest) -> io::Result<Option<OwnedFd>> {
+/// Returns the socket that init sends, if any. `None`: there is no control socket.
+async fn request(control: &Path, request: ControlRequest) -> io::Result<Option<Vec<OwnedFd>>> {
     let exchange = async {
-        let stream = tokio::net::UnixStream::connect(control).await?;
+        let connected = tokio::net::UnixStream::connect(control).await;
+        let Some(stream) = if_exists(connected)? else {
+            return Ok(None);
+        };
         let sent = || {
             Ok(rustix::net::send(
                 &stream,
@@ -103,18 +130,13 @@ async fn request(control: &Path, request: ControlRequest) -> io::Result<Option<O
             )?)
         };
         stream.async_io(Interest::WRITABLE, sent).await?;
-        let (status, mut fds) = stream
+        let (status, fds) = stream
             .async_io(Interest::READABLE, || receive(&stream))
             .await?;
         if status != 0 {
             return Err(io::Error::from_raw_os_error(status.into()));
         }
-        let fd = fds.pop();
-        let is_tcp = |fd: &OwnedFd| {
-            sockopt::socket_type(fd) == Ok(SocketType::STREAM)
-                && sockopt::socket_domain(fd) == Ok(AddressFamily::INET)
-        };
-        Ok(fd.filter(is_tcp))
+        Ok(Some(fds))
     };
     timeout(RESPONSE_TIMEOUT, exchange).await?
 }

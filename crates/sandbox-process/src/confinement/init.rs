@@ -20,15 +20,13 @@ use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, kill_process, set_dumpable_behavior,
     set_parent_process_death_signal, wait,
 };
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
-};
+use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::control::{self, ControlRequest};
 use crate::confinement::routes;
-use crate::confinement::view::INNER_ID;
+use crate::confinement::view::{ALLOCATOR_VARIABLE, INNER_ID};
+use crate::confinement::walls::{self, WallPlan};
 
 pub(crate) const SUBCOMMAND: &str = "__init";
 
@@ -49,7 +47,7 @@ pub(crate) struct InitPlan {
     pub(crate) own_addresses: Vec<Ipv4Addr>,
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
     pub(crate) owner: Option<u32>,
-    pub(crate) port: u16,
+    pub(crate) walls: WallPlan,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
 }
@@ -62,6 +60,7 @@ struct Handover {
 }
 
 struct NetworkEnds {
+    start: OwnedFd,
     ready: OwnedFd,
     alive: OwnedFd,
     /// Open as long as init lives, see `NetworkPipes`.
@@ -83,6 +82,11 @@ fn run() -> io::Result<i32> {
         routes::refuse(&handover.plan.own_addresses)?;
     }
     become_user(handover.plan.owner)?;
+    walls::raise(&handover.plan.walls)?;
+    // A process of the agent has the same user: it must not take over this one.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // A change of credentials clears this, so it comes last.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let agent = start(&handover.plan)?;
     supervise(&handover, agent)
 }
@@ -102,8 +106,9 @@ fn receive() -> io::Result<Handover> {
     let mut text = Vec::new();
     let plan = rest.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
     File::from(plan).read_to_end(&mut text)?;
-    let network = match <[OwnedFd; 3]>::try_from(rest) {
-        Ok([ready, alive, exit]) => Some(NetworkEnds {
+    let network = match <[OwnedFd; 4]>::try_from(rest) {
+        Ok([start, ready, alive, exit]) => Some(NetworkEnds {
+            start,
             ready,
             alive,
             _exit: exit,
@@ -118,6 +123,7 @@ fn receive() -> io::Result<Handover> {
 }
 
 fn await_network(network: &NetworkEnds) -> io::Result<()> {
+    rustix::io::write(&network.start, &[1])?;
     let mut ends = [
         PollFd::new(&network.ready, PollFlags::IN),
         PollFd::new(&network.alive, PollFlags::IN),
@@ -135,7 +141,7 @@ fn await_network(network: &NetworkEnds) -> io::Result<()> {
     ))
 }
 
-/// Becomes the sandbox's user in a user namespace of its own, without any capability.
+/// Becomes the sandbox's user in a user namespace of its own. Its capabilities there last until the walls are raised.
 fn become_user(owner: Option<u32>) -> io::Result<()> {
     let outer = owner.unwrap_or(0);
     if let Some(id) = owner {
@@ -154,18 +160,6 @@ fn become_user(owner: Option<u32>) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{INNER_ID} {outer} 1"))?;
     fs::write("/proc/self/gid_map", format!("{INNER_ID} {outer} 1"))?;
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
-    set_capabilities(None, sets)?;
-    rustix::thread::set_no_new_privs(true)?;
-    // A process of the agent has the same user: it must not take over this one.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // A change of credentials clears this, so it comes last.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }
 
@@ -176,6 +170,7 @@ fn start(plan: &InitPlan) -> io::Result<Pid> {
         .ok_or(io::ErrorKind::InvalidInput)?;
     let child = Command::new(program)
         .args(arguments)
+        .env_remove(ALLOCATOR_VARIABLE)
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()?;

@@ -47,13 +47,17 @@ fn run() -> io::Result<Infallible> {
         inherit(pipes.info.as_fd())?;
         arguments.extend(["--info-fd".into(), number(&pipes.info)]);
         info = Some(pipes.info);
-        handover.extend([pipes.ready, pipes.alive, pipes.exit]);
+        handover.extend([pipes.start, pipes.ready, pipes.alive, pipes.exit]);
+    }
+    // slirp4netns stays outside: the sandbox shall not run out of memory there.
+    for members in &plan.cgroups {
+        fs::write(members, "0").map_err(|error| cannot("join", members, &error))?;
     }
     let init_plan = InitPlan {
         has_network: plan.slirp4netns.is_some(),
         own_addresses: routes::own_addresses()?,
         owner: plan.owner,
-        port: plan.port,
+        walls: plan.walls,
         command: plan.command,
     };
     let init_plan = memory_file("plan", &serde_json::to_vec(&init_plan)?)?;
@@ -69,6 +73,13 @@ fn run() -> io::Result<Infallible> {
         .exec();
     drop((files, executable, info));
     Err(error)
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("cannot {what} {}: {error}", path.display()),
+    )
 }
 
 /// Puts descriptors into a socket from which init receives them, so that they are open in no other program.

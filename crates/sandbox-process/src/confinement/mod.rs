@@ -11,18 +11,109 @@
 //!                       └ agent server
 //! ```
 
+pub(crate) mod agent_files;
+pub(crate) mod callbacks;
 pub(crate) mod control;
-mod ids;
+pub(crate) mod ids;
 mod init;
 mod launcher;
 mod network;
 pub(crate) mod plan;
+pub(crate) mod requirements;
 mod routes;
 mod view;
 pub(crate) mod walls;
 
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fd::OwnedFd;
+
+use crate::files::layout::SandboxPaths;
+use plan::{ConfinementPlan, FileView, NetworkPolicy};
+use walls::{Cgroup, ProcessLimits, WallPlan};
+
+/// How the sandboxes of a backend are confined.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    /// The service's `PATH`, where bubblewrap and slirp4netns are.
+    pub search_path: String,
+    /// Further files and directories that all sandboxes may read.
+    pub readable_paths: Vec<PathBuf>,
+    /// Limits of one sandbox.
+    pub limits: ProcessLimits,
+    /// What sandboxes reach.
+    pub network: NetworkPolicy,
+    /// The address of the listener for callbacks. Until it is set, callbacks wait.
+    pub callbacks: Arc<OnceLock<SocketAddr>>,
+}
+
+/// What differs between sandboxes.
+pub(crate) struct ConfinedLaunch<'a> {
+    pub(crate) paths: &'a SandboxPaths,
+    pub(crate) port: u16,
+    pub(crate) owner: Option<u32>,
+    pub(crate) cgroup: Option<&'a Cgroup>,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Confinement {
+    /// The standard input of the launcher of a sandbox. Blocks.
+    pub(crate) fn plan(&self, launch: ConfinedLaunch<'_>) -> io::Result<OwnedFd> {
+        let programs = requirements::programs(self).map_err(io::Error::other)?;
+        let files = self.files(&launch);
+        let cgroup = launch.cgroup;
+        let plan = ConfinementPlan {
+            bubblewrap: programs.bubblewrap,
+            slirp4netns: programs.slirp4netns,
+            control: launch.paths.control.clone(),
+            port: launch.port,
+            owner: launch.owner,
+            walls: self.walls(&files, cgroup.is_some_and(Cgroup::limits_memory)),
+            cgroups: cgroup.map(Cgroup::members).unwrap_or_default(),
+            files,
+            command: launch.command,
+        };
+        launcher::memory_file("plan", &serde_json::to_vec(&plan)?)
+    }
+
+    fn files(&self, launch: &ConfinedLaunch<'_>) -> FileView {
+        let mut readable = self.readable_paths.clone();
+        readable.extend(agent_files::of(&launch.command));
+        FileView {
+            readable,
+            writable: launch.paths.writable().to_vec(),
+            tmp: launch.paths.tmp(),
+            working_dir: launch.paths.root.clone(),
+        }
+    }
+
+    fn walls(&self, files: &FileView, has_memory_cgroup: bool) -> WallPlan {
+        let system = view::SYSTEM
+            .iter()
+            .chain(&["/etc", "/var"])
+            .map(PathBuf::from);
+        let dynamic = ["/tmp", "/dev", "/proc", "/run"].map(PathBuf::from);
+        let root = [files.working_dir.clone()];
+        WallPlan {
+            readable: system
+                .chain(files.readable.iter().cloned())
+                .chain(root)
+                .collect(),
+            writable: files.writable.iter().cloned().chain(dynamic).collect(),
+            limits: self.limits,
+            has_memory_cgroup,
+        }
+    }
+}
+
+/// The arguments that make the service's binary the launcher of a sandbox. The port identifies the start.
+pub(crate) fn launcher_arguments(port: u16) -> [OsString; 2] {
+    [launcher::SUBCOMMAND.into(), port.to_string().into()]
+}
 
 /// Acts as one of the processes of a confined sandbox if the arguments say so. Returns only on failure.
 pub(crate) fn run_helper(arguments: &[OsString]) -> Option<io::Error> {
@@ -31,6 +122,7 @@ pub(crate) fn run_helper(arguments: &[OsString]) -> Option<io::Error> {
         launcher::SUBCOMMAND => Some(launcher::main()),
         network::SUBCOMMAND => Some(network::main(rest)),
         init::SUBCOMMAND => Some(init::main()),
+        walls::attempts::SUBCOMMAND => Some(walls::attempts::main(rest)),
         _ => None,
     }
 }

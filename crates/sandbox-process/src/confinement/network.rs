@@ -25,6 +25,8 @@ pub(crate) const INTERFACE: &str = "tap0";
 pub(crate) struct NetworkPipes {
     /// Bubblewrap writes init's pid here.
     pub(crate) info: OwnedFd,
+    /// Init writes here when bubblewrap has set up the loopback interface, which slirp4netns would also do.
+    pub(crate) start: OwnedFd,
     /// Readable when the network works.
     pub(crate) ready: OwnedFd,
     /// Ends when slirp4netns has exited.
@@ -38,15 +40,16 @@ impl NetworkPipes {
     /// sandboxes, because it lives as long as this one and never runs the agent's code.
     pub(crate) fn spawn(slirp4netns: &Path, plan: &ConfinementPlan) -> io::Result<Self> {
         let (info, info_in) = pipe()?;
+        let (start, start_in) = pipe()?;
         let (ready, ready_in) = pipe()?;
         let (alive, alive_in) = pipe()?;
         let (exit_out, exit) = pipe()?;
-        for fd in [&info, &ready_in, &alive_in, &exit_out] {
+        for fd in [&info, &start, &ready_in, &alive_in, &exit_out] {
             inherit(fd.as_fd())?;
         }
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND).arg(slirp4netns);
-        command.args([&info, &ready_in, &exit_out].map(number));
+        command.args([&info, &start, &ready_in, &exit_out].map(number));
         // The marker makes it a process of the sandbox, which ends with it.
         command.env_clear();
         let marker = std::env::var_os(marker::VARIABLE).unwrap_or_default();
@@ -59,6 +62,7 @@ impl NetworkPipes {
             .spawn()?;
         Ok(Self {
             info: info_in,
+            start: start_in,
             ready,
             alive,
             exit,
@@ -75,12 +79,13 @@ fn reserve(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Becomes slirp4netns. Arguments: its program and the descriptors `info`, `ready` and `exit`. Returns only on failure.
+/// Becomes slirp4netns. Arguments: its program and the descriptors `info`, `start`, `ready` and `exit`. Returns only on failure.
 pub(crate) fn main(arguments: &[OsString]) -> io::Error {
-    let [program, info, ready, exit] = arguments else {
-        return io::Error::new(io::ErrorKind::InvalidInput, "expected four arguments");
+    let [program, info, start, ready, exit] = arguments else {
+        return io::Error::new(io::ErrorKind::InvalidInput, "expected five arguments");
     };
-    let pid = match read_pid(info) {
+    let started = read_pid(info).and_then(|pid| reopen(start)?.read_exact(&mut [0]).map(|()| pid));
+    let pid = match started {
         Ok(pid) => pid,
         Err(error) => return error,
     };
@@ -107,10 +112,13 @@ fn read_pid(info: &OsString) -> io::Result<i32> {
     struct BubblewrapInfo {
         child_pid: i32,
     }
-    let path = Path::new("/proc/self/fd").join(info);
     let mut text = String::new();
-    // A new descriptor of the same pipe, which closes before slirp4netns runs.
-    File::open(path)?.read_to_string(&mut text)?;
+    reopen(info)?.read_to_string(&mut text)?;
     let info: BubblewrapInfo = serde_json::from_str(&text)?;
     Ok(info.child_pid)
+}
+
+/// A new descriptor of an inherited pipe, which closes before slirp4netns runs.
+fn reopen(number: &OsString) -> io::Result<File> {
+    File::open(Path::new("/proc/self/fd").join(number))
 }

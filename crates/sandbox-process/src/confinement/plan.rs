@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::confinement::walls::WallPlan;
+
 /// The address inside a sandbox at which init hands a listening socket to the service: the callbacks of the agent server
 /// arrive there. Not 127.0.0.1, whose ports belong to the agent.
 pub(crate) const CALLBACK_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -15,7 +17,7 @@ pub(crate) const CALLBACK_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 pub(crate) const CALLBACK_PORT: u16 = 26_229;
 
 /// A confined sandbox. It contains no secret: these are in the environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConfinementPlan {
     /// The program `bwrap`.
     pub(crate) bubblewrap: PathBuf,
@@ -29,6 +31,9 @@ pub(crate) struct ConfinementPlan {
     /// The user and group id on the machine that own the sandbox's files. `None`: the service's own account.
     pub(crate) owner: Option<u32>,
     pub(crate) files: FileView,
+    pub(crate) walls: WallPlan,
+    /// The files through which the sandbox joins its cgroups.
+    pub(crate) cgroups: Vec<PathBuf>,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
 }
@@ -45,9 +50,8 @@ pub(crate) struct FileView {
 }
 
 /// What a sandbox reaches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum NetworkPolicy {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NetworkPolicy {
     /// Public addresses: not this machine, and not private networks.
     #[default]
     Open,

@@ -16,11 +16,15 @@ use crate::confinement::plan::{ConfinementPlan, FileView};
 /// The user and group id inside.
 pub(crate) const INNER_ID: u32 = 1000;
 
+/// The settings of init's allocator: a thread of its own would keep init from creating a user namespace.
+pub(crate) const ALLOCATOR_VARIABLE: &str = "MALLOC_CONF";
+const ALLOCATOR_SETTINGS: &str = "background_thread:false,narenas:1,tcache:false";
+
 /// What init needs until it becomes the sandbox's user: to change its ids, and to set routes.
 const INIT_CAPABILITIES: [&str; 3] = ["CAP_SETUID", "CAP_SETGID", "CAP_NET_ADMIN"];
 
 /// Directories of the system, which are links or missing on some systems.
-const SYSTEM: [&str; 10] = [
+pub(crate) const SYSTEM: [&str; 10] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu",
 ];
 
@@ -143,6 +147,7 @@ impl View {
             "--unshare-cgroup-try",
             "--as-pid-1",
         ]);
+        self.add(["--setenv", ALLOCATOR_VARIABLE, ALLOCATOR_SETTINGS]);
         self.add(["--hostname", "sandbox", "--cap-drop", "ALL"]);
         for capability in INIT_CAPABILITIES {
             self.add(["--cap-add", capability]);

@@ -9,6 +9,8 @@
 //!     home/ workspace/ conversations/ bash_events/ persist/
 //! <runtime>/<hash of instance and id>/
 //!   tmux-<uid>/ tmp/       short paths, because socket paths are limited to 107 bytes
+//! <runtime>/<hash of instance and id>.sock         of a confined sandbox: the control socket, which does not exist inside
+//! <runtime>/<hash of instance and id>.network.log  and the output of its network process
 //! ```
 
 use std::fs;
@@ -47,6 +49,8 @@ pub(crate) struct SandboxPaths {
     pub(crate) root: PathBuf,
     pub(crate) short: PathBuf,
     pub(crate) lock: PathBuf,
+    /// Exists if the sandbox was last started confined.
+    pub(crate) control: PathBuf,
 }
 
 impl DataLayout {
@@ -76,6 +80,7 @@ impl DataLayout {
         ]);
         SandboxPaths {
             root: self.sandboxes.join(id.as_str()),
+            control: self.runtime.join(format!("{short}.sock")),
             short: self.runtime.join(short),
             lock: self.sandboxes.join(format!("{id}.lock")),
         }
@@ -133,20 +138,29 @@ impl SandboxPaths {
         self.short.join("tmp")
     }
 
-    /// Creates all missing directories. Blocks.
-    pub(crate) fn create(&self) -> io::Result<()> {
-        let all = [
-            self.root.clone(),
+    /// The directories below the root in which the agent server writes.
+    pub(crate) fn writable(&self) -> [PathBuf; 5] {
+        [
             self.workspace(),
             self.root.join("conversations"),
             self.bash_events(),
             self.home(),
             // The agent server's own settings.
             self.root.join("persist"),
-            self.short.clone(),
-            self.tmp(),
-        ];
-        all.iter().try_for_each(|dir| private_dir(dir))
+        ]
+    }
+
+    /// The output of the network process of a confined sandbox.
+    pub(crate) fn network_log(&self) -> PathBuf {
+        self.control.with_extension("network.log")
+    }
+
+    /// Creates all missing directories. Blocks.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        private_dir(&self.root)?;
+        let all = self.writable();
+        all.iter().try_for_each(|dir| private_dir(dir))?;
+        private_dir(&self.tmp())
     }
 
     /// Deletes all but the lock. The state file is deleted last, so that a sandbox with undeletable files is still listed.
@@ -155,6 +169,8 @@ impl SandboxPaths {
         let delete =
             |path: &Path| crash_point::around("process: deleting files", || delete_tree(path));
         delete(&self.short)?;
+        delete(&self.control)?;
+        delete(&self.network_log())?;
         let mut entries = entries(&self.root)?;
         entries.retain(|entry| *entry != self.state());
         entries.iter().try_for_each(|entry| delete(entry))?;

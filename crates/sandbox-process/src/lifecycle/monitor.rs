@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
+use crate::confinement::callbacks;
 use crate::errors::blocking;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
@@ -201,13 +203,17 @@ impl Monitor {
             }
             std::future::pending::<Infallible>().await
         };
+        let control = inner.paths(&self.id).control;
+        let callbacks = forward_callbacks(&inner, &control);
         let exit = tokio::select! {
             exit = wait_for_exit(&mut main) => exit,
             never = boot => match never {},
+            never = callbacks => match never {},
         };
         drop(main);
         self.ended.send_replace(true);
-        if let Err(error) = self.report(&inner, describe_status(exit)).await {
+        let exit = inner.describe_end(&self.id, exit).await;
+        if let Err(error) = self.report(&inner, exit).await {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot record the exit of a sandbox");
         }
         inner.untrack(&self.id, self.key);
@@ -241,6 +247,7 @@ impl Monitor {
         if let Err(error) = killed {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot kill all processes of a crashed sandbox");
         }
+        inner.remove_cgroup(&self.id).await?;
         let report = |state| {
             let id = self.id.clone();
             inner.tasks.report(BackendFact { id, state });
@@ -262,6 +269,46 @@ impl Monitor {
         let stored = inner.store(&self.id, &exited).await;
         report(BackendState::Exited { detail });
         stored
+    }
+}
+
+async fn listens(inner: &Arc<ProcessInner>, id: &SandboxId, address: SocketAddr) -> bool {
+    match inner.connect_confined(id, address.port()).await {
+        Ok(Some(_)) => true,
+        Ok(None) if inner.config.confinement.is_none() => inner.prove(id, address).await.is_ok(),
+        _ => false,
+    }
+}
+
+/// Forwards the callbacks of a confined sandbox while it runs.
+async fn forward_callbacks(inner: &ProcessInner, control: &Path) -> Infallible {
+    match &inner.config.confinement {
+        Some(confinement) => callbacks::forward(control, Arc::clone(&confinement.callbacks)).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl ProcessInner {
+    /// How a main process exited, and whether the kernel killed something for lack of memory.
+    async fn describe_end(&self, id: &SandboxId, exit: Option<ExitStatus>) -> String {
+        let (control, cgroup) = (self.paths(id).control, self.cgroup(id));
+        let read = blocking(move || {
+            let kills = cgroup.map_or(0, |cgroup| cgroup.memory_kills());
+            (control.exists(), kills)
+        });
+        let (is_confined, kills) = read.await.unwrap_or_default();
+        // Bubblewrap and init report the signal that ended the agent server like a shell.
+        let exit = match exit.and_then(|exit| exit.code()) {
+            Some(code) if is_confined && code > 128 => Some(ExitStatus::from_raw(code - 128)),
+            _ => exit,
+        };
+        let text = describe_status(exit);
+        if kills == 0 {
+            return text;
+        }
+        format!(
+            "{text}; the kernel killed {kills} of its processes, because the sandbox used all memory of process.memory"
+        )
     }
 }
 
@@ -301,7 +348,7 @@ async fn hold_permit_until_boot(
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // No event reports a new listener. The agent server accepts no connection before it is ready.
     let listens = async {
-        while inner.prove(id, address).await.is_err() {
+        while !listens(inner, id, address).await {
             sleep(LISTENER_CHECK_INTERVAL).await;
         }
     };

@@ -9,8 +9,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use domain::crash_point;
@@ -23,11 +25,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::backend::ProcessInner;
+use crate::confinement::{self, ConfinedLaunch, ids};
 use crate::environment;
 use crate::errors::{self, blocking};
+use crate::files::layout::SandboxPaths;
 use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
-use crate::files::{is_executable, log_file};
+use crate::files::{if_exists, is_executable, log_file};
 use crate::lifecycle::monitor::{BootInProgress, MainProcess};
 use crate::lifecycle::stop::StopMode;
 use crate::processes::marker;
@@ -125,7 +129,7 @@ impl ProcessInner {
 
     /// Spawns the agent server behind the launcher.
     async fn spawn(
-        &self,
+        self: &Arc<Self>,
         launch: &SandboxLaunch,
         command: Vec<OsString>,
         port: u16,
@@ -134,10 +138,10 @@ impl ProcessInner {
         let program = command.first().cloned().unwrap_or_default();
         let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
         let search_path = environment::search_path(&program, &self.config.path);
-        let mut arguments = self.config.launcher.prefix();
-        arguments.extend(command);
-        arguments.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
-        arguments.push(port.to_string().into());
+        let mut command = command;
+        command.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
+        command.push(port.to_string().into());
+        let (inner, id) = (Arc::clone(self), launch.id.clone());
         // Spawning blocks until the new program is loaded, so it runs on a blocking thread. The handle makes this
         // runtime reap the child.
         let runtime = self.tasks.runtime.clone();
@@ -145,11 +149,66 @@ impl ProcessInner {
             let _runtime = runtime.enter();
             find_program(&program, &search_path)?;
             let log_file = log_file::open(&paths.log_file())?;
+            let (arguments, stdin) = inner.launcher_command(&id, command, port)?;
             crash_point::around("process: spawning", || {
-                spawn::spawn(&arguments, &variables, &paths.root, log_file)
+                spawn::spawn(&arguments, &variables, &paths.root, stdin, log_file)
             })
         })
         .await
+    }
+
+    /// The command that launches the agent server, and its standard input. Blocks.
+    fn launcher_command(
+        &self,
+        id: &SandboxId,
+        command: Vec<OsString>,
+        port: u16,
+    ) -> io::Result<(Vec<OsString>, Stdio)> {
+        let paths = self.paths(id);
+        let Some(confinement) = &self.config.confinement else {
+            // The socket of an earlier, confined run would show this one as confined.
+            if_exists(fs::remove_file(&paths.control))?;
+            let mut arguments = self.config.launcher.prefix();
+            arguments.extend(command);
+            return Ok((arguments, Stdio::null()));
+        };
+        let cgroup = self.cgroup(id);
+        if let Some(cgroup) = &cgroup {
+            cgroup.create(&confinement.limits)?;
+        }
+        let plan = confinement.plan(ConfinedLaunch {
+            owner: self.give_files(id, &paths)?,
+            paths: &paths,
+            port,
+            cgroup: cgroup.as_ref(),
+            command,
+        })?;
+        let mut arguments = vec![self.config.launcher.binary().into_os_string()];
+        arguments.extend(confinement::launcher_arguments(port));
+        Ok((arguments, plan.into()))
+    }
+
+    /// As root, gives the sandbox's files to an id of their own, and returns it. Blocks.
+    fn give_files(&self, id: &SandboxId, paths: &SandboxPaths) -> io::Result<Option<u32>> {
+        if !ids::are_own() {
+            return Ok(None);
+        }
+        let owner = match ids::of(&paths.workspace()) {
+            Some(owner) => owner,
+            None => {
+                let others = self.layout.ids()?.into_iter();
+                let taken: Vec<u32> = others
+                    .filter_map(|other| ids::of(&self.paths(&other).workspace()))
+                    .collect();
+                ids::choose(self.marker(id).value(), &taken)
+            }
+        };
+        ids::give(&paths.tmp(), owner)?;
+        paths
+            .writable()
+            .iter()
+            .try_for_each(|dir| ids::give(dir, owner))?;
+        Ok(Some(owner))
     }
 
     async fn prepare_paths(&self, id: &SandboxId) -> Result<Option<ProcessState>, SandboxError> {
@@ -181,16 +240,21 @@ impl ProcessInner {
         }
         let (marker, recorded) = (self.marker(id), state.clone());
         let session_key = launch.session_key.clone();
+        let (control, is_confining) = (self.paths(id).control, self.config.confinement.is_some());
         let main = blocking(move || {
             let key = recorded.find_process(&marker)?;
             let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
-            Some((key, initial_key? == session_key.expose_secret()))
+            let is_as_configured = control.exists() == is_confining;
+            Some((
+                key,
+                is_as_configured && initial_key? == session_key.expose_secret(),
+            ))
         });
-        let Some((key, has_session_key)) = main.await? else {
+        let Some((key, is_current)) = main.await? else {
             return Ok(None);
         };
-        if !has_session_key {
-            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key; restarting it");
+        if !is_current {
+            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key or isolation; restarting it");
             self.end_processes(id, StopMode::Graceful).await?;
             return Ok(None);
         }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::crash_point;
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::SandboxError;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::backend::ProcessInner;
+use crate::confinement::control;
 use crate::errors::{self, blocking};
 use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
@@ -112,6 +114,7 @@ impl ProcessInner {
                 tracing::warn!(sandbox.id = %id, "the main process of a stopped sandbox was not reaped within 5 s");
             }
         }
+        self.remove_cgroup(id).await?;
         let port = former.map_or(0, |state| state.port);
         let stopped = ProcessState {
             phase: LifecyclePhase::Stopped,
@@ -125,14 +128,42 @@ impl ProcessInner {
         Ok(())
     }
 
+    /// Removes the cgroup of a sandbox whose processes have ended.
+    pub(crate) async fn remove_cgroup(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let Some(cgroup) = self.cgroup(id) else {
+            return Ok(());
+        };
+        let removed = blocking(move || cgroup.remove()).await?;
+        if let Err(error) = removed {
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot remove the cgroup of a sandbox: its next start uses it again");
+        }
+        Ok(())
+    }
+
     /// Sends `SIGTERM` to the agent server alone, and waits for its last events.
     async fn terminate(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
         let Some(handle) = PidHandle::open(main)? else {
             return Ok(());
         };
-        crash_point::around("process: SIGTERM", || handle.signal(Signal::TERM))?;
-        // A frozen process would not handle the signal.
-        handle.signal(Signal::CONT)?;
+        // Bubblewrap, the main process of a confined sandbox, would not pass a signal on: init signals the agent server.
+        let control = self.paths(id).control;
+        crash_point::before("process: SIGTERM");
+        let requested = control::terminate(&control).await;
+        match requested {
+            // It is the main process that may be frozen.
+            Ok(true) => drop(handle.signal(Signal::CONT)?),
+            Ok(false) => {
+                handle.signal(Signal::TERM)?;
+                // A frozen process would not handle the signal.
+                handle.signal(Signal::CONT)?;
+            }
+            // Init does not exist yet or any more: the caller kills what is left.
+            Err(error) => {
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot end a confined sandbox gracefully");
+                return Ok(());
+            }
+        }
+        crash_point::after("process: SIGTERM");
         let exit = handle.watch()?;
         if timeout(self.config.grace, exit.exited()).await.is_err() {
             let grace = self.config.grace.as_secs();

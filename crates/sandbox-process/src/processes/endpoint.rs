@@ -1,14 +1,17 @@
 //! Proves that a listening socket belongs to a sandbox before a key is sent there.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use domain::id::SandboxId;
 use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket, look_up};
+use tokio::net::TcpStream;
 
 use crate::ProcessSandboxes;
 use crate::backend::ProcessInner;
+use crate::confinement::control;
 use crate::files::state::ProcessState;
 use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
@@ -28,9 +31,36 @@ impl EndpointGuard for ProcessSandboxes {
         };
         self.inner().prove(&id, address).await.map(Some)
     }
+
+    async fn connect(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<TcpStream>, GuardError> {
+        let Ok(id) = SandboxId::parse(sandbox) else {
+            return Err(GuardError::HeldByAnother(address.port()));
+        };
+        self.inner().connect_confined(&id, address.port()).await
+    }
 }
 
 impl ProcessInner {
+    /// Connects to a port in the network of a confined sandbox. `None`: the sandbox is not confined.
+    pub(crate) async fn connect_confined(
+        &self,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<Option<TcpStream>, GuardError> {
+        let unknown = |source| GuardError::Unknown { port, source };
+        match control::connect_to(&self.paths(id).control, port).await {
+            Ok(stream) => Ok(stream),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Err(GuardError::NotListening(port))
+            }
+            Err(error) => Err(unknown(error)),
+        }
+    }
+
     /// The socket that listens at `address` on this machine, if the sandbox holds it.
     pub(crate) async fn prove(
         self: &Arc<Self>,

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::fs::Mode;
@@ -27,6 +28,8 @@ pub enum Launcher {
     /// This binary, called as `<binary> __launch <command…>`; its `main` must call [`main`]. Found through
     /// `/proc/self/exe`, so that it works after an upgrade has replaced the file.
     ThisBinary,
+    /// Another binary with such a `main`.
+    Binary(PathBuf),
 }
 
 impl Launcher {
@@ -34,7 +37,15 @@ impl Launcher {
     pub(crate) fn prefix(&self) -> Vec<OsString> {
         match self {
             Self::Setsid => vec!["setsid".into()],
-            Self::ThisBinary => vec!["/proc/self/exe".into(), SUBCOMMAND.into()],
+            Self::ThisBinary | Self::Binary(_) => vec![self.binary().into(), SUBCOMMAND.into()],
+        }
+    }
+
+    /// The binary that acts as the processes of a confined sandbox.
+    pub(crate) fn binary(&self) -> PathBuf {
+        match self {
+            Self::Setsid | Self::ThisBinary => "/proc/self/exe".into(),
+            Self::Binary(path) => path.clone(),
         }
     }
 }

@@ -45,11 +45,12 @@ impl PortReservation {
     }
 }
 
-/// Spawns `command` with exactly these variables and its output in `log_file`.
+/// Spawns `command` with exactly these variables, this standard input, and its output in `log_file`.
 pub(crate) fn spawn(
     command: &[OsString],
     variables: &SandboxVariables,
     dir: &Path,
+    stdin: Stdio,
     log_file: std::fs::File,
 ) -> io::Result<(Child, ProcessKey)> {
     let (program, arguments) = command.split_first().ok_or_else(|| {
@@ -67,7 +68,7 @@ pub(crate) fn spawn(
                 .map(|(name, value)| (name, value.expose_secret())),
         )
         .current_dir(dir)
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(log_file.try_clone()?)
         .stderr(log_file)
         .spawn()?;

@@ -86,7 +86,9 @@ async fn a_process_with_another_session_key_is_restarted() {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
             let environment = String::from_utf8_lossy(&environment).into_owned();
             let (with_new, with_old) = ("canary-new-key", "canary-session-key");
-            assert!(environment.contains(with_new) && !environment.contains(with_old));
+            assert!(!environment.contains(with_old));
+            // The network process of a confined sandbox has no key.
+            assert!(environment.contains(with_new) || pid != started);
         }
         // The next start adopts the new process.
         assert_eq!(second.start(&new).await.unwrap(), endpoints);

@@ -66,7 +66,7 @@ async fn stop_and_removal_end_all_escaped_processes() {
 async fn a_stop_lets_the_agent_server_finish() {
     let fixture = ProcessFixture::new();
     fixture.set_agent_script(
-        "trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait",
+        "trap 'echo flushed > workspace/flushed; exit 0' TERM; sleep 600 & echo ready > workspace/ready; wait",
     );
     let backend = fixture.backend().await;
     let launch = launch("s1");
@@ -75,7 +75,7 @@ async fn a_stop_lets_the_agent_server_finish() {
     let pid = fixture.main_pid(&launch.id);
     backend.stop(&launch.id).await.unwrap();
     assert_eq!(process_state(pid), None, "reaped");
-    assert!(fixture.root(&launch.id).join("flushed").exists());
+    assert!(fixture.root(&launch.id).join("workspace/flushed").exists());
     assert_eq!(
         state(&backend, &launch.id).await,
         Some(BackendState::Stopped)
@@ -92,7 +92,9 @@ async fn a_stop_lets_the_agent_server_finish() {
 #[tokio::test]
 async fn a_process_that_ignores_sigterm_is_killed() {
     let fixture = ProcessFixture::new();
-    fixture.set_agent_script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
+    fixture.set_agent_script(
+        "trap '' TERM; echo ready > workspace/ready; while :; do sleep 600; done",
+    );
     let mut config = fixture.config();
     config.grace = Duration::from_millis(20);
     let backend = ProcessSandboxes::new(config).await.unwrap();
@@ -114,7 +116,7 @@ async fn a_process_that_ignores_sigterm_is_killed() {
 async fn a_frozen_process_is_stopped_gracefully() {
     let fixture = ProcessFixture::new();
     fixture.set_agent_script(
-        "trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait",
+        "trap 'echo flushed > workspace/flushed; exit 0' TERM; sleep 600 & echo ready > workspace/ready; wait",
     );
     let backend = fixture.backend().await;
     let launch = launch("s1");
@@ -124,7 +126,7 @@ async fn a_frozen_process_is_stopped_gracefully() {
     signal("STOP", pid);
     wait_until("the process is frozen", || process_state(pid) == Some('T')).await;
     backend.stop(&launch.id).await.unwrap();
-    assert!(fixture.root(&launch.id).join("flushed").exists());
+    assert!(fixture.root(&launch.id).join("workspace/flushed").exists());
     backend.remove(&launch.id).await.unwrap();
 }
 

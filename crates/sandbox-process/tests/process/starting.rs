@@ -18,12 +18,20 @@ use sandbox_process::{AgentServerSource, ProcessSandboxes, specs};
 use secrecy::SecretString;
 
 use super::support::{
-    IDLE, ProcessFixture, exit_reported, group_and_session, launch, process_state, state,
-    wait_until,
+    IDLE, IS_CONFINED, ProcessFixture, exit_reported, group_and_session, launch, process_state,
+    state, wait_for_listener, wait_until,
 };
 
 /// The environment of the sandbox `s1`, without the variables that the shell adds.
 fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<String, String> {
+    let (sockets, tmp) = if IS_CONFINED {
+        ("/tmp".to_owned(), "/tmp".to_owned())
+    } else {
+        (
+            short.display().to_string(),
+            short.join("tmp").display().to_string(),
+        )
+    };
     let root = fixture.dir.path().join("sandboxes/s1");
     let inside = |name: &str| root.join(name).display().to_string();
     let expected = [
@@ -68,8 +76,8 @@ fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<Stri
             format!("{}:/usr/bin:/bin", fixture.dir.path().display()),
         ),
         ("PYTHONUNBUFFERED", "1".into()),
-        ("TMPDIR", short.join("tmp").display().to_string()),
-        ("TMUX_TMPDIR", short.display().to_string()),
+        ("TMPDIR", tmp),
+        ("TMUX_TMPDIR", sockets),
         ("TZ", "UTC".into()),
     ];
     expected
@@ -80,7 +88,8 @@ fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<Stri
 #[tokio::test]
 async fn a_sandbox_has_exactly_its_own_environment() {
     let fixture = ProcessFixture::new();
-    fixture.set_agent_script("env -0 > env; sleep 600 & echo ready > ready; wait");
+    fixture
+        .set_agent_script("env -0 > workspace/env; sleep 600 & echo ready > workspace/ready; wait");
     let mut config = fixture.config();
     config.path = "/usr/bin:/bin".into();
     config
@@ -94,7 +103,7 @@ async fn a_sandbox_has_exactly_its_own_environment() {
     let endpoints = backend.start(&launch).await.unwrap();
     fixture.ready(&launch.id).await;
     let root = fixture.root(&launch.id);
-    let text = fs::read_to_string(root.join("env")).unwrap();
+    let text = fs::read_to_string(root.join("workspace/env")).unwrap();
     let mut actual: BTreeMap<String, String> = text
         .split('\0')
         .filter_map(|pair| pair.split_once('='))
@@ -103,12 +112,9 @@ async fn a_sandbox_has_exactly_its_own_environment() {
     for shell_variable in ["PWD", "OLDPWD", "SHLVL", "_"] {
         actual.remove(shell_variable);
     }
-    let short = fs::read_dir(fixture.dir.path().join("run"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let short = fs::read_dir(fixture.dir.path().join("run")).unwrap();
+    let mut short = short.map(|entry| entry.unwrap().path());
+    let short = short.find(|path| path.is_dir()).unwrap();
     assert_eq!(actual, expected_environment(&fixture, &short));
     assert_eq!(
         endpoints.workspace,
@@ -139,8 +145,11 @@ async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
         .replace('\0', " ");
     let port = endpoints.agent_url.port().unwrap();
     assert!(
-        line.trim_end()
-            .ends_with(&format!("--host 127.0.0.1 --port {port}")),
+        line.trim_end().ends_with(&if IS_CONFINED {
+            format!("__init {port}")
+        } else {
+            format!("--host 127.0.0.1 --port {port}")
+        }),
         "{line}"
     );
     assert!(!line.contains("canary"), "{line}");
@@ -238,8 +247,8 @@ async fn a_start_holds_its_permit_until_the_agent_server_answers() {
     fixture.listening_script();
     let endpoints = backend.start(&waiting).await.unwrap();
     let port = endpoints.agent_url.port().unwrap();
-    let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-    wait_until("the agent server listens", listens).await;
+    let address = (Ipv4Addr::LOCALHOST, port).into();
+    wait_for_listener(&backend, &waiting.id, address).await;
     let mut started = backend.start(&third).await;
     while matches!(started, Err(SandboxError::TimedOut { .. })) {
         started = backend.start(&third).await;

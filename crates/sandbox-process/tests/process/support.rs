@@ -2,25 +2,33 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
 use domain::sandbox::{BackendFact, BackendState, SandboxLaunch, SandboxLifecycle};
+use endpoint_guard::EndpointGuard;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes};
+use sandbox_process::launcher::Launcher;
+use sandbox_process::{
+    AgentServerSource, Confinement, NetworkPolicy, ProcessConfig, ProcessLimits, ProcessSandboxes,
+};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use url::Url;
 
 /// Deadline of everything that a test waits for: far longer than a busy machine needs.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Whether this test program confines its sandboxes; another one has the same tests without.
+pub(crate) const IS_CONFINED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"confined");
 
 /// Waits for a signal.
-pub(crate) const IDLE: &str = "sleep 600 & echo ready > ready; wait";
+pub(crate) const IDLE: &str = "sleep 600 & echo ready > workspace/ready; wait";
 
 /// The directories and processes of a test, removed at its end.
 pub(crate) struct ProcessFixture {
@@ -78,6 +86,17 @@ impl ProcessFixture {
         let mut config = ProcessConfig::new(self.dir.path(), self.instance.clone(), source);
         // Scripts do not listen, so a start would hold its permit until the boot time-out.
         config.parallel_starts = 100;
+        if IS_CONFINED {
+            let tests = std::env::current_exe().unwrap();
+            config.launcher = Launcher::Binary(env!("CARGO_BIN_EXE_sandbox-helper").into());
+            config.confinement = Some(Confinement {
+                search_path: "/usr/sbin:/usr/bin:/sbin:/bin".into(),
+                readable_paths: vec![tests.parent().unwrap().into()],
+                limits: ProcessLimits::default(),
+                network: NetworkPolicy::Open,
+                callbacks: Arc::default(),
+            });
+        }
         config
     }
 
@@ -92,7 +111,7 @@ impl ProcessFixture {
 
     /// Waits until the script has written the file `ready`, and removes it.
     pub(crate) async fn ready(&self, id: &SandboxId) {
-        let file = self.root(id).join("ready");
+        let file = self.root(id).join("workspace/ready");
         wait_until("the script is ready", || file.exists()).await;
         fs::remove_file(file).unwrap();
     }
@@ -177,6 +196,26 @@ pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) 
         assert!(tokio::time::Instant::now() < deadline, "never true: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Waits until the agent server of a sandbox accepts connections of the service.
+pub(crate) async fn wait_for_listener(
+    backend: &ProcessSandboxes,
+    id: &SandboxId,
+    address: SocketAddr,
+) {
+    let connected = async {
+        loop {
+            match backend.connect(id.as_str(), address).await {
+                Ok(Some(_)) => return,
+                Ok(None) if backend.prove(id.as_str(), address).await.is_ok() => return,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, connected)
+        .await
+        .expect("the agent server listens");
 }
 
 pub(crate) fn launch(id: &str) -> SandboxLaunch {

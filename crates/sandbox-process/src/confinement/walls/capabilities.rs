@@ -33,3 +33,27 @@ pub(crate) fn drop_all() -> io::Result<()> {
     )?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own, because it cannot be undone.
+    #[test]
+    fn nothing_remains() {
+        std::thread::spawn(|| {
+            if let Err(error) = drop_all() {
+                // Accounts without privileges cannot empty the bounding set.
+                assert!(!rustix::process::geteuid().is_root(), "{error}");
+                return;
+            }
+            let sets = rustix::thread::capabilities(None).unwrap();
+            assert!(sets.effective.is_empty() && sets.permitted.is_empty());
+            assert!(sets.inheritable.is_empty());
+            assert!(!capability_is_in_bounding_set(CapabilitySet::CHOWN).unwrap());
+            assert!(rustix::system::sethostname(b"test").is_err());
+        })
+        .join()
+        .unwrap();
+    }
+}

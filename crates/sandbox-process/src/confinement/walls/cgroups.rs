@@ -365,3 +365,6 @@ fn write_optional(directory: &Path, file: &str, value: &str) -> io::Result<()> {
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests;

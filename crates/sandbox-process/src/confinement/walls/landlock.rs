@@ -56,6 +56,8 @@ fn ruleset(plan: &WallPlan) -> Result<RulesetCreated, RulesetError> {
         .handle_access(AccessFs::from_all(VERSION))?
         .scope(Scope::from_all(VERSION))?
         .create()?
+        // Names only: mounts decide which exist.
+        .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(
             &plan.readable,
             AccessFs::from_read(VERSION),
@@ -64,4 +66,44 @@ fn ruleset(plan: &WallPlan) -> Result<RulesetCreated, RulesetError> {
             &plan.writable,
             AccessFs::from_all(VERSION),
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+    use crate::confinement::walls::ProcessLimits;
+
+    /// In a thread of its own, because it cannot be undone.
+    #[test]
+    fn only_the_plans_paths_can_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["readable", "writable", "hidden"] {
+            fs::create_dir(path(name)).unwrap();
+            fs::write(path(name).join("file"), name).unwrap();
+        }
+        let plan = WallPlan {
+            readable: vec![path("readable"), path("missing")],
+            writable: vec![path("writable")],
+            limits: ProcessLimits::default(),
+            has_memory_cgroup: false,
+        };
+        let is_available = landlock_ruleset(&plan).unwrap().is_some();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if restrict(&plan).unwrap() == LandlockLevel::Missing {
+                    assert!(!is_available);
+                    return;
+                }
+                assert!(fs::read(path("readable/file")).is_ok());
+                assert!(fs::write(path("readable/file"), "").is_err());
+                assert!(fs::write(path("writable/other"), "").is_ok());
+                assert!(fs::rename(path("writable/other"), path("writable/file")).is_ok());
+                assert!(File::open(path("hidden/file")).is_err());
+                assert!(File::open("/etc/passwd").is_err());
+            });
+        });
+    }
 }

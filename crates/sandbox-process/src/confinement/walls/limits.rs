@@ -5,6 +5,15 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
+use settings::{SettingReader, parse_size};
+
+/// Less is not enough for an agent server.
+const MIN_MEMORY_BYTES: u64 = 512 << 20;
+const MIN_PIDS: u64 = 64;
+const MIN_OPEN_FILES: u64 = 256;
+const MIN_FILE_BYTES: u64 = 1 << 20;
+/// What a sandbox gets of a larger machine.
+const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 
 /// Limits of one sandbox; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +53,35 @@ impl MachineLimits {
 }
 
 impl ProcessLimits {
+    /// Reads the settings.
+    pub(crate) fn read(reader: &SettingReader<'_>) -> Self {
+        let at_least = |key: &str, limit: Option<u64>, min: u64, text: &str| {
+            if limit.is_some_and(|limit| limit < min) {
+                reader.problem(key, &format!("must be {text} or more (or 0: no limit)"));
+            }
+            limit
+        };
+        let memory = reader.parsed(
+            "process.memory",
+            "auto, a number and a unit (KiB, MiB, GiB, TiB), or 0",
+            |text| match text {
+                "auto" => Some(MachineLimits::read().memory.min(DEFAULT_MEMORY_BYTES)),
+                text => parse_size(text),
+            },
+        );
+        let memory = Some(memory).filter(|bytes| *bytes > 0);
+        let pids = reader.count_limit("process.pids", 4_194_304);
+        let open_files = reader.count_limit("process.open_files", 1 << 30);
+        let file_size = reader.size_limit("process.file_size");
+        Self {
+            memory: at_least("process.memory", memory, MIN_MEMORY_BYTES, "512MiB"),
+            cpus: cpus(reader),
+            pids: at_least("process.pids", pids, MIN_PIDS, "64"),
+            open_files: at_least("process.open_files", open_files, MIN_OPEN_FILES, "256"),
+            file_size: at_least("process.file_size", file_size, MIN_FILE_BYTES, "1MiB"),
+        }
+    }
+
     /// Names the first limit that is more than the machine has.
     pub(crate) fn check(&self, machine: &MachineLimits) -> Result<(), String> {
         if let Some(memory) = self.memory.filter(|memory| *memory > machine.memory) {
@@ -77,6 +115,20 @@ impl ProcessLimits {
         }
         Ok(())
     }
+}
+
+fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
+    let cpus = reader.parsed(
+        "process.cpus",
+        "a number of cores, e.g. 1.5, or 0",
+        |text| {
+            let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+            let cpus: f64 = text.parse().ok().filter(|_| is_plain)?;
+            // The kernel grants no less than a hundredth of a core.
+            (cpus == 0.0 || (0.01..=10_000.0).contains(&cpus)).then_some(cpus)
+        },
+    );
+    (cpus > 0.0).then_some(cpus)
 }
 
 /// Bytes of memory of the machine.
@@ -117,3 +169,6 @@ pub(crate) fn set(limits: &ProcessLimits, has_memory_cgroup: bool) -> io::Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,10 @@
 //!
 //! [`probe`] shows that each of them holds on this machine.
 
+pub(crate) mod attempts;
 pub(crate) mod capabilities;
 pub(crate) mod cgroups;
+mod kernel;
 pub(crate) mod landlock;
 pub(crate) mod limits;
 pub(crate) mod probe;

@@ -1,5 +1,32 @@
 //! Shows that each wall holds on this machine, by a child that tries what the wall forbids.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::{HostId, SandboxId};
+use rustix::fs::{Access, access};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::attempts::{self, AttemptResult, AttemptTargets, Attempts};
+use super::kernel::KernelSettings;
+use super::{Cgroup, CgroupParent};
+use crate::confinement::plan::{ConfinementPlan, FileView, NetworkPolicy};
+use crate::confinement::{Confinement, ids, launcher_arguments};
+use crate::lifecycle::start;
+use crate::processes::spawn::PortReservation;
+
+/// A start of a sandbox takes a fraction of a second.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+const TUN: &str = "/dev/net/tun";
+
 /// A wall, and whether it holds on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wall {
@@ -13,8 +40,282 @@ pub(crate) struct Wall {
     pub(crate) remedy: String,
 }
 
-/// Probes all walls. `search_path` is the service's `PATH`, where the tools are.
-pub(crate) async fn probe(installation: &domain::id::HostId, search_path: &str) -> Vec<Wall> {
-    let _ = (installation, search_path);
-    Vec::new()
+impl Wall {
+    fn held(name: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            is_required: true,
+            held: true,
+            detail: detail.into(),
+            remedy: String::new(),
+        }
+    }
+
+    fn missing(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            held: false,
+            remedy: remedy.into(),
+            ..Self::held(name, detail)
+        }
+    }
+
+    fn optional(self) -> Self {
+        Self {
+            is_required: false,
+            ..self
+        }
+    }
+}
+
+/// Probes all walls. `search_path` is the service's `PATH`, where the tools are; `executable` is the service's program.
+pub(crate) async fn probe(
+    installation: &HostId,
+    search_path: &str,
+    executable: &Path,
+) -> Vec<Wall> {
+    let tool = |name: &str| start::find_program(name.as_ref(), search_path).ok();
+    let (bubblewrap, slirp4netns) = (tool("bwrap"), tool("slirp4netns"));
+    let mut walls = vec![
+        tool_wall("bubblewrap", bubblewrap.as_deref()),
+        tool_wall("slirp4netns", slirp4netns.as_deref()),
+        tun_wall(),
+    ];
+    if let (Some(bubblewrap), Some(slirp4netns), true) =
+        (bubblewrap, slirp4netns, walls.iter().all(|wall| wall.held))
+    {
+        walls.extend(sandbox_walls(bubblewrap, slirp4netns, executable).await);
+    }
+    walls.extend(cgroup_walls(installation, executable).await);
+    walls
+}
+
+fn tool_wall(name: &'static str, path: Option<&Path>) -> Wall {
+    match path {
+        Some(path) => Wall::held(name, path.display().to_string()),
+        None => Wall::missing(
+            name,
+            "is not installed",
+            format!("install it (apt-get install {name}, dnf install {name})"),
+        ),
+    }
+}
+
+fn tun_wall() -> Wall {
+    let name = "network device";
+    match access(TUN, Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => Wall::held(name, TUN),
+        Err(rustix::io::Errno::NOENT) => Wall::missing(
+            name,
+            format!("{TUN} does not exist"),
+            "load the module (modprobe tun); give a container the device (--device /dev/net/tun)",
+        ),
+        Err(error) => Wall::missing(
+            name,
+            format!("{TUN} cannot be used ({error})"),
+            format!("chmod 0666 {TUN}"),
+        ),
+    }
+}
+
+/// Starts a sandbox as the service does, with the attempts in the place of the agent server.
+async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &Path) -> Vec<Wall> {
+    let output = match run_sandbox(bubblewrap, slirp4netns, executable).await {
+        Ok(output) => output,
+        Err(error) => {
+            let remedy = "free space in the directory for temporary files, or correct TMPDIR";
+            return vec![Wall::missing("sandbox", error.to_string(), remedy)];
+        }
+    };
+    let results = results(&output);
+    if results.is_empty() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = message
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("it printed nothing");
+        let cause = KernelSettings::read().explain();
+        let (detail, remedy) = cause.unwrap_or_else(|| {
+            let remedy = "the message names the cause; without one, run sandboxes in Docker";
+            (
+                "the kernel or a security module refuses it".to_owned(),
+                remedy.to_owned(),
+            )
+        });
+        let detail = format!("a confined process does not start: {detail} ({message})");
+        return vec![Wall::missing("namespaces", detail, remedy)];
+    }
+    let walls = attempts::SANDBOX.iter().map(|(name, _)| {
+        let result = results.get(*name).cloned();
+        let result = result.unwrap_or_else(|| Err("was not tried".to_owned()));
+        match result {
+            Ok(detail) => Wall::held(name, detail),
+            Err(detail) => {
+                Wall::missing(name, format!("a confined process {detail}"), remedy(name))
+            }
+        }
+    });
+    walls
+        .map(|wall| match wall.name {
+            // The namespaces hold what it holds.
+            "Landlock" => wall.optional(),
+            _ => wall,
+        })
+        .collect()
+}
+
+fn remedy(wall: &str) -> &'static str {
+    match wall {
+        "Landlock" => {
+            "use Linux 5.13 or newer with `landlock` in the kernel's parameter lsm= (second wall: sandboxes work without it)"
+        }
+        "processes" => "use Linux 5.14 or newer, which counts processes per user namespace",
+        _ => "run sandboxes in Docker, and report this: the kernel does not do what it says",
+    }
+}
+
+async fn run_sandbox(
+    bubblewrap: PathBuf,
+    slirp4netns: PathBuf,
+    executable: &Path,
+) -> io::Result<Output> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let directory = tempfile::Builder::new()
+        .prefix("agent-workspace-probe-")
+        .tempdir()?;
+    let secret = directory.path().join("service");
+    std::fs::write(&secret, "a file of the service")?;
+    let files = directory.path().join("sandbox");
+    std::fs::create_dir(&files)?;
+    let owner = ids::are_own().then(|| ids::choose("probe", &[]));
+    if let Some(owner) = owner {
+        ids::give(&files, owner)?;
+    }
+    let targets = AttemptTargets {
+        port: listener.local_addr()?.port(),
+        file: secret,
+        namespaces: attempts::namespaces(),
+    };
+    let attempts = serde_json::to_string(&Attempts::Sandbox(targets))?;
+    let executable = executable.canonicalize()?;
+    let reservation = PortReservation::new(None)?;
+    let command: [OsString; 3] = [
+        executable.clone().into(),
+        attempts::SUBCOMMAND.into(),
+        attempts.into(),
+    ];
+    let confinement = Confinement {
+        search_path: String::new(),
+        readable_paths: Vec::new(),
+        limits: attempts::LIMITS,
+        network: NetworkPolicy::Open,
+        callbacks: Arc::default(),
+    };
+    let files = FileView {
+        readable: vec![executable.clone()],
+        writable: vec![files.clone()],
+        tmp: files.clone(),
+        working_dir: files,
+    };
+    let plan = ConfinementPlan {
+        bubblewrap,
+        slirp4netns: Some(slirp4netns),
+        control: directory.path().join("control"),
+        port: reservation.port,
+        owner,
+        walls: confinement.walls(&files, true),
+        files,
+        cgroups: Vec::new(),
+        command: command.into(),
+    };
+    let mut child = Command::new(&executable);
+    child.args(launcher_arguments(plan.port));
+    let plan = serde_json::to_vec(&plan)?;
+    run(child, &plan).await
+}
+
+/// Runs a child with an empty environment.
+async fn run(mut command: Command, input: &[u8]) -> io::Result<Output> {
+    command.env_clear().kill_on_drop(true);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let work = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input).await?;
+        }
+        child.wait_with_output().await
+    };
+    timeout(PROBE_TIMEOUT, work)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+fn results(output: &Output) -> BTreeMap<String, AttemptResult> {
+    let mut lines = output.stdout.split(|byte| *byte == b'\n');
+    lines
+        .find_map(|line| serde_json::from_slice(line).ok())
+        .unwrap_or_default()
+}
+
+/// Lets a child use more than its cgroup has.
+async fn cgroup_walls(installation: &HostId, executable: &Path) -> Vec<Wall> {
+    const MEMORY: &str = "memory";
+    let parent = match CgroupParent::open(installation) {
+        Ok(parent) => parent,
+        Err(cause) => {
+            let (detail, remedy) = cause.split_once(": ").unwrap_or((&cause, ""));
+            let detail = format!(
+                "{detail}. Memory is limited for each process instead of the sandbox, and processor time is not limited"
+            );
+            return vec![Wall::missing(MEMORY, detail, remedy).optional()];
+        }
+    };
+    let id = SandboxId::parse(format!("probe-{}", std::process::id()));
+    let Ok(id) = id else { return Vec::new() };
+    let cgroup = parent.cgroup(&id);
+    let result = exhaust(&cgroup, executable).await;
+    let _ = cgroup.remove();
+    let wall = match (result, parent.missing().as_slice()) {
+        (Ok(detail), []) => Wall::held(
+            MEMORY,
+            format!("{detail}; cgroups also limit processes and processor time"),
+        ),
+        (Ok(detail), missing) => Wall::missing(
+            MEMORY,
+            format!(
+                "{detail}, but there is no cgroup controller for {}",
+                missing.join(", ")
+            ),
+            "enable it on the kernel's command line, or delegate it to the service",
+        ),
+        (Err(detail), _) => Wall::missing(
+            MEMORY,
+            detail,
+            "run the service as root, or as a systemd unit with Delegate=yes; in a container, give it a writable /sys/fs/cgroup",
+        ),
+    };
+    vec![wall.optional()]
+}
+
+async fn exhaust(cgroup: &Cgroup, executable: &Path) -> Result<String, String> {
+    let failed = |error: io::Error| format!("cannot use cgroups ({error})");
+    cgroup.create(&attempts::LIMITS).map_err(failed)?;
+    if !cgroup.limits_memory() {
+        return Err("no cgroup limits the memory of a sandbox".to_owned());
+    }
+    let attempts = Attempts::Cgroup(cgroup.members());
+    let attempts = serde_json::to_string(&attempts).map_err(|error| failed(error.into()))?;
+    let mut child = Command::new(executable);
+    child.arg(attempts::SUBCOMMAND).arg(attempts);
+    let output = run(child, &[]).await.map_err(failed)?;
+    if let Some(Err(detail)) = results(&output).remove("processes") {
+        return Err(format!("a process in a cgroup {detail}"));
+    }
+    match cgroup.memory_kills() {
+        0 => Err("a process in a cgroup exceeds its memory".to_owned()),
+        _ => Ok("the kernel ends what exceeds the limit".to_owned()),
+    }
 }

@@ -267,3 +267,6 @@ fn refuse_foreign_calls(program: &mut BpfProgram) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Why a kernel refuses namespaces to the service, and what the operator can do.
+
+use std::fs;
+use std::path::Path;
+
+/// Settings of the kernel, and where the service runs.
+#[derive(Debug, Default)]
+pub(super) struct KernelSettings {
+    /// `None`: the kernel has no such setting.
+    unprivileged_userns_clone: Option<u64>,
+    apparmor_restrict_unprivileged_userns: Option<u64>,
+    max_user_namespaces: Option<u64>,
+    has_user_namespaces: bool,
+    is_container: bool,
+    is_root: bool,
+}
+
+impl KernelSettings {
+    pub(super) fn read() -> Self {
+        let number = |name: &str| {
+            let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        let exists = |path: &str| Path::new(path).exists();
+        Self {
+            unprivileged_userns_clone: number("kernel/unprivileged_userns_clone"),
+            apparmor_restrict_unprivileged_userns: number(
+                "kernel/apparmor_restrict_unprivileged_userns",
+            ),
+            max_user_namespaces: number("user/max_user_namespaces"),
+            has_user_namespaces: exists("/proc/self/ns/user"),
+            is_container: exists("/.dockerenv") || exists("/run/.containerenv"),
+            is_root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    /// The cause and its remedy, if the settings tell it.
+    pub(super) fn explain(&self) -> Option<(String, String)> {
+        let sysctl = |name: &str, value: u64| {
+            let file = "/etc/sysctl.d/90-agent-workspace.conf";
+            format!("run `sysctl -w {name}={value}`, and write {name}={value} to {file}")
+        };
+        let found = if !self.has_user_namespaces {
+            let remedy = "use a kernel with CONFIG_USER_NS, or run sandboxes in Docker";
+            ("the kernel has no user namespaces", remedy.to_owned())
+        } else if self.max_user_namespaces == Some(0) {
+            let name = "user.max_user_namespaces";
+            ("user.max_user_namespaces is 0", sysctl(name, 15_000))
+        } else if !self.is_root && self.unprivileged_userns_clone == Some(0) {
+            let name = "kernel.unprivileged_userns_clone";
+            ("kernel.unprivileged_userns_clone is 0", sysctl(name, 1))
+        } else if self.is_container {
+            let remedy = "start the container with --privileged, or with --security-opt seccomp=unconfined --security-opt \
+                          apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN; \
+                          or run sandboxes in Docker";
+            (
+                "the service runs in a container that forbids nesting",
+                remedy.to_owned(),
+            )
+        } else if !self.is_root && self.apparmor_restrict_unprivileged_userns == Some(1) {
+            let name = "kernel.apparmor_restrict_unprivileged_userns";
+            let remedy = format!(
+                "load an AppArmor profile that lets bwrap create user namespaces, or {}; or run the service as root",
+                sysctl(name, 0)
+            );
+            ("kernel.apparmor_restrict_unprivileged_userns is 1", remedy)
+        } else {
+            return None;
+        };
+        Some((found.0.to_owned(), found.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_remedy() {
+        let usual = || KernelSettings {
+            unprivileged_userns_clone: Some(1),
+            apparmor_restrict_unprivileged_userns: Some(0),
+            max_user_namespaces: Some(15_000),
+            has_user_namespaces: true,
+            ..KernelSettings::default()
+        };
+        assert_eq!(usual().explain(), None);
+        let causes: [(fn(&mut KernelSettings), &str, &str); 5] = [
+            (
+                |kernel| kernel.has_user_namespaces = false,
+                "no user namespaces",
+                "CONFIG_USER_NS",
+            ),
+            (
+                |kernel| kernel.max_user_namespaces = Some(0),
+                "max_user_namespaces is 0",
+                "sysctl -w user.max_user_namespaces=15000",
+            ),
+            (
+                |kernel| kernel.unprivileged_userns_clone = Some(0),
+                "unprivileged_userns_clone is 0",
+                "sysctl -w kernel.unprivileged_userns_clone=1",
+            ),
+            (
+                |kernel| kernel.is_container = true,
+                "forbids nesting",
+                "--privileged",
+            ),
+            (
+                |kernel| kernel.apparmor_restrict_unprivileged_userns = Some(1),
+                "restrict_unprivileged_userns is 1",
+                "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+        ];
+        for (change, cause, remedy) in causes {
+            let mut kernel = usual();
+            change(&mut kernel);
+            let (found, advice) = kernel.explain().unwrap();
+            assert!(found.contains(cause), "{found}");
+            assert!(advice.contains(remedy), "{advice}");
+        }
+    }
+
+    #[test]
+    fn root_is_not_restricted_by_settings_for_others() {
+        let kernel = KernelSettings {
+            unprivileged_userns_clone: Some(0),
+            apparmor_restrict_unprivileged_userns: Some(1),
+            has_user_namespaces: true,
+            is_root: true,
+            ..KernelSettings::default()
+        };
+        assert_eq!(kernel.explain(), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a confined sandbox reaches, and what reaches it.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use domain::error::Classify as _;
+use domain::sandbox::{SandboxBackend, SandboxLifecycle};
+use endpoint_guard::{EndpointGuard, GuardError};
+use sandbox_process::{ProcessConfig, ProcessSandboxes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::support::{IDLE, ProcessFixture, WAIT_TIMEOUT, launch, wait_for_listener, wait_until};
+
+#[tokio::test]
+async fn only_the_service_reaches_the_agent_server() {
+    let fixture = ProcessFixture::new();
+    fixture.listening_script();
+    let backend = fixture.backend().await;
+    assert!(backend.capabilities().isolated);
+    let (first, second) = (launch("s1"), launch("s2"));
+    let endpoints = backend.start(&first).await.unwrap();
+    let other = backend.start(&second).await.unwrap();
+    let port = endpoints.agent_url.port().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_for_listener(&backend, &first.id, address).await;
+    assert_ne!(other.agent_url.port(), Some(port));
+    // Nothing listens on the machine, and the other sandbox has no such port.
+    let direct = tokio::net::TcpStream::connect(address).await;
+    assert!(direct.is_err(), "{direct:?}");
+    let port_of_other = SocketAddr::from((Ipv4Addr::LOCALHOST, other.agent_url.port().unwrap()));
+    wait_for_listener(&backend, &second.id, port_of_other).await;
+    let refused = backend.connect("s2", address).await;
+    assert!(
+        matches!(refused, Err(GuardError::NotListening(_))),
+        "{refused:?}"
+    );
+    let mut stream = backend.connect("s1", address).await.unwrap().unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    // The next service connects to an adopted sandbox.
+    drop(backend);
+    let next = fixture.backend().await;
+    wait_for_listener(&next, &first.id, address).await;
+    next.remove(&first.id).await.unwrap();
+    next.remove(&second.id).await.unwrap();
+}
+
+/// Sends one callback and writes the response.
+const CALLBACK: &str = "
+exec 3<>/dev/tcp/127.0.0.2/26229 || exit 1
+printf 'POST /x HTTP/1.0\\r\\n\\r\\n' >&3
+cat <&3 > workspace/response.new && mv workspace/response.new workspace/response
+sleep 600 & wait";
+
+#[tokio::test]
+async fn callbacks_reach_the_listener_of_the_service_also_after_an_adoption() {
+    let fixture = ProcessFixture::new();
+    fixture.set_agent_script(&format!(
+        "until bash -c '{}'; do sleep 0.02; done",
+        CALLBACK.replace('\'', "\"")
+    ));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let launch = launch("s1");
+    let response = fixture.root(&launch.id).join("workspace/response");
+    for _service in 0..2 {
+        let config = fixture.config();
+        let callbacks = config.confinement.clone().unwrap().callbacks;
+        callbacks.set(listener.local_addr().unwrap()).unwrap();
+        let backend = ProcessSandboxes::new(config).await.unwrap();
+        backend.start(&launch).await.unwrap();
+        let accepted = timeout(WAIT_TIMEOUT, listener.accept()).await.unwrap();
+        let (mut stream, _) = accepted.unwrap();
+        let mut request = [0; 16];
+        stream.read_exact(&mut request).await.unwrap();
+        assert!(request.starts_with(b"POST /x"), "{request:?}");
+        stream.write_all(b"accepted").await.unwrap();
+        drop(stream);
+        wait_until("the response arrives", || response.exists()).await;
+        assert_eq!(fs::read(&response).unwrap(), b"accepted");
+        fs::remove_file(&response).unwrap();
+        backend.stop(&launch.id).await.unwrap();
+    }
+    fixture.backend().await.remove(&launch.id).await.unwrap();
+}
+
+/// What an agent tries. Each line is a name and what it prints if the attempt succeeds.
+const ATTEMPTS: &str = r#"
+try() { name=$1; shift; if "$@" > /dev/null 2>&1; then echo "$name: succeeded"; else echo "$name: refused"; fi; }
+cd workspace
+{
+try identity test "$(id -u)" = 1000
+try capabilities grep -q "CapEff:.*[1-9a-f]" /proc/self/status
+try "bounding set" grep -q "CapBnd:.*[1-9a-f]" /proc/self/status
+try state cat ../process.json
+try neighbours ls ../../
+try "service data" ls OUTSIDE
+try processes test "$(ls -d /proc/[0-9]* | wc -l)" -gt 12
+try init cat /proc/1/environ
+try mount mount -t tmpfs none /tmp
+try namespace unshare -Ur true
+try host bash -c 'exec 3<>/dev/tcp/10.0.2.2/HOSTPORT'
+try loopback bash -c 'exec 3<>/dev/tcp/127.0.0.1/HOSTPORT'
+try private bash -c 'exec 3<>/dev/tcp/192.168.0.1/80'
+try metadata bash -c 'exec 3<>/dev/tcp/169.254.169.254/80'
+try root touch ../x
+try system touch /usr/x
+try write touch own
+try tmp touch /tmp/own
+} > results.new 2>&1
+mv results.new results
+sleep 600 & wait"#;
+
+#[tokio::test]
+async fn an_agent_has_its_own_files_and_nothing_else() {
+    let fixture = ProcessFixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let outside = fixture.dir.path().join("sandboxes");
+    let script = ATTEMPTS.replace("HOSTPORT", &port);
+    fixture.set_agent_script(&script.replace("OUTSIDE", &outside.join("s2").to_string_lossy()));
+    let backend = fixture.backend().await;
+    let (neighbour, agent) = (launch("s2"), launch("s1"));
+    backend.start(&neighbour).await.unwrap();
+    backend.start(&agent).await.unwrap();
+    let results = fixture.root(&agent.id).join("workspace/results");
+    wait_until("the attempts are done", || results.exists()).await;
+    let text = fs::read_to_string(results).unwrap();
+    for line in text.lines() {
+        let expected = match line.split_once(':').unwrap().0 {
+            "identity" | "write" | "tmp" => "succeeded",
+            "neighbours" => continue,
+            _ => "refused",
+        };
+        assert!(line.ends_with(expected), "{text}");
+    }
+    backend.remove(&neighbour.id).await.unwrap();
+    backend.remove(&agent.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_keep_their_owner_and_a_sandbox_its_id() {
+    use std::os::unix::fs::MetadataExt;
+    let fixture = ProcessFixture::new();
+    let launch = launch("s1");
+    let workspace = fixture.root(&launch.id).join("workspace");
+    // A sandbox of a service without confinement.
+    let unconfined = ProcessConfig {
+        confinement: None,
+        ..fixture.config()
+    };
+    let backend = ProcessSandboxes::new(unconfined).await.unwrap();
+    backend.start(&launch).await.unwrap();
+    fixture.ready(&launch.id).await;
+    fs::write(workspace.join("file"), "").unwrap();
+    let shared = fixture.dir.path().join("shared");
+    fs::write(&shared, "").unwrap();
+    fs::hard_link(&shared, workspace.join("link")).unwrap();
+    drop(backend);
+    fixture.set_agent_script(IDLE);
+    let backend = fixture.backend().await;
+    let mut owners = Vec::new();
+    for _ in 0..2 {
+        // The first start replaces the process without walls.
+        backend.start(&launch).await.unwrap();
+        fixture.ready(&launch.id).await;
+        owners.push(fs::metadata(workspace.join("file")).unwrap().uid());
+        backend.stop(&launch.id).await.unwrap();
+    }
+    assert_eq!(owners[0], owners[1]);
+    assert_eq!(fs::metadata(&workspace).unwrap().uid(), owners[0]);
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(owners[0] >= 1_879_048_192, is_root, "{owners:?}");
+    if is_root {
+        assert_eq!(fs::metadata(&shared).unwrap().uid(), 0);
+    }
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn sandboxes_are_refused_with_the_cause_and_the_remedy() {
+    let fixture = ProcessFixture::new();
+    let mut config = fixture.config();
+    config.confinement.as_mut().unwrap().search_path = "/nowhere".into();
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let refused = backend.start(&launch("s1")).await.unwrap_err();
+    let text = refused.public();
+    assert!(
+        text.contains("`bwrap`") && text.contains("Install the package `bubblewrap`"),
+        "{text}"
+    );
+    assert!(backend.check().await.is_err());
+    assert_eq!(backend.list().await.unwrap(), []);
+}

@@ -73,10 +73,14 @@ async fn recover(world: &EscapeWorld) -> Option<String> {
     if bomber.try_run("true").await.is_ok() {
         return None;
     }
-    let cause = wait_for("the end of the sandbox with the bomb", RECOVERY_TIMEOUT, || async {
-        let sandbox = world.user.sandbox(&bomber.id).await?;
-        (sandbox.status != "RUNNING").then_some(sandbox.status_detail)
-    });
+    let cause = wait_for(
+        "the end of the sandbox with the bomb",
+        RECOVERY_TIMEOUT,
+        || async {
+            let sandbox = world.user.sandbox(&bomber.id).await?;
+            (sandbox.status != "RUNNING").then_some(sandbox.status_detail)
+        },
+    );
     let cause = cause.await;
     bomber.resume(&world.user).await;
     cause
@@ -86,13 +90,20 @@ impl Waits {
     /// Asserts the bounds with walls, and returns the figures.
     fn check(mut self, world: &EscapeWorld, name: &str) -> String {
         let mut text = Vec::new();
-        for (who, waits) in [("service", &mut self.service), ("neighbour", &mut self.neighbour)] {
+        for (who, waits) in [
+            ("service", &mut self.service),
+            ("neighbour", &mut self.neighbour),
+        ] {
             waits.sort();
             let Some(max) = waits.last() else {
                 continue;
             };
             let p95 = waits[(waits.len() - 1) * 95 / 100];
-            let figures = format!("{who} p95 {} ms, max {} ms", p95.as_millis(), max.as_millis());
+            let figures = format!(
+                "{who} p95 {} ms, max {} ms",
+                p95.as_millis(),
+                max.as_millis()
+            );
             if world.walls == Walls::Confined {
                 assert!(p95 <= MAX_P95 && *max <= MAX_WAIT, "{name}: {figures}");
             }

@@ -25,7 +25,9 @@ impl HostFiles {
     pub(crate) fn create(service: &Service, secret: &str) -> Self {
         let folder = service.root().join("host");
         std::fs::create_dir(&folder).expect("cannot write to the directory");
-        let temporary = tempfile::Builder::new().prefix("escape-").tempdir_in("/tmp");
+        let temporary = tempfile::Builder::new()
+            .prefix("escape-")
+            .tempdir_in("/tmp");
         let temporary = temporary.expect("cannot write to /tmp");
         let files = Self {
             file: folder.join("secret.txt"),
@@ -58,7 +60,10 @@ impl HostFiles {
 
     /// The sockets that a listener of the host serves.
     pub(crate) fn sockets(&self, service: &Service) -> Vec<String> {
-        let paths = [Some(self.temporary_socket()), Some(Self::data_socket(service))];
+        let paths = [
+            Some(self.temporary_socket()),
+            Some(Self::data_socket(service)),
+        ];
         let paths = paths.into_iter().chain([self.run_socket.clone()]).flatten();
         let mut all: Vec<String> = paths.map(|it| it.to_string_lossy().into_owned()).collect();
         all.push(format!("@{}", self.abstract_socket()));

@@ -19,7 +19,9 @@ use crate::world::{EscapeWorld, Walls};
 
 #[test]
 fn attempts_succeed_without_walls() {
-    network::run_inside("attempts_succeed_without_walls", || make_attempts(Walls::None));
+    network::run_inside("attempts_succeed_without_walls", || {
+        make_attempts(Walls::None)
+    });
 }
 
 #[test]

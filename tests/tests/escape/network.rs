@@ -48,7 +48,9 @@ pub(crate) fn run_inside<F: Future<Output = ()>>(test: &str, work: impl FnOnce()
         let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
         return runtime.block_on(work());
     }
-    let files = tempfile::Builder::new().prefix("escape-").tempdir_in("/opt");
+    let files = tempfile::Builder::new()
+        .prefix("escape-")
+        .tempdir_in("/opt");
     let files = files.expect("cannot write to /opt");
     let own_program = std::env::current_exe().expect("the test has no program");
     let status = Command::new("unshare")
@@ -151,9 +153,7 @@ impl Drop for HostNetwork {
 
 /// Runs a command of `ip`, which must succeed.
 fn ip(arguments: &str) {
-    let status = Command::new("ip")
-        .args(arguments.split(' '))
-        .status();
+    let status = Command::new("ip").args(arguments.split(' ')).status();
     let status = status.expect("cannot run `ip`, a program of the package iproute2");
     assert!(status.success(), "ip {arguments}: {status}");
 }

@@ -60,7 +60,9 @@ impl EscapeSandbox {
     /// Starts it again, with a new key.
     pub(crate) async fn resume(&self, user: &Client) {
         let key = user.resume(&self.id).await.session_api_key;
-        let client = user.with_long_timeout().with_key(&key.expect("it has a key"));
+        let client = user
+            .with_long_timeout()
+            .with_key(&key.expect("it has a key"));
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
@@ -72,7 +74,11 @@ impl EscapeSandbox {
             "timeout": COMMAND_TIMEOUT_SECONDS,
         });
         let path = "/api/bash/execute_bash_command";
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let client = self
+            .client
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let reply = client.try_call(reqwest::Method::POST, path, Some(&body));
         let reply = reply.await.map_err(|error| error.to_string())?;
         if reply.status != 200 {
@@ -85,7 +91,10 @@ impl EscapeSandbox {
 
     /// Runs a command that must succeed.
     pub(crate) async fn run(&self, command: &str) -> String {
-        let (code, output) = self.try_run(command).await.expect("the command was not run");
+        let (code, output) = self
+            .try_run(command)
+            .await
+            .expect("the command was not run");
         assert_eq!(code, 0, "{command}: {output}");
         output
     }
@@ -127,7 +136,8 @@ pub(crate) struct Python {
 pub(crate) fn python() -> &'static Python {
     static FOUND: OnceLock<Python> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let print = "import os, sys; print(os.path.realpath(sys.executable)); print(sys.base_prefix)";
+        let print =
+            "import os, sys; print(os.path.realpath(sys.executable)); print(sys.base_prefix)";
         let output = Command::new("python3").args(["-c", print]).output();
         let output = output.expect("cannot run python3");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -21,10 +21,14 @@ pub(crate) async fn spring(world: &EscapeWorld) -> Vec<Verdict> {
     }
     let (attacker, user) = (&world.attacker, &world.user);
     attacker
-        .run(&format!("{} escape/runner.py --traps escape/aims.json", python().command))
+        .run(&format!(
+            "{} escape/runner.py --traps escape/aims.json",
+            python().command
+        ))
         .await;
     user.pause(&attacker.id).await;
-    user.wait_for_sandbox_status(&attacker.id, "PAUSED", TIMEOUT).await;
+    user.wait_for_sandbox_status(&attacker.id, "PAUSED", TIMEOUT)
+        .await;
     attacker.resume(user).await;
     world.assert_unharmed().await;
     let mut verdicts = Vec::new();
@@ -34,17 +38,29 @@ pub(crate) async fn spring(world: &EscapeWorld) -> Vec<Verdict> {
     // Without the marker in its environment, in a session of its own, and not a descendant.
     let survivor = format!("env -i setsid sleep {SURVIVOR} < /dev/null > /dev/null 2>&1 &");
     attacker.run(&survivor).await;
-    wait_until("the process that shall survive", TIMEOUT, || !survivors().is_empty()).await;
-    let removed = user.delete(&format!("/api/v1/sandboxes/{}", attacker.id)).await;
+    wait_until("the process that shall survive", TIMEOUT, || {
+        !survivors().is_empty()
+    })
+    .await;
+    let removed = user
+        .delete(&format!("/api/v1/sandboxes/{}", attacker.id))
+        .await;
     let _ = removed.ok();
-    wait_until("the removal of the sandbox", TIMEOUT, || !attacker.root.exists()).await;
+    wait_until("the removal of the sandbox", TIMEOUT, || {
+        !attacker.root.exists()
+    })
+    .await;
     let left = survivors();
     verdicts.push(Verdict {
         name: "outlive-removal".to_owned(),
         class: "traps for the service".to_owned(),
         seconds: 0.0,
         is_right: left.is_empty() == (world.walls == Walls::Confined),
-        result: if left.is_empty() { "refused".to_owned() } else { "succeeded".to_owned() },
+        result: if left.is_empty() {
+            "refused".to_owned()
+        } else {
+            "succeeded".to_owned()
+        },
     });
     for pid in left {
         let pid = Pid::from_raw(pid).expect("a process has an id");

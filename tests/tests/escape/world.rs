@@ -168,13 +168,21 @@ impl EscapeWorld {
     /// The attempts that `ESCAPE_ONLY` chooses, bombs or others.
     pub(crate) fn chosen(&self, bombs: bool) -> Vec<String> {
         let only = variable_of("ESCAPE_ONLY");
-        let chosen = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|it| it == name));
-        let names = self.all.iter().filter(|(name, is_bomb)| *is_bomb == bombs && chosen(name));
+        let chosen = |name: &str| {
+            only.as_ref()
+                .is_none_or(|only| only.split(',').any(|it| it == name))
+        };
+        let names = self
+            .all
+            .iter()
+            .filter(|(name, is_bomb)| *is_bomb == bombs && chosen(name));
         names.map(|(name, _)| name.clone()).collect()
     }
 
     pub(crate) fn secret(&self, name: &str) -> &str {
-        self.secrets.get(name).expect("the attempt names a known secret")
+        self.secrets
+            .get(name)
+            .expect("the attempt names a known secret")
     }
 
     /// That the network is not merely broken: the internet is reached.
@@ -183,7 +191,10 @@ impl EscapeWorld {
             let (address, port) = (network::INTERNET_ADDRESS, network::OUTSIDE_PORT);
             let command = format!("timeout 5 bash -c 'cat < /dev/tcp/{address}/{port}'");
             let answer = self.attacker.run(&command).await;
-            assert_eq!(answer, self.network.outside_secret, "no way to the internet");
+            assert_eq!(
+                answer, self.network.outside_secret,
+                "no way to the internet"
+            );
         }
     }
 
@@ -191,9 +202,16 @@ impl EscapeWorld {
     pub(crate) async fn assert_unharmed(&self) {
         let _ = self.user.get(LIST).await.ok();
         let sandbox = self.user.sandbox(&self.neighbour.id).await;
-        assert!(sandbox.is_some_and(|it| it.status == "RUNNING"), "the neighbour is gone");
+        assert!(
+            sandbox.is_some_and(|it| it.status == "RUNNING"),
+            "the neighbour is gone"
+        );
         assert_eq!(self.neighbour.run("echo here").await, "here\n");
-        let lives = self.service.processes().iter().any(|it| it.pid == self.victim.pid);
+        let lives = self
+            .service
+            .processes()
+            .iter()
+            .any(|it| it.pid == self.victim.pid);
         assert!(lives, "the neighbour's process was killed");
         self.files.assert_unchanged();
     }
@@ -270,8 +288,11 @@ fn list_attempts(sandbox: &EscapeSandbox) -> Vec<(String, bool)> {
 /// Unix sockets of the service that have a path.
 fn sockets_of(service: &Service) -> Vec<String> {
     let listed = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let paths = listed.lines().filter_map(|line| line.split_whitespace().nth(7));
+    let paths = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(7));
     let root = service.root().to_string_lossy().into_owned();
-    let of_service = paths.filter(|path| path.starts_with(&root) || path.contains("agent-workspace"));
+    let of_service =
+        paths.filter(|path| path.starts_with(&root) || path.contains("agent-workspace"));
     of_service.map(str::to_owned).collect()
 }

@@ -1,7 +1,7 @@
 //! Installs packages of Debian and Ubuntu that the suites need.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -126,7 +126,7 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 }
 
 /// Installs programs of single suites: a Postgres server (`store-sql`), Docker Compose and `sqlite3` (packaging), nginx and
-/// `HAProxy` (proxies), and a static `busybox` for an empty image.
+/// `HAProxy` (proxies), a static `busybox` for an empty image, and what confines process sandboxes.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
@@ -139,6 +139,8 @@ pub(crate) fn tools() -> anyhow::Result<()> {
         ("systemd-analyze", "systemd", None),
         ("sqlite3", "sqlite3", None),
         ("haproxy", "haproxy", Some("haproxy")),
+        ("bwrap", "bubblewrap", None),
+        ("slirp4netns", "slirp4netns", None),
     ];
     for (name, package, service) in programs {
         if !has_program(name) && !Path::new("/usr/sbin").join(name).exists() {
@@ -149,7 +151,17 @@ pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_static_busybox() {
         install("a busybox that runs in an empty image", &["busybox-static"])?;
     }
-    Ok(())
+    open_tun()
+}
+
+/// Lets all users make a network device for their sandboxes, as udev's rule does where there is udev.
+fn open_tun() -> anyhow::Result<()> {
+    let device = Path::new("/dev/net/tun");
+    if !is_root() || !device.exists() {
+        return Ok(());
+    }
+    let mode = fs::Permissions::from_mode(0o666);
+    fs::set_permissions(device, mode).context("cannot change the mode of /dev/net/tun")
 }
 
 /// Two packages of Debian have a program of this name.

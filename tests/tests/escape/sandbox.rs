@@ -1,5 +1,7 @@
 //! A sandbox of the suite, and commands in it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -40,6 +42,9 @@ impl EscapeSandbox {
         };
         let scripts = sandbox.workspace().join("escape");
         std::fs::create_dir(&scripts).expect("cannot write to the workspace");
+        // A confined sandbox has a user of its own.
+        let everybody = Permissions::from_mode(0o777);
+        std::fs::set_permissions(&scripts, everybody).expect("cannot change the workspace");
         for (name, text) in SCRIPTS {
             std::fs::write(scripts.join(name), text).expect("cannot write to the workspace");
         }

@@ -91,6 +91,8 @@ pub struct HttpConfig {
     pub metrics_key: Option<SecretString>,
     /// Whether a [`Listener::Metrics`] exists. The public listener then serves `/metrics` only with the key.
     pub has_metrics_listener: bool,
+    /// How sandboxes are isolated from this machine, as `/server_info` says: `container`, `confined` or `none`.
+    pub sandbox_isolation: &'static str,
     /// The configuration that web front ends load.
     pub web_client: WebClient,
     /// How trace contexts are adopted and propagated; `None` where traces are not exported.
@@ -171,6 +173,7 @@ pub struct SharedState {
     /// The metrics of requests and the access to `/metrics`.
     pub(crate) http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
+    pub(crate) sandbox_isolation: &'static str,
     /// The configuration that web front ends load, and the one for front ends of the 1.3 line.
     pub(crate) web_client: WebClientDto,
     pub(crate) legacy_web_client: LegacyWebClientDto,
@@ -217,6 +220,7 @@ impl HttpState {
                     config.metrics_key.as_ref(),
                     config.has_metrics_listener,
                 ),
+                sandbox_isolation: config.sandbox_isolation,
                 readiness_cache: ReadinessCache::default(),
                 web_client: WebClientDto::of(&config.web_client, ports.clock.now()),
                 legacy_web_client: LegacyWebClientDto::from(&config.web_client),

@@ -104,6 +104,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             reader: Arc::clone(&backend) as _,
             endpoints: backend,
             specs,
+            callbacks: None,
             gateway: Some(Arc::new(move || {
                 let engine = Arc::clone(&engine);
                 Box::pin(async move { engine.gateway().await })

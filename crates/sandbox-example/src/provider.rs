@@ -80,6 +80,7 @@ impl ConfiguredBackend for ConfiguredExample {
             endpoints: Arc::new(backend),
             specs: specs(&self.command),
             gateway: None,
+            callbacks: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -15,8 +16,7 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
-use crate::confinement::requirements;
-use crate::confinement::walls::{Cgroup, CgroupParent};
+use crate::confinement::walls::{self, Cgroup, CgroupParent};
 use crate::environment;
 use crate::errors;
 use crate::files::confine;
@@ -50,6 +50,8 @@ pub(crate) struct ProcessInner {
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     pub(crate) proofs: Semaphore,
+    /// Whether a probe has shown that the walls hold.
+    pub(crate) is_confinement_proven: AtomicBool,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
 }
 
@@ -80,6 +82,7 @@ impl ProcessSandboxes {
             locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
+            is_confinement_proven: AtomicBool::new(false),
             tracked: Mutex::default(),
             config,
         };
@@ -123,11 +126,24 @@ impl ProcessInner {
 
     /// Says why sandboxes cannot be confined here, and what to do.
     pub(crate) async fn check_confinement(&self) -> Result<(), SandboxError> {
-        let Some(confinement) = self.config.confinement.clone() else {
+        let Some(confinement) = &self.config.confinement else {
             return Ok(());
         };
-        let checked = errors::blocking(move || requirements::check(&confinement)).await?;
-        checked.map_err(SandboxError::unavailable)
+        if self.is_confinement_proven.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let binary = self.config.launcher.binary();
+        let probed = walls::probe(&self.config.instance, &confinement.search_path, &binary);
+        let mut missing = probed.await.into_iter();
+        let Some(wall) = missing.find(|wall| wall.is_required && !wall.held) else {
+            self.is_confinement_proven.store(true, Ordering::Relaxed);
+            return Ok(());
+        };
+        Err(SandboxError::unavailable(format!(
+            "sandboxes cannot be confined on this machine ({}: {}): {}. Otherwise run sandboxes in containers \
+             (WORKSPACE_SANDBOX__BACKEND=docker), or without isolation (WORKSPACE_PROCESS__ISOLATION=none)",
+            wall.name, wall.detail, wall.remedy
+        )))
     }
 
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
@@ -149,7 +165,8 @@ impl SandboxBackend for ProcessSandboxes {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
             pause: true,
-            isolated: self.inner.config.confinement.is_some(),
+            // Paths in requests are those of the sandbox's directories, with and without walls.
+            isolated: false,
             replaces_session_key: true,
         }
     }
@@ -246,7 +263,12 @@ impl SandboxReader for ProcessSandboxes {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let resolved = errors::blocking(move || confine::resolve(&paths, &path)).await?;
+        let is_confined = self.inner.config.confinement.is_some();
+        let resolved = errors::blocking(move || {
+            let own_tmp = || confine::resolve_tmp(&paths, &path).filter(|_| is_confined);
+            confine::resolve(&paths, &path).or_else(own_tmp)
+        });
+        let resolved = resolved.await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
         resolved.ok_or(SandboxError::NotFound)
     }

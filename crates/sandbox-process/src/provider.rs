@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -18,6 +19,8 @@ use sandbox_provider::{
 use settings::{Redaction, SettingReader, SettingSection};
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::Confinement;
+use crate::confinement::plan::{CALLBACK_ADDRESS, CALLBACK_PORT, NetworkPolicy};
 use crate::confinement::walls::ProcessLimits;
 use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
@@ -28,7 +31,7 @@ pub(crate) const NAME: &str = "process";
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
     reason: "Sandboxes are processes of one machine account",
-    advice: "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
+    advice: "Confine sandboxes (WORKSPACE_PROCESS__ISOLATION=auto), run them in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
              and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).",
 };
 
@@ -86,6 +89,14 @@ pub(crate) struct ConfiguredProcess {
     boot_limit: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
+    /// Whether sandboxes are confined.
+    is_confined: bool,
+    /// What confined sandboxes reach.
+    network: NetworkPolicy,
+    /// What confined sandboxes may read beside the system and the agent server.
+    readable_paths: Vec<PathBuf>,
+    /// The service's listener for the callbacks of confined sandboxes.
+    callbacks: Arc<OnceLock<SocketAddr>>,
     /// Limits of confined sandboxes.
     pub(crate) limits: ProcessLimits,
 }
@@ -120,6 +131,20 @@ impl ConfiguredProcess {
             boot_limit: reader.deadline("start.sandbox_deadline"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            is_confined: reader.choice(
+                "process.isolation",
+                &[("auto", true), ("confined", true), ("none", false)],
+            ),
+            network: reader.choice(
+                "process.network",
+                &[("open", NetworkPolicy::Open), ("none", NetworkPolicy::None)],
+            ),
+            readable_paths: reader.parsed_list(
+                "process.readable_paths",
+                "an absolute path",
+                |text| Some(PathBuf::from(text)).filter(|path| path.is_absolute()),
+            ),
+            callbacks: Arc::default(),
             limits: ProcessLimits::read(reader),
         }
     }
@@ -132,7 +157,17 @@ impl ConfiguredProcess {
         );
         let env = self.env.clone().into_iter();
         let defaults = ProcessConfig::new(installation.data_dir, installation.host.clone(), source);
+        let confinement = self.is_confined.then(|| Confinement {
+            search_path: self
+                .path(installation)
+                .unwrap_or_else(|| defaults.path.clone()),
+            readable_paths: self.readable_paths.clone(),
+            limits: self.limits,
+            network: self.network,
+            callbacks: Arc::clone(&self.callbacks),
+        });
         Ok(ProcessConfig {
+            confinement,
             launcher: Launcher::ThisBinary,
             path: self.path(installation).unwrap_or(defaults.path),
             extra_env: env.map(|(name, value)| (name, value.into())).collect(),
@@ -174,13 +209,23 @@ impl ConfiguredBackend for ConfiguredProcess {
     fn features(&self) -> BackendFeatures {
         BackendFeatures {
             name: NAME,
-            noun: "processes",
-            is_isolated: false,
-            single_user: (!self.allow_multiple_users).then_some(SINGLE_USER),
+            noun: if self.is_confined {
+                "confined processes"
+            } else {
+                "processes"
+            },
+            is_isolated: self.is_confined,
+            single_user: (!self.allow_multiple_users && !self.is_confined).then_some(SINGLE_USER),
             can_share_host: false,
             // They use the memory of a machine that may be a desktop.
             warm: 0,
-            network: SandboxNetworking::Shared,
+            network: if self.is_confined {
+                SandboxNetworking::Forwarded {
+                    address: (CALLBACK_ADDRESS, CALLBACK_PORT).into(),
+                }
+            } else {
+                SandboxNetworking::Shared
+            },
         }
     }
 
@@ -202,6 +247,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             endpoints: backend,
             specs,
             gateway: None,
+            callbacks: self.is_confined.then(|| Arc::clone(&self.callbacks)),
         })
     }
 
@@ -211,7 +257,8 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
-        self.examine_walls(installation, false, report).await;
+        self.examine_walls(installation, self.is_confined, report)
+            .await;
         Some(CallbackCheck { gateway: None })
     }
 

@@ -13,9 +13,9 @@ mod tasks;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use domain::id::HostId;
@@ -136,13 +136,19 @@ pub enum SandboxNetworking {
         /// Whether another machine seems to run them.
         is_remote: bool,
     },
+    /// They have a network of their own, in which the backend forwards connections from this address to the listener for
+    /// callbacks ([`SandboxPorts::callbacks`]).
+    Forwarded {
+        /// The address inside.
+        address: SocketAddr,
+    },
 }
 
 impl SandboxNetworking {
     /// The name by which sandboxes with a network of their own reach this machine.
     pub fn host(self) -> Option<&'static str> {
         match self {
-            Self::Shared => None,
+            Self::Shared | Self::Forwarded { .. } => None,
             Self::Separate { host, .. } => Some(host),
         }
     }
@@ -166,6 +172,8 @@ pub struct SandboxPorts {
     pub specs: SpecList,
     /// For sandboxes with a network of their own on this machine.
     pub gateway: Option<GatewayLookup>,
+    /// For sandboxes whose callbacks the backend forwards: the service sets the address of its listener for callbacks.
+    pub callbacks: Option<Arc<OnceLock<SocketAddr>>>,
 }
 
 /// Templates that do not change while the service runs.

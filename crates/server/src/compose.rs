@@ -26,7 +26,7 @@ use sandbox_docker::DockerProvider;
 #[cfg(test)]
 use sandbox_example::ExampleProvider;
 use sandbox_process::ProcessProvider;
-use sandbox_provider::{SandboxNetworking, SandboxProvider};
+use sandbox_provider::{BackendFeatures, SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
 use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
@@ -141,7 +141,7 @@ pub(crate) fn service(
         fingerprints,
         endpoints: Arc::clone(&sandboxes.ports.endpoints),
     };
-    let http = http_config(config, bound, sandboxes.features.network);
+    let http = http_config(config, bound, &sandboxes.features);
     let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
@@ -252,8 +252,10 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     Ok(policy)
 }
 
-fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -> HttpConfig {
+fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) -> HttpConfig {
+    let network = sandboxes.network;
     HttpConfig {
+        sandbox_isolation: isolation(sandboxes),
         limits: config.http.limits,
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,
@@ -269,6 +271,15 @@ fn http_config(config: &Config, bound: SocketAddr, network: SandboxNetworking) -
         has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
         traces: traces::propagation(config),
+    }
+}
+
+/// What `/server_info` says about the isolation of sandboxes.
+pub(crate) fn isolation(sandboxes: &BackendFeatures) -> &'static str {
+    match (sandboxes.is_isolated, sandboxes.network) {
+        (false, _) => "none",
+        (true, SandboxNetworking::Forwarded { .. }) => "confined",
+        (true, _) => "container",
     }
 }
 

@@ -132,6 +132,18 @@ async function enter() {
   }
   frame();
   show();
+  await isolation();
+}
+
+/** Says in every view that sandboxes are not isolated. */
+async function isolation() {
+  const note = document.getElementById("isolation");
+  try {
+    note.hidden = (await get("server_info")).sandbox_isolation !== "none";
+  } catch {
+    // A service that does not say it; the next sign-in asks again.
+    note.hidden = true;
+  }
 }
 
 window.addEventListener("hashchange", show);

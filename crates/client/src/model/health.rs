@@ -15,6 +15,8 @@ pub struct ServerInfo {
     pub uptime: f64,
     /// Seconds since the last request.
     pub idle_time: f64,
+    /// `container`, `confined` or `none`.
+    pub sandbox_isolation: String,
     pub resources: ResourceUse,
 }
 

@@ -19,7 +19,6 @@ mod init;
 mod launcher;
 mod network;
 pub(crate) mod plan;
-pub(crate) mod requirements;
 mod routes;
 mod view;
 pub(crate) mod walls;
@@ -33,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fd::OwnedFd;
 
 use crate::files::layout::SandboxPaths;
+use crate::lifecycle::start::find_program;
 use plan::{ConfinementPlan, FileView, NetworkPolicy};
 use walls::{Cgroup, ProcessLimits, WallPlan};
 
@@ -63,12 +63,15 @@ pub(crate) struct ConfinedLaunch<'a> {
 impl Confinement {
     /// The standard input of the launcher of a sandbox. Blocks.
     pub(crate) fn plan(&self, launch: ConfinedLaunch<'_>) -> io::Result<OwnedFd> {
-        let programs = requirements::programs(self).map_err(io::Error::other)?;
+        let slirp4netns = match self.network {
+            NetworkPolicy::Open => Some(find_program("slirp4netns".as_ref(), &self.search_path)?),
+            NetworkPolicy::None => None,
+        };
         let files = self.files(&launch);
         let cgroup = launch.cgroup;
         let plan = ConfinementPlan {
-            bubblewrap: programs.bubblewrap,
-            slirp4netns: programs.slirp4netns,
+            bubblewrap: find_program("bwrap".as_ref(), &self.search_path)?,
+            slirp4netns,
             control: launch.paths.control.clone(),
             port: launch.port,
             owner: launch.owner,
@@ -82,7 +85,13 @@ impl Confinement {
 
     fn files(&self, launch: &ConfinedLaunch<'_>) -> FileView {
         let mut readable = self.readable_paths.clone();
-        readable.extend(agent_files::of(&launch.command));
+        let agent = agent_files::of(&launch.command);
+        if launch.owner.is_some() {
+            agent
+                .iter()
+                .for_each(|path| agent_files::make_readable(path));
+        }
+        readable.extend(agent);
         FileView {
             readable,
             writable: launch.paths.writable().to_vec(),

@@ -33,6 +33,15 @@ pub(crate) fn resolve(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     resolve_beneath(base, below).filter(|resolved| own.iter().any(|own| resolved.starts_with(own)))
 }
 
+/// Resolves a path in the `/tmp` of a confined sandbox, which is its temporary directory. `None` as above. Blocks.
+pub(crate) fn resolve_tmp(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
+    const TMP: &str = "/tmp";
+    let path = PathBuf::from(normalize_path(path)?);
+    let resolved = resolve_beneath(&paths.tmp(), path.strip_prefix(TMP).ok()?)?;
+    let below = resolved.strip_prefix(paths.tmp()).ok()?;
+    Some(Path::new(TMP).join(below))
+}
+
 /// The rest of a path in this directory, given with or (as agent servers do) without symbolic links.
 fn below<'a>(path: &'a Path, base: &Path) -> Option<&'a Path> {
     let plain = || path.strip_prefix(fs::canonicalize(base).ok()?).ok();

@@ -1,11 +1,12 @@
 //! The start-up message for a person at the terminal.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 
 use secrecy::ExposeSecret as _;
 
-use crate::compose::OpenedBackend;
+use crate::compose::{self, OpenedBackend};
 use crate::config::{Config, LogFormat, without_password};
 use crate::lifecycle::bootstrap::FirstKey;
 
@@ -30,6 +31,7 @@ pub(crate) fn announce(
             ("data directory", data_dir.to_string()),
             ("store", store),
             ("sandboxes", format!("{backend} ({reason})")),
+            ("isolation", describe_isolation(sandboxes)),
             ("API key", describe_key(first_key)),
         ];
         let mut text = format!("\n  agent-workspace {}\n\n", env!("CARGO_PKG_VERSION"));
@@ -50,6 +52,7 @@ pub(crate) fn announce(
             store,
             sandbox.backend = backend,
             sandbox.why = reason,
+            sandbox.isolation = compose::isolation(&sandboxes.features),
             "listening"
         );
     }
@@ -57,6 +60,22 @@ pub(crate) fn announce(
         tracing::warn!(
             "there is no valid API key: create one with `agent-workspace keys create --user admin`"
         );
+    }
+}
+
+/// Red on a terminal if there is none.
+fn describe_isolation(sandboxes: &OpenedBackend) -> String {
+    match compose::isolation(&sandboxes.features) {
+        "none" => {
+            let text =
+                "none: sandboxes can do what this account can; run only agents that you trust";
+            if std::io::stderr().is_terminal() {
+                format!("\x1b[1;31m{text}\x1b[0m")
+            } else {
+                text.to_owned()
+            }
+        }
+        isolation => isolation.to_owned(),
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     let listeners = RunningListeners {
         main,
         metrics: metrics.transpose()?,
-        callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
+        callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound)?,
         app,
         http,
     };
@@ -126,7 +126,7 @@ fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
     }
 }
 
-/// Opens the callback listener, which containers need if they cannot reach the public one.
+/// Opens the callback listener, which sandboxes with a network of their own need if they cannot reach the public one.
 fn open_callbacks(
     config: &Config,
     route: &CallbackRoute,
@@ -134,15 +134,25 @@ fn open_callbacks(
     service: Service,
     tasks: &BackgroundTasks,
     bound: SocketAddr,
-) -> Option<CallbackListener> {
+) -> anyhow::Result<Option<CallbackListener>> {
+    if let Some(callbacks) = &sandboxes.ports.callbacks {
+        let surface = (config.http.clone(), service.http);
+        let (listener, address) = CallbackListener::open(surface, (service.app, tasks.clone()))?;
+        // This is the only place that sets it.
+        let _ = callbacks.set(address);
+        return Ok(Some(listener));
+    }
     let gateway = sandboxes.ports.gateway.clone();
-    Some(CallbackListener::start(
-        gateway.filter(|_| route.needs_listener)?,
+    let Some(gateway) = gateway.filter(|_| route.needs_listener) else {
+        return Ok(None);
+    };
+    Ok(Some(CallbackListener::start(
+        gateway,
         sandboxes.ports.backend.as_ref(),
         bound.port(),
         (config.http.clone(), service.http),
         (service.app, tasks.clone()),
-    ))
+    )))
 }
 
 /// Opens the backend, and warns if this installation used another one before.

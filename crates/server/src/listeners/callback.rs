@@ -4,7 +4,7 @@
 //! In a container, a loopback address is the container's own. A container reaches the engine's gateway, an address of this
 //! machine that exists while the engine runs. The callback listener waits there and serves sandboxes only.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,11 +46,20 @@ impl CallbackRoute {
                 ..
             }
         );
+        if let (None, SandboxNetworking::Forwarded { address }) =
+            (&config.sandbox.callback_url, network)
+        {
+            return Self {
+                base: reachable(address),
+                needs_listener: true,
+                warning: None,
+            };
+        }
         let base = match (&config.sandbox.callback_url, gateway) {
             (Some(url), _) => {
-                let warning = (gateway.is_some() && is_loopback(url)).then(|| {
+                let warning = (network != SandboxNetworking::Shared && is_loopback(url)).then(|| {
                     format!(
-                        "sandbox.callback_url is {url}, but in a container that address is the container itself: \
+                        "sandbox.callback_url is {url}, but in a sandbox that address is the sandbox itself: \
                              reports of sandboxes will not arrive. Leave it empty, or set it to an address of this \
                              machine that containers reach"
                     )
@@ -124,6 +133,27 @@ impl CallbackListener {
             .follow_gateway(gateway, backend.watch_reachability());
         listener.tasks.spawn(work);
         listener
+    }
+
+    /// Listens for callbacks that the backend forwards, at an address of this machine that no sandbox reaches.
+    pub(crate) fn open(
+        (http, state): (HttpSettings, HttpState),
+        (app, tasks): (App, BackgroundTasks),
+    ) -> anyhow::Result<(Self, SocketAddr)> {
+        let kind = Listener::Callback;
+        let socket = listen(kind, (Ipv4Addr::LOCALHOST, 0).into())?;
+        let address = socket.local_addr()?;
+        let parts = (state.clone(), app.clone());
+        let handle = spawn_http_server(&http, kind, socket, parts, &tasks)?;
+        let listener = Self {
+            serving: Arc::new(Mutex::new(Some(handle))),
+            port: address.port(),
+            http,
+            state,
+            app,
+            tasks,
+        };
+        Ok((listener, address))
     }
 
     pub(crate) async fn stop(&self, graceful: bool) {

@@ -101,6 +101,10 @@ pub(crate) struct ServerInfoResponse {
     uptime: f64,
     /// Seconds since the last request that was not a probe.
     idle_time: f64,
+    /// How sandboxes are isolated from this machine and from each other: `container`, `confined` (processes behind walls) or
+    /// `none`.
+    #[schema(example = "confined")]
+    sandbox_isolation: &'static str,
     resources: Resources,
 }
 
@@ -117,6 +121,7 @@ pub(crate) async fn server_info(state: State) -> web::Json<ServerInfoResponse> {
     web::Json(ServerInfoResponse {
         uptime,
         idle_time,
+        sandbox_isolation: state.sandbox_isolation,
         resources: process.resources(now),
     })
 }

@@ -87,6 +87,12 @@ fn callbacks(
     if let Some(warning) = &route.warning {
         return report.warn(what, warning);
     }
+    if let SandboxNetworking::Forwarded { .. } = network {
+        return report.ok(
+            what,
+            format!("sandboxes use {base}, which the service forwards"),
+        );
+    }
     if !route.needs_listener {
         return report.ok(what, format!("sandboxes use {base}"));
     }

@@ -1,7 +1,7 @@
 //! Installs packages of Debian and Ubuntu that the suites need.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -106,23 +106,6 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Programs for confined sandboxes, and the device that they need. Where these cannot be had, the service says what it lacks.
-pub(crate) fn confinement() {
-    for (name, package) in [("bwrap", "bubblewrap"), ("slirp4netns", "slirp4netns")] {
-        if !has_program(name)
-            && let Err(error) = install(name, &[package])
-        {
-            say(&format!("sandboxes cannot be confined: {error:#}"));
-        }
-    }
-    // udev gives it this mode; a machine without udev has a private one.
-    let tun = Path::new("/dev/net/tun");
-    let is_private = fs::metadata(tun).is_ok_and(|meta| meta.mode() & 0o006 != 0o006);
-    if is_root() && is_private && run(program("chmod").args(["0666", "/dev/net/tun"])).is_err() {
-        say("cannot change the mode of /dev/net/tun: sandboxes have no network");
-    }
-}
-
 /// Names of a headless browser (for the suite of the web console).
 const BROWSERS: [&str; 4] = [
     "chromium",
@@ -143,9 +126,8 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 }
 
 /// Installs programs of single suites: a Postgres server (`store-sql`), Docker Compose and `sqlite3` (packaging), nginx and
-/// `HAProxy` (proxies), a static `busybox` for an empty image, and what confines process sandboxes.
+/// `HAProxy` (proxies), and a static `busybox` for an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
-    confinement();
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
         stop("postgresql");
@@ -157,8 +139,6 @@ pub(crate) fn tools() -> anyhow::Result<()> {
         ("systemd-analyze", "systemd", None),
         ("sqlite3", "sqlite3", None),
         ("haproxy", "haproxy", Some("haproxy")),
-        ("bwrap", "bubblewrap", None),
-        ("slirp4netns", "slirp4netns", None),
     ];
     for (name, package, service) in programs {
         if !has_program(name) && !Path::new("/usr/sbin").join(name).exists() {
@@ -169,17 +149,7 @@ pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_static_busybox() {
         install("a busybox that runs in an empty image", &["busybox-static"])?;
     }
-    open_tun()
-}
-
-/// Lets all users make a network device for their sandboxes, as udev's rule does where there is udev.
-fn open_tun() -> anyhow::Result<()> {
-    let device = Path::new("/dev/net/tun");
-    if !is_root() || !device.exists() {
-        return Ok(());
-    }
-    let mode = fs::Permissions::from_mode(0o666);
-    fs::set_permissions(device, mode).context("cannot change the mode of /dev/net/tun")
+    Ok(())
 }
 
 /// Two packages of Debian have a program of this name.

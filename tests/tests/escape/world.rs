@@ -18,7 +18,7 @@ use crate::sandbox::{EscapeSandbox, python};
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limits of each sandbox. They are small, so that bombs are.
 pub(crate) const MAX_PIDS: u64 = 128;
-pub(crate) const MAX_MEMORY_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_MEMORY_BYTES: u64 = 512 << 20;
 const MAX_OPEN_FILES: u64 = 1024;
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -235,9 +235,9 @@ async fn start_service(walls: Walls, stub: &Stub, mark: &str) -> Service {
             ("ISOLATION", "confined".to_owned()),
             ("READABLE_PATHS", format!("{programs},{}", python().prefix)),
             ("PIDS", MAX_PIDS.to_string()),
-            ("MEMORY", MAX_MEMORY_BYTES.to_string()),
+            ("MEMORY", format!("{}MiB", MAX_MEMORY_BYTES >> 20)),
             ("OPEN_FILES", MAX_OPEN_FILES.to_string()),
-            ("FILE_SIZE", MAX_FILE_BYTES.to_string()),
+            ("FILE_SIZE", format!("{}MiB", MAX_FILE_BYTES >> 20)),
         ];
         for (name, value) in limits {
             builder = builder.env(&format!("WORKSPACE_PROCESS__{name}"), &value);

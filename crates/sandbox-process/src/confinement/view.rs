@@ -136,8 +136,11 @@ impl View {
     /// As root, the mounts and the network belong to the machine's user namespace, so no process inside can ever change
     /// them. Another account needs a user namespace for them. Init leaves both by one of its own.
     fn namespaces(&mut self, is_root: bool) {
+        let mut extra = None;
         if !is_root {
             self.add(["--unshare-user", "--uid", "0", "--gid", "0"]);
+            // Only with it may init map the id 0 of this namespace into its own one.
+            extra = Some("CAP_SETFCAP");
         }
         self.add([
             "--unshare-pid",
@@ -149,7 +152,7 @@ impl View {
         ]);
         self.add(["--setenv", ALLOCATOR_VARIABLE, ALLOCATOR_SETTINGS]);
         self.add(["--hostname", "sandbox", "--cap-drop", "ALL"]);
-        for capability in INIT_CAPABILITIES {
+        for capability in INIT_CAPABILITIES.into_iter().chain(extra) {
             self.add(["--cap-add", capability]);
         }
     }

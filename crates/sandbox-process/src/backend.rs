@@ -16,6 +16,7 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::walls::limits::MachineLimits;
 use crate::confinement::walls::{self, Cgroup, CgroupParent};
 use crate::environment;
 use crate::errors;
@@ -129,6 +130,10 @@ impl ProcessInner {
         let Some(confinement) = &self.config.confinement else {
             return Ok(());
         };
+        let limits = confinement.limits.check(&MachineLimits::read());
+        limits.map_err(|cause| {
+            SandboxError::unavailable(format!("{cause}: the operator has to lower the setting"))
+        })?;
         if self.is_confinement_proven.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -23,13 +23,16 @@ impl ConfiguredProcess {
         report.add("agent server", agent_server, Clone::clone);
     }
 
-    /// Tries each wall. A missing one is a problem only if sandboxes are refused without it.
+    /// Tries each wall. A missing one is a problem if sandboxes are refused without it.
     pub(crate) async fn examine_walls(
         &self,
         installation: &Installation<'_>,
-        is_confined: bool,
         report: &mut DoctorReport,
     ) {
+        if !self.is_confined {
+            let text = "none: agents can do whatever the service's account can; set WORKSPACE_PROCESS__ISOLATION=auto";
+            return report.warn("isolation", text);
+        }
         let path = self.path(installation).unwrap_or_default();
         let executable = Path::new("/proc/self/exe");
         for wall in walls::probe(installation.host, &path, executable).await {
@@ -39,7 +42,7 @@ impl ConfiguredProcess {
                 continue;
             }
             let text = format!("{}: {}", wall.detail, wall.remedy);
-            if is_confined && wall.is_required {
+            if wall.is_required {
                 report.problem(&what, text);
             } else {
                 report.warn(&what, text);

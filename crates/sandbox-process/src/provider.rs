@@ -90,7 +90,7 @@ pub(crate) struct ConfiguredProcess {
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
     /// Whether sandboxes are confined.
-    is_confined: bool,
+    pub(crate) is_confined: bool,
     /// What confined sandboxes reach.
     network: NetworkPolicy,
     /// What confined sandboxes may read beside the system and the agent server.
@@ -257,8 +257,7 @@ impl ConfiguredBackend for ConfiguredProcess {
         report: &mut DoctorReport,
     ) -> Option<CallbackCheck> {
         self.examine_agent_server(installation, report).await;
-        self.examine_walls(installation, self.is_confined, report)
-            .await;
+        self.examine_walls(installation, report).await;
         Some(CallbackCheck { gateway: None })
     }
 

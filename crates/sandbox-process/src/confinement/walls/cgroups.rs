@@ -206,14 +206,6 @@ impl Cgroup {
         }
     }
 
-    /// Moves a process into the cgroup; 0 is the caller. What it has started before stays outside.
-    pub(crate) fn add(&self, pid: i32) -> io::Result<()> {
-        for file in self.members() {
-            write(&file, "", &pid.to_string())?;
-        }
-        Ok(())
-    }
-
     /// The files through which a process joins: by writing its pid, or 0 for itself, to each.
     pub(crate) fn members(&self) -> Vec<PathBuf> {
         let directories = self.directories().into_iter();
@@ -242,6 +234,10 @@ impl Cgroup {
     }
 
     /// Removes the cgroup, once its processes have ended. Blocks for a moment.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "callers use a thread that may block; the kernel reports the end of all processes only in version 2"
+    )]
     pub(crate) fn remove(&self) -> io::Result<()> {
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         for directory in self.directories() {
@@ -346,11 +342,7 @@ fn is_busy(error: &io::Error) -> bool {
 }
 
 fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    let path = if file.is_empty() {
-        directory.to_owned()
-    } else {
-        directory.join(file)
-    };
+    let path = directory.join(file);
     fs::write(&path, value).map_err(|error| named(&path, &error))
 }
 

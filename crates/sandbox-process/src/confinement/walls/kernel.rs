@@ -34,8 +34,8 @@ impl KernelSettings {
         }
     }
 
-    /// The cause and its remedy, if the settings tell it.
-    pub(super) fn explain(&self) -> Option<(String, String)> {
+    /// The cause and its remedy, if the settings and the message of bubblewrap tell it.
+    pub(super) fn explain(&self, message: &str) -> Option<(String, String)> {
         let sysctl = |name: &str, value: u64| {
             let file = "/etc/sysctl.d/90-agent-workspace.conf";
             format!("run `sysctl -w {name}={value}`, and write {name}={value} to {file}")
@@ -49,7 +49,15 @@ impl KernelSettings {
         } else if !self.is_root && self.unprivileged_userns_clone == Some(0) {
             let name = "kernel.unprivileged_userns_clone";
             ("kernel.unprivileged_userns_clone is 0", sysctl(name, 1))
-        } else if self.is_container {
+        } else if message.contains("mount proc") {
+            let remedy = "remove ProtectKernelTunables=, ProtectKernelLogs= and PrivateDevices= from the systemd unit \
+                          (`systemctl edit`), start a container with --security-opt systempaths=unconfined, or run the \
+                          service as root";
+            (
+                "something hides parts of /proc from the service",
+                remedy.to_owned(),
+            )
+        } else if self.is_container && is_refusal(message) {
             let remedy = "start the container with --privileged, or with --security-opt seccomp=unconfined --security-opt \
                           apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN; \
                           or run sandboxes in Docker";
@@ -71,6 +79,13 @@ impl KernelSettings {
     }
 }
 
+/// Whether bubblewrap was not permitted to do its work.
+fn is_refusal(message: &str) -> bool {
+    ["Operation not permitted", "No permissions", "namespace"]
+        .iter()
+        .any(|part| message.contains(part))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,7 +99,7 @@ mod tests {
             has_user_namespaces: true,
             ..KernelSettings::default()
         };
-        assert_eq!(usual().explain(), None);
+        assert_eq!(usual().explain(""), None);
         let causes: [(fn(&mut KernelSettings), &str, &str); 5] = [
             (
                 |kernel| kernel.has_user_namespaces = false,
@@ -115,10 +130,25 @@ mod tests {
         for (change, cause, remedy) in causes {
             let mut kernel = usual();
             change(&mut kernel);
-            let (found, advice) = kernel.explain().unwrap();
+            let (found, advice) = kernel
+                .explain("bwrap: Creating new namespace failed")
+                .unwrap();
             assert!(found.contains(cause), "{found}");
             assert!(advice.contains(remedy), "{advice}");
         }
+    }
+
+    #[test]
+    fn a_hidden_part_of_proc_is_told_by_the_message() {
+        let kernel = KernelSettings {
+            has_user_namespaces: true,
+            is_container: true,
+            ..KernelSettings::default()
+        };
+        let message = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted";
+        let (cause, remedy) = kernel.explain(message).unwrap();
+        assert!(cause.contains("/proc"), "{cause}");
+        assert!(remedy.contains("ProtectKernelTunables="), "{remedy}");
     }
 
     #[test]
@@ -130,6 +160,6 @@ mod tests {
             is_root: true,
             ..KernelSettings::default()
         };
-        assert_eq!(kernel.explain(), None);
+        assert_eq!(kernel.explain("bwrap: execvp: No such file"), None);
     }
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use cgroups::{Cgroup, CgroupParent};
 pub(crate) use landlock::landlock_ruleset;
 pub use limits::ProcessLimits;
-pub(crate) use probe::{Wall, probe};
+pub(crate) use probe::probe;
 pub(crate) use seccomp::seccomp_filter;
 
 /// What a sandbox's init needs to raise the walls on itself.

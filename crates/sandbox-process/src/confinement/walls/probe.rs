@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
 use rustix::fs::{Access, access};
+use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -20,6 +21,7 @@ use super::kernel::KernelSettings;
 use super::{Cgroup, CgroupParent};
 use crate::confinement::plan::{ConfinementPlan, FileView, NetworkPolicy};
 use crate::confinement::{Confinement, ids, launcher_arguments};
+use crate::errors::blocking;
 use crate::lifecycle::start;
 use crate::processes::spawn::PortReservation;
 
@@ -134,7 +136,7 @@ async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &P
             .lines()
             .last()
             .unwrap_or("it printed nothing");
-        let cause = KernelSettings::read().explain();
+        let cause = KernelSettings::read().explain(message);
         let (detail, remedy) = cause.unwrap_or_else(|| {
             let remedy = "the message names the cause; without one, run sandboxes in Docker";
             (
@@ -179,59 +181,87 @@ async fn run_sandbox(
     slirp4netns: PathBuf,
     executable: &Path,
 ) -> io::Result<Output> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let directory = tempfile::Builder::new()
-        .prefix("agent-workspace-probe-")
-        .tempdir()?;
-    let secret = directory.path().join("service");
-    std::fs::write(&secret, "a file of the service")?;
-    let files = directory.path().join("sandbox");
-    std::fs::create_dir(&files)?;
-    let owner = ids::are_own().then(|| ids::choose("probe", &[]));
-    if let Some(owner) = owner {
-        ids::give(&files, owner)?;
+    let executable = executable.to_owned();
+    let prepared = blocking(move || ProbeSandbox::new(bubblewrap, slirp4netns, &executable));
+    let sandbox = prepared.await.map_err(io::Error::other)??;
+    let mut child = Command::new(&sandbox.executable);
+    child.args(launcher_arguments(sandbox.reservation.port));
+    let output = run(child, &sandbox.plan).await;
+    // Removes the directory.
+    blocking(move || drop(sandbox))
+        .await
+        .map_err(io::Error::other)?;
+    output
+}
+
+/// A sandbox in which the attempts run, and what they must not reach.
+struct ProbeSandbox {
+    executable: PathBuf,
+    plan: Vec<u8>,
+    reservation: PortReservation,
+    _listener: TcpListener,
+    _directory: TempDir,
+}
+
+impl ProbeSandbox {
+    fn new(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &Path) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let directory = tempfile::Builder::new()
+            .prefix("agent-workspace-probe-")
+            .tempdir()?;
+        let secret = directory.path().join("service");
+        std::fs::write(&secret, "a file of the service")?;
+        let tmp = directory.path().join("sandbox");
+        std::fs::create_dir(&tmp)?;
+        let owner = ids::are_own().then(|| ids::choose("probe", &[]));
+        if let Some(owner) = owner {
+            ids::give(&tmp, owner)?;
+        }
+        let targets = AttemptTargets {
+            port: listener.local_addr()?.port(),
+            file: secret,
+            namespaces: attempts::namespaces(),
+        };
+        let attempts = serde_json::to_string(&Attempts::Sandbox(targets))?;
+        let executable = executable.canonicalize()?;
+        let reservation = PortReservation::new(None)?;
+        let command: [OsString; 3] = [
+            executable.clone().into(),
+            attempts::SUBCOMMAND.into(),
+            attempts.into(),
+        ];
+        let confinement = Confinement {
+            search_path: String::new(),
+            readable_paths: Vec::new(),
+            limits: attempts::LIMITS,
+            network: NetworkPolicy::Open,
+            callbacks: Arc::default(),
+        };
+        let files = FileView {
+            readable: vec![executable.clone()],
+            writable: Vec::new(),
+            tmp,
+            working_dir: "/tmp".into(),
+        };
+        let plan = ConfinementPlan {
+            bubblewrap,
+            slirp4netns: Some(slirp4netns),
+            control: directory.path().join("control"),
+            port: reservation.port,
+            owner,
+            walls: confinement.walls(&files, true),
+            files,
+            cgroups: Vec::new(),
+            command: command.into(),
+        };
+        Ok(Self {
+            executable,
+            plan: serde_json::to_vec(&plan)?,
+            reservation,
+            _listener: listener,
+            _directory: directory,
+        })
     }
-    let targets = AttemptTargets {
-        port: listener.local_addr()?.port(),
-        file: secret,
-        namespaces: attempts::namespaces(),
-    };
-    let attempts = serde_json::to_string(&Attempts::Sandbox(targets))?;
-    let executable = executable.canonicalize()?;
-    let reservation = PortReservation::new(None)?;
-    let command: [OsString; 3] = [
-        executable.clone().into(),
-        attempts::SUBCOMMAND.into(),
-        attempts.into(),
-    ];
-    let confinement = Confinement {
-        search_path: String::new(),
-        readable_paths: Vec::new(),
-        limits: attempts::LIMITS,
-        network: NetworkPolicy::Open,
-        callbacks: Arc::default(),
-    };
-    let files = FileView {
-        readable: vec![executable.clone()],
-        writable: vec![files.clone()],
-        tmp: files.clone(),
-        working_dir: files,
-    };
-    let plan = ConfinementPlan {
-        bubblewrap,
-        slirp4netns: Some(slirp4netns),
-        control: directory.path().join("control"),
-        port: reservation.port,
-        owner,
-        walls: confinement.walls(&files, true),
-        files,
-        cgroups: Vec::new(),
-        command: command.into(),
-    };
-    let mut child = Command::new(&executable);
-    child.args(launcher_arguments(plan.port));
-    let plan = serde_json::to_vec(&plan)?;
-    run(child, &plan).await
 }
 
 /// Runs a child with an empty environment.
@@ -263,7 +293,9 @@ fn results(output: &Output) -> BTreeMap<String, AttemptResult> {
 /// Lets a child use more than its cgroup has.
 async fn cgroup_walls(installation: &HostId, executable: &Path) -> Vec<Wall> {
     const MEMORY: &str = "memory";
-    let parent = match CgroupParent::open(installation) {
+    let installation = installation.clone();
+    let opened = blocking(move || CgroupParent::open(&installation)).await;
+    let parent = match opened.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(parent) => parent,
         Err(cause) => {
             let (detail, remedy) = cause.split_once(": ").unwrap_or((&cause, ""));
@@ -277,7 +309,7 @@ async fn cgroup_walls(installation: &HostId, executable: &Path) -> Vec<Wall> {
     let Ok(id) = id else { return Vec::new() };
     let cgroup = parent.cgroup(&id);
     let result = exhaust(&cgroup, executable).await;
-    let _ = cgroup.remove();
+    let _ = blocking(move || cgroup.remove()).await;
     let wall = match (result, parent.missing().as_slice()) {
         (Ok(detail), []) => Wall::held(
             MEMORY,
@@ -302,7 +334,11 @@ async fn cgroup_walls(installation: &HostId, executable: &Path) -> Vec<Wall> {
 
 async fn exhaust(cgroup: &Cgroup, executable: &Path) -> Result<String, String> {
     let failed = |error: io::Error| format!("cannot use cgroups ({error})");
-    cgroup.create(&attempts::LIMITS).map_err(failed)?;
+    let own = cgroup.clone();
+    let created = blocking(move || own.create(&attempts::LIMITS)).await;
+    created
+        .map_err(|error| failed(io::Error::other(error)))?
+        .map_err(failed)?;
     if !cgroup.limits_memory() {
         return Err("no cgroup limits the memory of a sandbox".to_owned());
     }

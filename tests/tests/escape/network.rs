@@ -38,7 +38,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Runs a test in a network namespace of its own as root, which takes another process, and here as an ordinary user. As root
-/// temporary files are below `/opt`, which sandboxes see, so that the data directory is in a visible place.
+/// temporary files are below `/var/lib`, because sandboxes have a `/tmp` of their own.
 pub(crate) fn run_inside<F: Future<Output = ()>>(test: &str, work: impl FnOnce() -> F) {
     let is_inside = variable_of(INSIDE_VARIABLE).is_some();
     if is_inside || !is_root() {
@@ -50,8 +50,8 @@ pub(crate) fn run_inside<F: Future<Output = ()>>(test: &str, work: impl FnOnce()
     }
     let files = tempfile::Builder::new()
         .prefix("escape-")
-        .tempdir_in("/opt");
-    let files = files.expect("cannot write to /opt");
+        .tempdir_in("/var/lib");
+    let files = files.expect("cannot write to /var/lib");
     let own_program = std::env::current_exe().expect("the test has no program");
     let status = Command::new("unshare")
         .arg("--net")

@@ -106,6 +106,23 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Programs for confined sandboxes, and the device that they need. Where these cannot be had, the service says what it lacks.
+pub(crate) fn confinement() {
+    for (name, package) in [("bwrap", "bubblewrap"), ("slirp4netns", "slirp4netns")] {
+        if !has_program(name)
+            && let Err(error) = install(name, &[package])
+        {
+            say(&format!("sandboxes cannot be confined: {error:#}"));
+        }
+    }
+    // udev gives it this mode; a machine without udev has a private one.
+    let tun = Path::new("/dev/net/tun");
+    let is_private = fs::metadata(tun).is_ok_and(|meta| meta.mode() & 0o006 != 0o006);
+    if is_root() && is_private && run(program("chmod").args(["0666", "/dev/net/tun"])).is_err() {
+        say("cannot change the mode of /dev/net/tun: sandboxes have no network");
+    }
+}
+
 /// Names of a headless browser (for the suite of the web console).
 const BROWSERS: [&str; 4] = [
     "chromium",
@@ -128,6 +145,7 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 /// Installs programs of single suites: a Postgres server (`store-sql`), Docker Compose and `sqlite3` (packaging), nginx and
 /// `HAProxy` (proxies), and a static `busybox` for an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
+    confinement();
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
         stop("postgresql");

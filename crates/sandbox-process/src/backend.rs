@@ -1,7 +1,7 @@
 //! [`ProcessSandboxes`] implements the port. Each operation is a task that runs to its end even if its caller gives up.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
@@ -30,6 +30,9 @@ use crate::provider::NAME;
 use crate::recipe;
 use crate::server::AgentServerProvider;
 
+/// For how long a problem is taken as given, so that checks and starts do not probe all the time.
+const PROBE_TTL: Duration = Duration::from_secs(5);
+
 /// Each proof occupies a thread for some hundred microseconds.
 const MAX_PARALLEL_PROOFS: usize = 4;
 
@@ -51,8 +54,8 @@ pub(crate) struct ProcessInner {
     pub(crate) locks: SandboxLocks,
     pub(crate) starts: Arc<Semaphore>,
     pub(crate) proofs: Semaphore,
-    /// Whether a probe has shown that the walls hold.
-    pub(crate) is_confinement_proven: AtomicBool,
+    /// The last probe of the walls, and what it found missing. A result without a problem stays.
+    pub(crate) confinement_probe: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, TrackedProcess>>,
 }
 
@@ -83,7 +86,7 @@ impl ProcessSandboxes {
             locks: SandboxLocks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
             proofs: Semaphore::new(MAX_PARALLEL_PROOFS),
-            is_confinement_proven: AtomicBool::new(false),
+            confinement_probe: tokio::sync::Mutex::default(),
             tracked: Mutex::default(),
             config,
         };
@@ -134,21 +137,27 @@ impl ProcessInner {
         limits.map_err(|cause| {
             SandboxError::unavailable(format!("{cause}: the operator has to lower the setting"))
         })?;
-        if self.is_confinement_proven.load(Ordering::Relaxed) {
-            return Ok(());
+        let mut probe = self.confinement_probe.lock().await;
+        // The operator may have installed or allowed what was missing.
+        probe.take_if(|(at, problem)| problem.is_some() && at.elapsed() > PROBE_TTL);
+        if let Some((_, problem)) = &*probe {
+            return problem.as_ref().map_or(Ok(()), |problem| {
+                Err(SandboxError::unavailable(problem.clone()))
+            });
         }
         let binary = self.config.launcher.binary();
         let probed = walls::probe(&self.config.instance, &confinement.search_path, &binary);
         let mut missing = probed.await.into_iter();
-        let Some(wall) = missing.find(|wall| wall.is_required && !wall.held) else {
-            self.is_confinement_proven.store(true, Ordering::Relaxed);
-            return Ok(());
-        };
-        Err(SandboxError::unavailable(format!(
-            "sandboxes cannot be confined on this machine ({}: {}): {}. Otherwise run sandboxes in containers \
-             (WORKSPACE_SANDBOX__BACKEND=docker), or without isolation (WORKSPACE_PROCESS__ISOLATION=none)",
-            wall.name, wall.detail, wall.remedy
-        )))
+        let missing = missing.find(|wall| wall.is_required && !wall.held);
+        let problem = missing.map(|wall| {
+            format!(
+                "sandboxes cannot be confined on this machine ({}: {}): {}. Otherwise run sandboxes in containers \
+                 (WORKSPACE_SANDBOX__BACKEND=docker), or without isolation (WORKSPACE_PROCESS__ISOLATION=none)",
+                wall.name, wall.detail, wall.remedy
+            )
+        });
+        *probe = Some((Instant::now(), problem.clone()));
+        problem.map_or(Ok(()), |problem| Err(SandboxError::unavailable(problem)))
     }
 
     pub(crate) fn marker(&self, id: &SandboxId) -> Marker {

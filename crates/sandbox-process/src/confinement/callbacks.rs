@@ -7,13 +7,14 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use domain::error::chain;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::confinement::control;
@@ -27,10 +28,10 @@ const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Forwards until it is dropped.
-pub(crate) async fn forward(control: &Path, target: Arc<OnceLock<SocketAddr>>) -> Infallible {
+pub(crate) async fn forward(control: &Path, target: &OnceLock<SocketAddr>) -> Infallible {
     let mut backoff = MIN_RETRY_BACKOFF;
     loop {
-        if let Err(error) = accept(control, &target, &mut backoff).await {
+        if let Err(error) = accept(control, target, &mut backoff).await {
             tracing::debug!(error = %chain(&error), "cannot accept callbacks of a sandbox yet");
         }
         sleep(backoff).await;
@@ -41,25 +42,26 @@ pub(crate) async fn forward(control: &Path, target: Arc<OnceLock<SocketAddr>>) -
 /// Accepts and forwards connections until the listener fails.
 async fn accept(
     control: &Path,
-    target: &Arc<OnceLock<SocketAddr>>,
+    target: &OnceLock<SocketAddr>,
     backoff: &mut Duration,
 ) -> io::Result<()> {
-    let listener: TcpListener = control::listen_at(control, CALLBACK_PORT)
+    let listener = control::listen_at(control, CALLBACK_PORT)
         .await?
         .ok_or(io::ErrorKind::NotFound)?;
     *backoff = MIN_RETRY_BACKOFF;
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut relays = FuturesUnordered::new();
     loop {
-        let slot = Arc::clone(&slots).acquire_owned().await;
-        let (stream, _) = listener.accept().await?;
-        let target = Arc::clone(target);
-        tokio::spawn(async move {
-            // The agent server repeats what it cannot deliver.
-            if let Err(error) = relay(stream, &target).await {
-                tracing::debug!(error = %chain(&error), "a callback connection of a sandbox failed");
+        tokio::select! {
+            accepted = listener.accept(), if relays.len() < MAX_CONNECTIONS => {
+                relays.push(relay(accepted?.0, target));
             }
-            drop(slot);
-        });
+            Some(ended) = relays.next() => {
+                // The agent server repeats what it cannot deliver.
+                if let Err(error) = ended {
+                    tracing::debug!(error = %chain(&error), "a callback connection of a sandbox failed");
+                }
+            }
+        }
     }
 }
 

@@ -87,9 +87,9 @@ impl Confinement {
         let mut readable = self.readable_paths.clone();
         let agent = agent_files::of(&launch.command);
         if launch.owner.is_some() {
-            agent
-                .iter()
-                .for_each(|path| agent_files::make_readable(path));
+            for path in &agent {
+                agent_files::make_readable(path);
+            }
         }
         readable.extend(agent);
         FileView {

@@ -52,8 +52,7 @@ impl NetworkPipes {
         command.args([&info, &start, &ready_in, &exit_out].map(number));
         // The marker makes it a process of the sandbox, which ends with it.
         command.env_clear();
-        let marker = std::env::var_os(marker::VARIABLE).unwrap_or_default();
-        command.env(marker::VARIABLE, marker).current_dir("/");
+        command.env(marker::VARIABLE, own_marker()).current_dir("/");
         let log = File::create(plan.control.with_extension("network.log"))?;
         command
             .stdin(reserve(plan.port)?)
@@ -68,6 +67,15 @@ impl NetworkPipes {
             exit,
         })
     }
+}
+
+/// The marker of the sandbox.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the launcher has the environment of its sandbox"
+)]
+fn own_marker() -> OsString {
+    std::env::var_os(marker::VARIABLE).unwrap_or_default()
 }
 
 /// Reserves the port like the service does while it starts the sandbox (`PortReservation`).

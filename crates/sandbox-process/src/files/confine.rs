@@ -33,9 +33,13 @@ pub(crate) fn resolve(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     resolve_beneath(base, below).filter(|resolved| own.iter().any(|own| resolved.starts_with(own)))
 }
 
-/// Resolves a path in the `/tmp` of a confined sandbox, which is its temporary directory. `None` as above. Blocks.
+/// Resolves a path in the `/tmp` of a confined sandbox, which is its temporary directory unless the data directory is in
+/// `/tmp`. `None` as above. Blocks.
 pub(crate) fn resolve_tmp(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     const TMP: &str = "/tmp";
+    if paths.root.starts_with(TMP) {
+        return None;
+    }
     let path = PathBuf::from(normalize_path(path)?);
     let resolved = resolve_beneath(&paths.tmp(), path.strip_prefix(TMP).ok()?)?;
     let below = resolved.strip_prefix(paths.tmp()).ok()?;

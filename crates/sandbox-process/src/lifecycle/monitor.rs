@@ -283,7 +283,7 @@ async fn listens(inner: &Arc<ProcessInner>, id: &SandboxId, address: SocketAddr)
 /// Forwards the callbacks of a confined sandbox while it runs.
 async fn forward_callbacks(inner: &ProcessInner, control: &Path) -> Infallible {
     match &inner.config.confinement {
-        Some(confinement) => callbacks::forward(control, Arc::clone(&confinement.callbacks)).await,
+        Some(confinement) => callbacks::forward(control, &confinement.callbacks).await,
         None => std::future::pending().await,
     }
 }

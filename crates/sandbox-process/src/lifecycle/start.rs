@@ -193,15 +193,12 @@ impl ProcessInner {
         if !ids::are_own() {
             return Ok(None);
         }
-        let owner = match ids::of(&paths.workspace()) {
-            Some(owner) => owner,
-            None => {
-                let others = self.layout.ids()?.into_iter();
-                let taken: Vec<u32> = others
-                    .filter_map(|other| ids::of(&self.paths(&other).workspace()))
-                    .collect();
-                ids::choose(self.marker(id).value(), &taken)
-            }
+        let owner = if let Some(owner) = ids::of(&paths.workspace()) {
+            owner
+        } else {
+            let others = self.layout.ids()?.into_iter();
+            let taken = others.filter_map(|other| ids::of(&self.paths(&other).workspace()));
+            ids::choose(self.marker(id).value(), &taken.collect::<Vec<_>>())
         };
         ids::give(&paths.tmp(), owner)?;
         paths

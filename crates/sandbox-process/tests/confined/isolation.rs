@@ -131,6 +131,8 @@ async fn an_agent_has_its_own_files_and_nothing_else() {
     for line in text.lines() {
         let expected = match line.split_once(':').unwrap().0 {
             "identity" | "write" | "tmp" => "succeeded",
+            // A directory of mount points in memory, which belongs to the service's account.
+            "root" if !rustix::process::geteuid().is_root() => continue,
             "neighbours" => continue,
             _ => "refused",
         };

@@ -19,6 +19,7 @@ pub(crate) struct HostFiles {
     temporary: TempDir,
     run_socket: Option<PathBuf>,
     pub(crate) secret: String,
+    pub(crate) neighbour_secret: String,
 }
 
 impl HostFiles {
@@ -35,11 +36,17 @@ impl HostFiles {
             run_socket: is_root().then(|| format!("/run/escape-{secret}.sock").into()),
             temporary,
             secret: format!("file-{secret}"),
+            neighbour_secret: format!("neighbour-{secret}"),
         };
         for path in [&files.file, &files.home_file, &files.temporary_file()] {
             std::fs::write(path, &files.secret).expect("cannot write a file of the host");
         }
         files
+    }
+
+    /// Without walls all programs share files in memory.
+    pub(crate) fn memory_file(&self) -> PathBuf {
+        Path::new("/dev/shm").join(&self.neighbour_secret)
     }
 
     fn temporary_file(&self) -> PathBuf {
@@ -98,9 +105,9 @@ impl HostFiles {
 
 impl Drop for HostFiles {
     fn drop(&mut self) {
-        if let Some(socket) = &self.run_socket {
-            // The listener may not have started.
-            let _ = std::fs::remove_file(socket);
+        for path in self.run_socket.iter().chain([&self.memory_file()]) {
+            // With walls the neighbour's file is not of this machine.
+            let _ = std::fs::remove_file(path);
         }
     }
 }

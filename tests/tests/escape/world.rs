@@ -62,7 +62,7 @@ impl EscapeWorld {
         let neighbour = EscapeSandbox::start(&service, &user).await;
         let attacker = EscapeSandbox::start(&service, &user).await;
         let bomber = EscapeSandbox::start(&service, &user).await;
-        let neighbour_secret = format!("neighbour-{mark}");
+        let neighbour_secret = files.neighbour_secret.clone();
         let state = settle_neighbour(&neighbour, &neighbour_secret).await;
         let of_neighbour = |name: &str| {
             let all = service.processes().into_iter();
@@ -140,6 +140,7 @@ impl EscapeWorld {
             "neighbour_root": self.neighbour.root,
             "neighbour_port": port.and_then(|at| neighbour.arguments.get(at + 1)),
             "neighbour_temporary_file": state["temporary_file"],
+            "neighbour_memory_file": self.files.memory_file(),
             "segment_key": state["segment_key"],
             "victim": self.victim.pid,
             "victim_address": state["address"],

@@ -179,7 +179,7 @@ def read_temporary_file_of_neighbour():
 
 @attempt(FILES, "neighbour file")
 def read_shared_memory_file_of_neighbour():
-    return read("/dev/shm/escape-neighbour")
+    return read(aim("neighbour_memory_file"))
 
 
 @attempt(FILES, "neighbour file")

@@ -11,7 +11,7 @@ secret, directory = sys.argv[1].encode(), sys.argv[2]
 import escape  # noqa: E402
 
 memory = ctypes.create_string_buffer(b"memory " + secret, 8192)
-paths = [f"{directory}/secret.txt", f"{os.environ['TMPDIR']}/secret.txt", "/dev/shm/escape-neighbour"]
+paths = [f"{directory}/secret.txt", f"{os.environ['TMPDIR']}/secret.txt", f"/dev/shm/{sys.argv[1]}"]
 for path in paths:
     with open(path, "wb") as file:
         file.write(secret)

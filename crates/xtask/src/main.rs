@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
 
 use crate::install::{debian, schemathesis};
 use crate::run::{cargo, say};
-use crate::suites::{attack, ci, flaky, nightly, soak};
+use crate::suites::{attack, ci, escape, flaky, nightly, soak};
 
 /// Developer tasks of agent-workspace.
 #[derive(Debug, Parser)]
@@ -72,6 +72,9 @@ enum Task {
     /// waiting times of the normal users with and without attackers, and fails when a bound is broken
     /// (docs/explanation/attacks.md). The test suites have a short form.
     Attack(attack::AttackArgs),
+    /// Try to get out of a process sandbox, with commands inside. Prints a table, and fails when an attempt gets through
+    /// (docs/explanation/attacks.md).
+    Escape(escape::EscapeArgs),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
     Bench(bench::BenchArgs),
     /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed
@@ -122,6 +125,7 @@ fn carry_out(task: Task) -> anyhow::Result<()> {
         Task::Schemathesis => schemathesis::prepare(),
         Task::Soak(arguments) => soak::soak(arguments),
         Task::Attack(arguments) => attack::attack(&arguments),
+        Task::Escape(arguments) => escape::escape(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
         Task::Docs(arguments) => docs::docs(&arguments),
         Task::Deny => deny::check(),

@@ -1,4 +1,4 @@
-//! The stub agent server as a program: `stub-agent-server --dir DIR --host HOST --port PORT`.
+//! The stub agent server as a program: `stub-agent-server --dir DIR [--run-commands yes] --host HOST --port PORT`.
 
 use acceptance::stub::{StubOptions, serve};
 use anyhow::{Context as _, bail};
@@ -15,6 +15,7 @@ async fn main() -> anyhow::Result<()> {
             "--dir" => options.dir = value.into(),
             "--host" => options.host = value,
             "--port" => options.port = value.parse().context("--port needs a number")?,
+            "--run-commands" => options.runs_commands = value == "yes",
             _ => bail!("unknown option {name}"),
         }
     }

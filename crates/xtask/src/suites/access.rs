@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 20] = [
+pub(crate) const SUITES: [(&str, Access); 21] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -31,6 +31,10 @@ pub(crate) const SUITES: [(&str, Access); 20] = [
     ("console", Access::Proxied),
     ("crash_points", Access::Proxied),
     ("docker", Access::Proxied),
+    (
+        "escape",
+        Access::Direct("has a network of its own, and attacks the service's own port"),
+    ),
     ("faults", Access::Proxied),
     ("git_hosts", Access::Proxied),
     (

@@ -3,6 +3,7 @@
 mod access;
 pub(crate) mod attack;
 pub(crate) mod ci;
+pub(crate) mod escape;
 pub(crate) mod flaky;
 pub(crate) mod nightly;
 pub(crate) mod report;

@@ -27,10 +27,13 @@
 //! | `HOLD` | the run continues until the file `go` exists in the directory |
 //! | `STEPS=N` | N actions before the last one (default 1) |
 //!
+//! Commands succeed without output, unless it is started with `--run-commands yes`.
+//!
 //! In containers of its image, which `cargo xtask prepare` builds, the directory is mounted at [`Stub::DIR_IN_CONTAINERS`].
 //!
 //! Each report is sent once; the service must fetch what it misses. Every request is a line in the file `calls`.
 
+mod commands;
 mod conversation;
 mod echo;
 mod faults;

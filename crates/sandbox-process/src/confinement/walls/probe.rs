@@ -213,6 +213,7 @@ impl ProbeSandbox {
         std::fs::write(&secret, "a file of the service")?;
         let tmp = directory.path().join("sandbox");
         std::fs::create_dir(&tmp)?;
+        std::fs::set_permissions(&tmp, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let owner = ids::are_own().then(|| ids::choose("probe", &[]));
         if let Some(owner) = owner {
             ids::give(&tmp, owner)?;

@@ -51,7 +51,7 @@ const FORWARDED_CHANGES: [&str; 4] = [
     "/api/conversations/{conversation_id}/run",
 ];
 
-/// The paths of agent servers, in the form of the OpenAPI document.
+/// The paths of agent servers, in the form of the `OpenAPI` document.
 pub(super) fn forwarded() -> serde_json::Map<String, Value> {
     let body = json!({"content": {"application/json": {"schema": {}}}});
     let reads = FORWARDED_READS.map(|path| (path.to_owned(), json!({"get": {}})));

@@ -111,6 +111,7 @@ pub(super) fn config() -> HttpConfig {
         gateway: gateway::GatewayLimits::default(),
         metrics_key: None,
         has_metrics_listener: false,
+        sandbox_isolation: "none",
         web_client: crate::WebClient::default(),
         traces: None,
     }

@@ -122,10 +122,8 @@ impl<'a> UserLoop<'a> {
         let (mut unanswered, max_attempts) = (0, if with_key { 10 } else { 2 });
         let mut id = None;
         while id.is_none() && unanswered < max_attempts {
-            let answer = self
-                .client
-                .send(key, &Method::POST, START, repeatable)
-                .await;
+            let sent = self.client.send(key, &Method::POST, START, repeatable);
+            let answer = sent.await;
             match &answer {
                 SoakOutcome::Responded(200..=299, body) => {
                     let new = body["id"].as_str().unwrap_or_default().to_owned();

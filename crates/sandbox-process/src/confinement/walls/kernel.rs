@@ -90,6 +90,8 @@ fn is_refusal(message: &str) -> bool {
 mod tests {
     use super::*;
 
+    type Change = fn(&mut KernelSettings);
+
     #[test]
     fn each_cause_has_its_remedy() {
         let usual = || KernelSettings {
@@ -100,7 +102,7 @@ mod tests {
             ..KernelSettings::default()
         };
         assert_eq!(usual().explain(""), None);
-        let causes: [(fn(&mut KernelSettings), &str, &str); 5] = [
+        let causes: [(Change, &str, &str); 5] = [
             (
                 |kernel| kernel.has_user_namespaces = false,
                 "no user namespaces",

@@ -107,7 +107,7 @@ impl BodyCheck {
         match self {
             Is(body) => assert_eq!(answer.json(), *body, "{row}"),
             At(pointer, value) => {
-                assert_eq!(answer.json().pointer(pointer), Some(value), "{failure}")
+                assert_eq!(answer.json().pointer(pointer), Some(value), "{failure}");
             }
             Lacks(pointer) => assert_eq!(answer.json().pointer(pointer), None, "{failure}"),
             FieldError(loc, kind) => {

@@ -43,14 +43,14 @@ fn cgroup(name: &str) -> Option<Cgroup> {
 
 /// Starts a shell in the cgroup.
 fn run(cgroup: &Cgroup, script: &str) -> std::process::ExitStatus {
-    let join: String = cgroup
-        .members()
+    let joins = cgroup.members();
+    let joins = joins
         .iter()
-        .map(|file| format!("echo 0 > {} && ", file.display()))
-        .collect();
+        .map(|file| format!("echo 0 > {}", file.display()));
+    let commands: Vec<String> = joins.chain([script.to_owned()]).collect();
     Command::new("sh")
         .arg("-c")
-        .arg(format!("{join} {script}"))
+        .arg(commands.join(" && "))
         .stderr(Stdio::null())
         .status()
         .unwrap()

@@ -22,6 +22,8 @@ fn load(variables: &[(&str, &str)]) -> Result<ProcessLimits, String> {
     }
 }
 
+type Change = fn(&mut ProcessLimits);
+
 #[test]
 fn a_limit_above_what_the_machine_has_is_named() {
     let machine = MachineLimits {
@@ -38,7 +40,7 @@ fn a_limit_above_what_the_machine_has_is_named() {
     };
     assert_eq!(none.check(&machine), Ok(()));
     assert_eq!(with(|limits| limits.memory = Some(2 << 30)), Ok(()));
-    let causes: [(fn(&mut ProcessLimits), &str); 4] = [
+    let causes: [(Change, &str); 4] = [
         (
             |limits| limits.memory = Some(3 << 30),
             "process.memory is 3072 MiB, but the machine has 2048 MiB",

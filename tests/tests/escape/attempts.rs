@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
+use crate::network::is_root;
 use crate::world::{EscapeWorld, Walls};
 
 /// The modules that commands inside use.
@@ -32,6 +33,8 @@ pub(crate) struct AttemptResult {
     proof: Option<String>,
     /// Why some machines cannot show the success.
     lacks: Option<String>,
+    /// Why the walls of an ordinary user do not hold it.
+    unheld: Option<String>,
     seconds: f64,
 }
 
@@ -52,18 +55,24 @@ impl AttemptResult {
             self.result == "succeeded" && secret.is_none_or(|secret| self.text.contains(secret));
         let is_refused = matches!(self.result.as_str(), "succeeded" | "refused") && !has_succeeded;
         let is_excused = matches!(self.result.as_str(), "refused" | "missing")
-            && self.lacks.as_ref().is_some_and(|lacks| !lacks.is_empty());
+            && (self.lacks.is_some() || !is_root());
+        let is_unheld = has_succeeded && self.unheld.is_some() && !is_root();
         let is_right = match world.walls {
             Walls::None => has_succeeded || is_excused,
-            Walls::Confined => is_refused || (self.result == "missing" && is_excused),
+            Walls::Confined => is_refused || is_unheld || (self.result == "missing" && is_excused),
         };
         let reason: String = self.text.chars().take(MAX_REASON_CHARS).collect();
         let result = match (has_succeeded, world.walls) {
             (true, Walls::None) if secret.is_none() => format!("succeeded {reason}"),
             (true, Walls::None) => "succeeded".to_owned(),
+            (true, Walls::Confined) if is_unheld => {
+                format!("not held: {}", self.unheld.unwrap_or_default())
+            }
             (true, Walls::Confined) => format!("GOT THROUGH {reason:?}"),
             (false, Walls::None) if is_excused => {
-                format!("not shown: {} ({reason})", self.lacks.unwrap_or_default())
+                let lacks = self.lacks.filter(|_| is_root());
+                let lacks = lacks.unwrap_or_else(|| "this user may not".to_owned());
+                format!("not shown: {lacks} ({reason})")
             }
             (false, _) => format!("{}: {reason}", self.result),
         };

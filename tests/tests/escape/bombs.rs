@@ -36,7 +36,7 @@ pub(crate) async fn explode(world: &EscapeWorld) -> Vec<Verdict> {
         let ending = recover(world).await;
         let mut verdict = match results.into_iter().next() {
             Some(result) => result.verdict(world),
-            None => ended(world, name, ending),
+            None => ended(world, name, ending.as_deref()),
         };
         verdict.result = format!("{} {}", verdict.result, waits.check(world, &verdict.name));
         verdicts.push(verdict);
@@ -45,7 +45,7 @@ pub(crate) async fn explode(world: &EscapeWorld) -> Vec<Verdict> {
 }
 
 /// The verdict on a bomb that ended its whole sandbox: with walls that is right if the service names the cause.
-fn ended(world: &EscapeWorld, name: String, cause: Option<String>) -> Verdict {
+fn ended(world: &EscapeWorld, name: String, cause: Option<&str>) -> Verdict {
     Verdict {
         name,
         class: "bombs".to_owned(),

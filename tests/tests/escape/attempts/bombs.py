@@ -10,6 +10,7 @@ import time
 from escape import AIMS, aim, attempt, refuse
 
 BOMBS = "bombs"
+NO_GROUP = "without a control group memory is limited for each process only, and shared memory is not"
 MIB = 1 << 20
 
 
@@ -65,12 +66,12 @@ def fill(size):
     return memory
 
 
-@attempt(BOMBS, bomb=True)
+@attempt(BOMBS, unheld=NO_GROUP, bomb=True)
 def memory_bomb():
     fill(3 * limit("memory") // 2)
 
 
-@attempt(BOMBS, bomb=True)
+@attempt(BOMBS, unheld=NO_GROUP, bomb=True)
 def memory_bomb_of_many_processes():
     """Each is below a limit for one process."""
     parts = 8

@@ -101,12 +101,12 @@ def read_temporary_file_of_host():
     return read(aim("temporary_file"))
 
 
-@attempt(SECRETS, "password hashes", root=True)
+@attempt(SECRETS, "password hashes")
 def read_password_hashes():
     return read("/etc/shadow")
 
 
-@attempt(SECRETS, "host file", root=True)
+@attempt(SECRETS, "host file")
 def read_file_by_handle():
     """A handle leads past every mount point to a file of its file system."""
     handle = bytes.fromhex(aim("host_file_handle"))
@@ -119,7 +119,7 @@ def read_file_by_handle():
     raise last
 
 
-@attempt(SECRETS, root=True, lacks="the machine has no disk, or refuses its device file")
+@attempt(SECRETS, lacks="the machine has no disk, or refuses its device file")
 def read_block_device_of_host():
     device = int(aim("block_device"))
     path = f"{aim('workspace')}/block-device"
@@ -237,13 +237,13 @@ def change_kernel_settings():
         file.write(old)
 
 
-@attempt(FILES, root=True, lacks="/sys/kernel/uevent_helper does not exist")
+@attempt(FILES, lacks="/sys/kernel/uevent_helper does not exist")
 def run_program_of_host_through_uevent_helper():
     with open("/sys/kernel/uevent_helper", "r+"):
         return
 
 
-@attempt(FILES, root=True)
+@attempt(FILES)
 def change_devices_through_sys():
     for folder, _, names in os.walk("/sys/block"):
         for name in os.listdir(folder):

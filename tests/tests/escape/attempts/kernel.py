@@ -32,33 +32,33 @@ def alone():
         pass
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def mount_file_system():
     alone()
     syscall("mount", "tmpfs", aim("tmp"), "tmpfs", 0, 0)
 
 
-@attempt(MOUNTS, "master key", root=True)
+@attempt(MOUNTS, "master key")
 def bind_data_directory():
     alone()
     syscall("mount", aim("data"), aim("tmp"), 0, 4096, 0)
     return read(f"{aim('tmp')}/master.key")
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def make_system_writable():
     alone()
     syscall("mount", "/usr", "/usr", 0, 4096, 0)
     syscall("mount", "none", "/usr", 0, 4096 | 32, 0)
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def mount_processes():
     alone()
     syscall("mount", "proc", aim("tmp"), "proc", 0, 0)
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def uncover_what_is_below_a_mount():
     alone()
     last = OSError(errno.EPERM, "nothing is mounted")
@@ -70,7 +70,7 @@ def uncover_what_is_below_a_mount():
     raise last
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def change_root_by_pivot():
     alone()
     syscall("mount", "tmpfs", aim("tmp"), "tmpfs", 0, 0)
@@ -78,7 +78,7 @@ def change_root_by_pivot():
     syscall("pivot_root", aim("tmp"), f"{aim('tmp')}/old")
 
 
-@attempt(MOUNTS, "master key", root=True)
+@attempt(MOUNTS, "master key")
 def leave_root_by_chroot():
     """The old way out: a directory that stays open while the root moves below it."""
     outside = os.open("/", os.O_RDONLY)
@@ -89,24 +89,24 @@ def leave_root_by_chroot():
     return read(f".{aim('data')}/master.key")
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def mount_by_descriptor():
     syscall("fsopen", "tmpfs", 0)
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def clone_mount():
     syscall("open_tree", -100, "/", 1)
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def change_mount_attributes():
     alone()
     syscall("mount", "/usr", "/usr", 0, 4096, 0)
     syscall("mount_setattr", -100, "/usr", 0, struct.pack("QQQQ", 0, 1, 0, 0), 32)
 
 
-@attempt(MOUNTS, root=True)
+@attempt(MOUNTS)
 def make_device_file():
     path = f"{aim('workspace')}/device"
     os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
@@ -144,17 +144,17 @@ def make_user_namespace_by_32_bit_call():
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt(NAMESPACES, root=True)
+@attempt(NAMESPACES)
 def make_mount_namespace():
     syscall("unshare", NEW_MOUNTS)
 
 
-@attempt(NAMESPACES, root=True)
+@attempt(NAMESPACES)
 def make_network_namespace():
     syscall("unshare", NEW_NETWORK)
 
 
-@attempt(NAMESPACES, root=True)
+@attempt(NAMESPACES)
 def hold_capabilities():
     held = {name: value for name, value in status_of().items() if name.startswith("Cap") and int(value, 16)}
     return held or refuse("none")
@@ -183,19 +183,19 @@ def run_setuid_program():
     return refuse("it has no other rights")
 
 
-@attempt(NAMESPACES, root=True)
+@attempt(NAMESPACES)
 def become_another_user():
     os.setresuid(1234, 1234, 1234)
 
 
-@attempt(NAMESPACES, root=True)
+@attempt(NAMESPACES)
 def give_file_away():
     path = f"{aim('workspace')}/given"
     open(path, "w").close()
     os.chown(path, 0 if os.geteuid() else 1234, -1)
 
 
-@attempt(KERNEL, root=True, lacks="the kernel has no bpf")
+@attempt(KERNEL, lacks="the kernel has no bpf")
 def load_bpf():
     syscall("bpf", 0, struct.pack("IIIIIIIIIIII", 2, 4, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0), 48)
 
@@ -233,7 +233,7 @@ def type_into_terminal():
     fcntl.ioctl(follower, termios.TIOCSTI, b"x")
 
 
-@attempt(KERNEL, root=True, lacks="the kernel does not show its memory")
+@attempt(KERNEL, lacks="the kernel does not show its memory")
 def read_memory_of_kernel():
     for path in "/dev/mem", "/proc/kcore", "/dev/port":
         try:
@@ -243,17 +243,17 @@ def read_memory_of_kernel():
     raise last
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def read_messages_of_kernel():
     syscall("syslog", 3, ctypes.create_string_buffer(100), 100)
 
 
-@attempt(KERNEL, root=True, lacks="the machine has no /dev/kmsg")
+@attempt(KERNEL, lacks="the machine has no /dev/kmsg")
 def read_kernel_message_device():
     os.read(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK), 8192)
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def read_addresses_of_kernel():
     for line in read("/proc/kallsyms").splitlines():
         if int(line.split()[0], 16):
@@ -261,22 +261,22 @@ def read_addresses_of_kernel():
     return refuse("all are hidden")
 
 
-@attempt(KERNEL, root=True, lacks="the kernel loads no modules")
+@attempt(KERNEL, lacks="the kernel loads no modules")
 def load_kernel_module():
     may_use("init_module", b"x", 1, b"", allowed=(errno.ENOEXEC,))
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def restart_machine():
     may_use("reboot", 1, 1, 1, 0, allowed=(errno.EINVAL,))
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def add_swap():
     may_use("swapon", "/nowhere", 0, allowed=(errno.ENOENT,))
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def set_clock():
     state = ctypes.create_string_buffer(256)
     syscall("adjtimex", state)
@@ -284,34 +284,34 @@ def set_clock():
     syscall("adjtimex", state)
 
 
-@attempt(KERNEL, root=True)
+@attempt(KERNEL)
 def set_host_name():
     name = os.uname().nodename.encode()
     if LIBC.sethostname(name, len(name)):
         raise OSError(ctypes.get_errno(), "sethostname")
 
 
-@attempt(KERNEL, root=True, lacks="the kernel has no process accounting")
+@attempt(KERNEL, lacks="the kernel has no process accounting")
 def account_processes():
     may_use("acct", "/nowhere/at/all", allowed=(errno.ENOENT,))
 
 
-@attempt(KERNEL, root=True, lacks="the kernel has no disk quotas")
+@attempt(KERNEL, lacks="the kernel has no disk quotas")
 def change_disk_quotas():
     may_use("quotactl", 0x80000100, None, 0, 0, allowed=(errno.ENODEV, errno.ENOTBLK, errno.ENOENT, errno.EINVAL))
 
 
-@attempt(KERNEL, root=True, lacks="the kernel has no fanotify")
+@attempt(KERNEL, lacks="the kernel has no fanotify")
 def watch_files_of_host():
     syscall("fanotify_init", 4, 0)
 
 
-@attempt(KERNEL, root=True, lacks="the machine has no console")
+@attempt(KERNEL, lacks="the machine has no console")
 def open_console():
     os.open("/dev/console", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
 
 
-@attempt(LIMITS, root=True, lacks="root has no CAP_SYS_RESOURCE here")
+@attempt(LIMITS, lacks="root has no CAP_SYS_RESOURCE here")
 def raise_own_limit():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -320,7 +320,7 @@ def raise_own_limit():
         refuse(str(error))
 
 
-@attempt(LIMITS, root=True, lacks="root has no CAP_SYS_RESOURCE here")
+@attempt(LIMITS, lacks="root has no CAP_SYS_RESOURCE here")
 def protect_from_memory_killer():
     with open("/proc/self/oom_score_adj", "r+") as file:
         if int(file.read()) <= -1000:
@@ -329,12 +329,12 @@ def protect_from_memory_killer():
         file.write("-1000")
 
 
-@attempt(LIMITS, root=True)
+@attempt(LIMITS)
 def raise_own_priority():
     os.setpriority(os.PRIO_PROCESS, 0, -20)
 
 
-@attempt(LIMITS, root=True)
+@attempt(LIMITS, lacks="the control group has no real time")
 def run_in_real_time():
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -347,7 +347,7 @@ def control_groups():
             yield fields[1]
 
 
-@attempt(LIMITS, root=True, lacks="no control groups are mounted")
+@attempt(LIMITS, lacks="no control groups are mounted")
 def leave_control_group():
     last = OSError(errno.ENOENT, "no control groups are mounted")
     for folder in control_groups():
@@ -360,7 +360,7 @@ def leave_control_group():
     raise last
 
 
-@attempt(LIMITS, root=True, lacks="no control groups are mounted")
+@attempt(LIMITS, lacks="no control groups are mounted")
 def make_control_group():
     last = OSError(errno.ENOENT, "no control groups are mounted")
     for folder in control_groups():
@@ -373,7 +373,7 @@ def make_control_group():
     raise last
 
 
-@attempt(LIMITS, root=True, lacks="the kernel has no release agents")
+@attempt(LIMITS, lacks="the kernel has no release agents")
 def run_program_of_host_through_release_agent():
     last = OSError(errno.ENOENT, "no control groups are mounted")
     for folder in control_groups():

@@ -202,7 +202,7 @@ def connect_to_socket_in_temporary_directory():
     return connect_unix(aim("temporary_socket"))
 
 
-@attempt(UNIX, "host port", root=True)
+@attempt(UNIX, "host port")
 def connect_to_socket_in_run():
     """As the container engine's, the message bus's and the database's."""
     return connect_unix(aim("run_socket"))
@@ -246,12 +246,12 @@ def connect_to_sockets_by_directory():
     return refuse("none is found")
 
 
-@attempt(RAW, root=True)
+@attempt(RAW)
 def open_raw_socket():
     socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
 
 
-@attempt(RAW, root=True, lacks="the kernel has no packet sockets")
+@attempt(RAW, lacks="the kernel has no packet sockets")
 def open_packet_socket():
     """It could send frames past the routes."""
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -263,7 +263,7 @@ def open_socket_to_hypervisor():
     socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
-@attempt(RAW, root=True)
+@attempt(RAW)
 def remove_route():
     """Removes a route that is not there: only then is the answer ESRCH instead of EPERM."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
@@ -276,7 +276,7 @@ def remove_route():
             raise OSError(-number, os.strerror(-number))
 
 
-@attempt(RAW, root=True)
+@attempt(RAW)
 def change_interface():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         request = bytearray(struct.pack("16sH14x", b"lo", 0))
@@ -284,13 +284,13 @@ def change_interface():
         fcntl.ioctl(link, 0x8914, bytes(request))  # SIOCSIFFLAGS
 
 
-@attempt(RAW, root=True, lacks="the kernel has no tun device")
+@attempt(RAW, lacks="the kernel has no tun device")
 def make_interface():
     with open("/dev/net/tun", "r+b", 0) as device:
         fcntl.ioctl(device, 0x400454CA, struct.pack("16sH22x", b"escape%d", 0x1002))  # TUNSETIFF
 
 
-@attempt(RAW, root=True, lacks="the kernel has no packet filter")
+@attempt(RAW, lacks="the kernel has no packet filter")
 def change_packet_filter():
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as link:
         link.bind((0, 0))
@@ -300,7 +300,7 @@ def change_packet_filter():
             raise OSError(-number, os.strerror(-number))
 
 
-@attempt(RAW, root=True)
+@attempt(RAW)
 def serve_at_address_of_host():
     """A sandbox may serve at any port of its own network only."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as link:

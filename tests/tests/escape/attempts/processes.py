@@ -173,27 +173,27 @@ def enter(pid, kind):
     syscall("setns", os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY), 0)
 
 
-@attempt(PROCESSES, root=True)
+@attempt(PROCESSES)
 def enter_mounts_of_service():
     enter(outside("service"), "mnt")
 
 
-@attempt(PROCESSES, root=True)
+@attempt(PROCESSES)
 def enter_network_of_service():
     enter(outside("service"), "net")
 
 
-@attempt(PROCESSES, root=True)
+@attempt(PROCESSES)
 def enter_namespaces_by_descriptor():
     syscall("setns", syscall("pidfd_open", outside("service"), 0), 0x20000 | 0x40000000)
 
 
-@attempt(PROCESSES, root=True)
+@attempt(PROCESSES)
 def enter_mounts_of_init():
     enter(aim("init"), "mnt")
 
 
-@attempt(PROCESSES, root=True)
+@attempt(PROCESSES)
 def enter_processes_of_init():
     """As a child of init's parent namespace a process would see the host."""
     enter(aim("init"), "pid")
@@ -210,8 +210,9 @@ def open_memory_of_init():
 
 
 @attempt(INIT)
-def list_descriptors_of_init():
-    os.listdir(f"/proc/{aim('init')}/fd")
+def see_descriptors_of_init():
+    folder = f"/proc/{aim('init')}/fd"
+    return [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
 
 
 @attempt(INIT)
@@ -299,7 +300,7 @@ def read_kernel_key_of_neighbour():
     return buffer.value.decode()
 
 
-@attempt(PROCESSES, lacks="the kernel shows no keys")
+@attempt(PROCESSES, lacks="the kernel shows no keys", unheld="/proc/keys names the account's keys, without contents")
 def see_kernel_keys():
     if "escape-neighbour" not in read("/proc/keys", 1 << 20):
         refuse("not listed")

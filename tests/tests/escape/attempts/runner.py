@@ -80,7 +80,7 @@ def main():
         began = time.monotonic()
         result, text = run(attempt)
         fields = {"name": name, "class": attempt.group, "result": result, "text": text}
-        fields.update(proof=attempt.proof, lacks=attempt.lacks, seconds=time.monotonic() - began)
+        fields.update(proof=attempt.proof, lacks=attempt.lacks, unheld=attempt.unheld, seconds=time.monotonic() - began)
         print(json.dumps(fields), flush=True)
 
 

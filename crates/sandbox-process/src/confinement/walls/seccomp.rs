@@ -176,6 +176,9 @@ fn forbidden() -> anyhow::Result<CallRules> {
         libc::SYS_ioctl,
         injections.into_iter().collect::<anyhow::Result<_>>()?,
     );
+    // Init and the agent have one user, so the kernel would let the agent change init's limits. libc passes 0 for itself.
+    let of_others = rule([(0, SeccompCmpOp::Ne, 0)])?;
+    rules.insert(libc::SYS_prlimit64, vec![of_others]);
     let unusual = PERSONALITIES.map(|personality| (0, SeccompCmpOp::Ne, personality));
     rules.insert(libc::SYS_personality, vec![rule(unusual)?]);
     Ok(rules)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
 use domain::clock::{Clock as _, SystemClock};
 use domain::sandbox::SingleUserRule;
@@ -176,6 +176,18 @@ impl ConfiguredProcess {
             network: self.network,
             callbacks: Arc::clone(&self.callbacks),
         });
+        let data_dir = installation.data_dir;
+        if let Some(shown) = confinement
+            .as_ref()
+            .and_then(|it| it.shown_ancestor(data_dir))
+        {
+            bail!(
+                "confined sandboxes see {}, so the data directory {} must not be below it: set WORKSPACE_DATA_DIR to a \
+                 directory outside, for example /var/lib/agent-workspace",
+                shown.display(),
+                data_dir.display()
+            );
+        }
         Ok(ProcessConfig {
             confinement,
             launcher: Launcher::ThisBinary,

@@ -27,7 +27,7 @@ pub(crate) mod walls;
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fd::OwnedFd;
@@ -86,6 +86,18 @@ impl Confinement {
         launcher::memory_file("plan", &serde_json::to_vec(&plan)?)
     }
 
+    /// The path that shows all sandboxes this directory of the service.
+    pub(crate) fn shown_ancestor(&self, dir: &Path) -> Option<&Path> {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let readable = self.readable_paths.iter().map(PathBuf::as_path);
+        let shown = view::SYSTEM.iter().map(Path::new).chain(readable);
+        let contains = |path: &Path| {
+            let path = path.canonicalize();
+            path.is_ok_and(|path| dir.starts_with(path))
+        };
+        shown.into_iter().find(|path| contains(path))
+    }
+
     fn files(&self, launch: &ConfinedLaunch<'_>) -> FileView {
         let mut readable = self.readable_paths.clone();
         let agent = agent_files::of(&launch.command);
@@ -136,5 +148,29 @@ pub(crate) fn run_helper(arguments: &[OsString]) -> Option<io::Error> {
         init::SUBCOMMAND => Some(init::main()),
         walls::attempts::SUBCOMMAND => Some(walls::attempts::main(rest)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_that_sandboxes_would_see_is_found() {
+        let readable = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let confinement = Confinement {
+            search_path: String::new(),
+            readable_paths: vec![readable.path().to_owned()],
+            limits: ProcessLimits::default(),
+            network: NetworkPolicy::Open,
+            callbacks: Arc::default(),
+        };
+        let shown = |dir: &Path| confinement.shown_ancestor(dir).map(Path::to_owned);
+        assert_eq!(shown(Path::new("/usr/share")), Some("/usr".into()));
+        let inside = readable.path().join("data");
+        std::fs::create_dir(&inside).unwrap();
+        assert_eq!(shown(&inside), Some(readable.path().to_owned()));
+        assert_eq!(shown(outside.path()), None);
     }
 }

@@ -80,13 +80,16 @@ const ETC: [&str; 48] = [
     "vim",
 ];
 
+/// The user of ids that have no number inside.
+const OVERFLOW_USER: &str = "nobody";
+
 /// Small files that replace those of the machine.
 fn own_files() -> [(&'static str, String); 5] {
     [
         (
             "/etc/passwd",
             format!(
-                "root:x:0:0:root:/root:/bin/sh\nagent:x:{INNER_ID}:{INNER_ID}:agent:/tmp:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+                "root:x:0:0:root:/root:/bin/sh\nagent:x:{INNER_ID}:{INNER_ID}:agent:/tmp:/bin/bash\n{OVERFLOW_USER}:x:65534:65534:nobody:/nonexistent:/bin/false\n"
             ),
         ),
         (

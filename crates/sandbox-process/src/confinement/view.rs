@@ -89,7 +89,7 @@ fn own_files() -> [(&'static str, String); 5] {
         (
             "/etc/passwd",
             format!(
-                "root:x:0:0:root:/root:/bin/sh\nagent:x:{INNER_ID}:{INNER_ID}:agent:/tmp:/bin/bash\n{OVERFLOW_USER}:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+                "root:x:0:0:root:/root:/bin/sh\nagent:x:{INNER_ID}:{INNER_ID}:agent:/tmp:/bin/bash\n{OVERFLOW_USER}:x:65534:65534::/nonexistent:/bin/false\n"
             ),
         ),
         (

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn each_bound_can_be_broken() {
         assert_eq!(row(30, 89).broken_bounds(), [""; 0]);
-        assert_eq!(row(10, 40).broken_bounds(), ["p99 4.0 times"]);
+        assert_eq!(row(10, 40).broken_bounds(), ["p99 4.0 times that alone"]);
         assert_eq!(row(50, 120).broken_bounds(), ["p99 over 100 ms"]);
         let mut bad = row(30, 80);
         bad.beside.error_count = 2;

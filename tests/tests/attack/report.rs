@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(bad.broken_bounds(), [""; 0]);
         bad = row(30, 80);
         bad.beside = Samples::default();
-        assert_eq!(bad.broken_bounds(), ["no answer"]);
+        assert_eq!(bad.broken_bounds(), ["no response"]);
         let memory = |end_bytes| Memory {
             before_bytes: 100_000_000,
             end_bytes,

@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
 pub use domain::patch::Patch;
-pub use errors::{FieldError, FieldErrors, Flavour};
+pub use errors::{ErrorFormat, FieldError, FieldErrors};
 pub use http_api_derive::model;
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;

@@ -164,18 +164,20 @@ impl PendingMessageRepository for MemoryStore {
     async fn begin_delivery(
         &self,
         id: Uuid,
-        last: Option<Timestamp>,
+        last_tried_at: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let row = state.pending.iter_mut().find(|it| it.message.id == id);
-        Ok(match row.filter(|row| row.message.tried_at == last) {
-            Some(row) => {
-                row.message.tried_at = Some(at);
-                true
-            }
-            None => false,
-        })
+        Ok(
+            match row.filter(|row| row.message.tried_at == last_tried_at) {
+                Some(row) => {
+                    row.message.tried_at = Some(at);
+                    true
+                }
+                None => false,
+            },
+        )
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@
 //! input because it stops at the first error.
 //!
 //! **Secrets.** A type that is or contains a secret has `SENSITIVE = true`. [`model`] derives it from the members. A
-//! hand-written model without it that reads a sensitive member does not compile. No error quotes a sensitive value, the object
+//! hand-written model that reads a sensitive member and does not set it does not compile. No error quotes a sensitive value, the object
 //! around it, or an unknown member of that object.
 //!
 //! Knows the wire's error vocabulary. Knows nothing of HTTP, routes or the meaning of values.

@@ -169,15 +169,14 @@ impl PendingMessageRepository for MemoryStore {
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let row = state.pending.iter_mut().find(|it| it.message.id == id);
-        Ok(
-            match row.filter(|row| row.message.tried_at == last_tried_at) {
-                Some(row) => {
-                    row.message.tried_at = Some(at);
-                    true
-                }
-                None => false,
-            },
-        )
+        let unchanged = row.filter(|row| row.message.tried_at == last_tried_at);
+        Ok(match unchanged {
+            Some(row) => {
+                row.message.tried_at = Some(at);
+                true
+            }
+            None => false,
+        })
     }
 
     async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {

@@ -4,8 +4,13 @@ use std::process::{Command, Stdio};
 
 use acceptance::agent_server::built_program;
 
+/// Column of the ratio in a line of the table, split at `|`.
+const RATIO_COLUMN: usize = 4;
+/// Ratios in the table of the benchmark with Postgres.
+const POSTGRES_RATIOS: usize = 13;
+
 /// Runs a benchmark, and requires these texts in its table.
-fn short(program: &str, measured: &[&str]) -> String {
+fn run_short(program: &str, measured: &[&str]) -> String {
     let output = Command::new(built_program(program))
         .arg("--short")
         .stdin(Stdio::null())
@@ -22,7 +27,7 @@ fn short(program: &str, measured: &[&str]) -> String {
 
 #[test]
 fn the_benchmark_of_load_measures_everything() {
-    short(
+    run_short(
         "bench-load",
         &[
             "GET sandbox-specs/search",
@@ -38,7 +43,7 @@ fn the_benchmark_of_load_measures_everything() {
 
 #[test]
 fn the_benchmark_of_scale_measures_everything() {
-    short(
+    run_short(
         "bench-scale",
         &[
             "list of at most 100 of 200 conversations",
@@ -51,7 +56,7 @@ fn the_benchmark_of_scale_measures_everything() {
 
 #[test]
 fn the_benchmark_of_the_gateway_measures_everything() {
-    short(
+    run_short(
         "bench-gateway",
         &[
             "a small request, directly",
@@ -64,7 +69,7 @@ fn the_benchmark_of_the_gateway_measures_everything() {
 
 #[test]
 fn the_benchmark_with_postgres_measures_everything() {
-    let table = short(
+    let table = run_short(
         "bench-postgres",
         &[
             "list of 100 conversations",
@@ -78,12 +83,14 @@ fn the_benchmark_with_postgres_measures_everything() {
             "a user's reads meanwhile",
         ],
     );
-    let ratios = table.lines().filter_map(|line| line.split('|').nth(4));
+    let ratios = table
+        .lines()
+        .filter_map(|line| line.split('|').nth(RATIO_COLUMN));
     let ratios: Vec<f64> = ratios
         .filter_map(|ratio| ratio.trim().parse().ok())
         .collect();
     assert!(
-        ratios.len() == 13 && ratios.iter().all(|it| *it > 0.0),
+        ratios.len() == POSTGRES_RATIOS && ratios.iter().all(|it| *it > 0.0),
         "{table}"
     );
 }

@@ -17,7 +17,7 @@ use actix_web::test::TestRequest;
 use actix_web::web::{Bytes, Data};
 use criterion::{Bencher, Criterion};
 use domain::user::identity::KeyHash;
-use http_api::decode::{FieldErrors, Flavour};
+use http_api::decode::{ErrorFormat, FieldErrors};
 use http_api::extract::{EventBatch, RequestInput, RequestPart};
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ fn bodies(criterion: &mut Criterion, stage: &Lazy) {
                 let mut input = RequestInput {
                     req: &request,
                     payload: &mut payload,
-                    flavour: Flavour::V1,
+                    error_format: ErrorFormat::V1,
                     errors: FieldErrors::new(),
                 };
                 let batch = EventBatch::extract(&mut input);

@@ -4,7 +4,8 @@
 //!
 //! It compares with the server at `--url` (its key in `BENCH_KEY`), else with the reference of the Python in
 //! `BENCH_REFERENCE_PYTHON`, else with labelled earlier results. The sides take turns, so that other load of the machine affects
-//! all of them. Central reads are also compared with bare handlers ([`load_figures::bare`]), which must give the service's response.
+//! all of them. Central reads are also compared with bare handlers, minimal handlers over the same database
+//! ([`load_figures::bare`]). These must give the service's response.
 
 mod load_figures;
 
@@ -23,10 +24,10 @@ use crate::load_figures::bare::{self, BareEndpoint, BareRoute, BareServer};
 use crate::load_figures::sample::{CONNECTIONS, Sample};
 
 const ROUNDS: usize = 5;
-/// The time of all events.
+/// Timestamp of every posted event.
 const EVENT_TIME: &str = "2026-11-21T10:00:00.123456";
 
-/// The database file of bare handlers.
+/// The copy of the database that the bare handlers read.
 const COPY_FILE: &str = "bare.db";
 
 /// Amounts of work.
@@ -34,7 +35,7 @@ struct BenchmarkSize {
     round_time: Duration,
     sandboxes: u32,
     events: u32,
-    /// Requests for a latency beside another server.
+    /// Minimum number of requests for a latency compared with another server.
     min_requests: f64,
 }
 
@@ -56,7 +57,7 @@ const SHORT: BenchmarkSize = BenchmarkSize {
 struct BenchmarkCase {
     what: String,
     path: String,
-    before: Option<f64>,
+    reference_throughput: Option<f64>,
     target_factor: Option<f64>,
     /// Whether another server can be compared without further setup.
     is_comparable: bool,
@@ -67,7 +68,7 @@ struct BenchmarkCase {
 }
 
 /// A server and its process.
-type Side<'a> = (&'a LoadTarget, u32);
+type MeasuredServer<'a> = (&'a LoadTarget, u32);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
@@ -90,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
             &ours.user
         };
         let request = wire::request("GET", &path, &[wire::key_header(user.key())], "");
-        let aim = LoadTarget::same(ours.service.address(), request);
+        let target = LoadTarget::same(ours.service.address(), request);
         let other = other.as_ref().filter(|_| case.is_comparable);
         let other = other.map(|it| (it.name.as_str(), it.load_target(path.clone())));
         let bare = case.is_bare.then(|| ours.bare(&copy, &path));
@@ -99,13 +100,13 @@ async fn main() -> anyhow::Result<()> {
             None => None,
         };
         let bare = bare.as_ref().map(|it| (&it.1, it.0.pid()));
-        let sides = ((&aim, ours.service.pid()), bare, other);
+        let sides = ((&target, ours.service.pid()), bare, other);
         measure(&mut table, size, &case, sides).await?;
     }
     let intake = BenchmarkCase {
         what: "POST webhooks/events, one event".to_owned(),
         path: format!("/api/v1/webhooks/events/{}", ours.conversation),
-        before: Some(8.6),
+        reference_throughput: Some(8.6),
         target_factor: Some(200.0),
         is_comparable: false,
         is_bare: false,
@@ -116,8 +117,8 @@ async fn main() -> anyhow::Result<()> {
         let body = json!([event(&format!("load-{number}"), EVENT_TIME)]).to_string();
         wire::request("POST", &path, std::slice::from_ref(&key), &body)
     };
-    let aim = LoadTarget::new(ours.service.address(), Box::new(post));
-    let sides = ((&aim, ours.service.pid()), None, None);
+    let target = LoadTarget::new(ours.service.address(), Box::new(post));
+    let sides = ((&target, ours.service.pid()), None, None);
     if is_wanted(&intake) {
         measure(&mut table, size, &intake, sides).await?;
     }
@@ -152,19 +153,19 @@ fn cases(ours: &ServiceUnderTest) -> Vec<BenchmarkCase> {
     let (some, is_ten) = (ours.sandboxes, ours.sandboxes == 10);
     let sandboxes = format!("GET sandboxes/search, {some} running");
     let conversations = format!("GET app-conversations/search, {some} in running sandboxes");
-    let case = |what: &str, path: &str, before, target_factor| BenchmarkCase {
+    let case = |what: &str, path: &str, reference_throughput, target_factor| BenchmarkCase {
         what: what.to_owned(),
         path: format!("/api/v1/{path}"),
-        before,
+        reference_throughput,
         target_factor,
         is_comparable: true,
         is_bare: true,
         is_empty: false,
     };
-    let lists = |what, path: &str, before| BenchmarkCase {
+    let lists = |what, path: &str, reference_throughput| BenchmarkCase {
         is_bare: false,
         is_empty: true,
-        ..case(what, path, before, Some(300.0))
+        ..case(what, path, reference_throughput, Some(300.0))
     };
     let events = format!("conversation/{}/events/search?limit=100", ours.conversation);
     vec![
@@ -211,16 +212,20 @@ async fn measure(
     table: &mut Table,
     size: &BenchmarkSize,
     case: &BenchmarkCase,
-    (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, LoadTarget)>),
+    (ours, bare, other): (
+        MeasuredServer<'_>,
+        Option<MeasuredServer<'_>>,
+        Option<(&str, LoadTarget)>,
+    ),
 ) -> anyhow::Result<()> {
     let [mut ours_sample, mut bare_sample, mut theirs] = [(); 3].map(|()| Sample::default());
     for _ in 0..ROUNDS {
         ours_sample
             .measure((ours.0, Some(ours.1)), size.round_time)
             .await?;
-        if let Some((aim, pid)) = bare {
+        if let Some((target, pid)) = bare {
             bare_sample
-                .measure((aim, Some(pid)), size.round_time)
+                .measure((target, Some(pid)), size.round_time)
                 .await?;
         }
         if let Some((_, other)) = &other {
@@ -230,7 +235,7 @@ async fn measure(
     let (rate, summary) = (ours_sample.rate(), ours_sample.summary());
     let their_rate = match &other {
         Some(_) => Some(theirs.rate()),
-        None => case.before,
+        None => case.reference_throughput,
     };
     let name = other
         .as_ref()
@@ -258,8 +263,8 @@ async fn measure(
             "p99: 1/50",
         ]);
     }
-    let aims = (ours.0, bare.map(|it| it.0));
-    latencies(table, size, aims, rate, other.zip(their_rate)).await
+    let targets = (ours.0, bare.map(|it| it.0));
+    latencies(table, size, targets, rate, other.zip(their_rate)).await
 }
 
 async fn latencies(
@@ -403,8 +408,8 @@ impl ServiceUnderTest {
             "{path}: the bare handler responds with {bare_answer}, not with {service_answer}"
         );
         let request = wire::request("GET", path, &[wire::key_header(self.user.key())], "");
-        let aim = LoadTarget::same(bare.address, request);
-        Ok((bare, aim))
+        let target = LoadTarget::same(bare.address, request);
+        Ok((bare, target))
     }
 }
 

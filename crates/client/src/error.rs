@@ -54,7 +54,9 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The response is longer than the limit in bytes.
-    #[error("the response has more than {0} bytes")]
+    #[error(
+        "the service's response is larger than the {0} bytes that this program accepts: ask for less"
+    )]
     TooLarge(usize),
     /// The downloaded data cannot be written.
     #[error("cannot write the downloaded data")]

@@ -82,7 +82,7 @@ pub enum StoreError {
     #[error("{entity} not found")]
     NotFound { entity: &'static str },
     /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
-    #[error("{entity} was changed by another request")]
+    #[error("{entity} was changed by another request: read it again and repeat the change")]
     Stale { entity: &'static str },
     /// The key of the caller is not valid any more.
     #[error("The API key has been revoked or has expired")]

@@ -28,10 +28,10 @@ pub enum ConnectError {
     #[error("invalid address: expected SANDBOX@HOST or SANDBOX@HOST:PORT")]
     Address,
     /// The host name does not resolve.
-    #[error("the host name cannot be resolved")]
+    #[error("the host name of the agent server cannot be resolved")]
     Host(#[source] io::Error),
     /// The connection was not accepted.
-    #[error("cannot connect")]
+    #[error("cannot connect to the agent server")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection timed out.
     #[error("no connection within {}s", .0.as_secs())]

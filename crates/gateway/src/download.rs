@@ -105,7 +105,7 @@ impl DownloadTask {
             let next = timeout(idle_timeout, next_piece(&mut self.body, &mut rest)).await;
             let piece = next.unwrap_or(Err(ForwardError::UpstreamTimedOut));
             if let Err(failure) = &piece {
-                tracing::warn!(%failure, cause = ?failure.source(), "forwarded response truncated: the sandbox's server failed");
+                tracing::warn!(error = %chain(failure), "forwarded response truncated: the sandbox's server failed");
             }
             let size = piece.as_ref().map_or(0, Bytes::len);
             match timeout(idle_timeout, to.send(piece)).await {
@@ -144,4 +144,14 @@ async fn next_piece(
             None => return Ok(Bytes::new()),
         }
     }
+}
+
+/// The error, followed by its causes, outermost first. For the log.
+fn chain(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

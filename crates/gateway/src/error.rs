@@ -26,13 +26,13 @@ pub enum ForwardError {
     #[error("The request cannot be forwarded: its target or a header is not valid.")]
     BadRequest,
     /// The body exceeds the limit in bytes.
-    #[error("The body is larger than {0} bytes")]
+    #[error("The body is larger than the {0} bytes allowed. Send less.")]
     TooLarge(u64),
     /// The client stopped sending.
-    #[error("The body did not arrive in time")]
+    #[error("The body did not arrive in time. Send the request again.")]
     UploadStalled,
     /// The client disconnected.
-    #[error("The body could not be read")]
+    #[error("The body could not be read. Send the request again.")]
     UploadDisconnected,
     /// The caller lost access before the response.
     #[error(

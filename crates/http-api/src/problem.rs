@@ -15,7 +15,7 @@ use application::AppError;
 use domain::error::{Classify, ErrorClass, StoreError, chain};
 use serde_json::{Value, json};
 
-use crate::decode::{FieldError, FieldErrors, Flavour, Path};
+use crate::decode::{ErrorFormat, FieldError, FieldErrors, Path};
 
 /// `Retry-After` when the error names no time of its own.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
@@ -134,9 +134,9 @@ impl Problem {
     }
 
     /// 422 with all errors.
-    pub fn invalid(errors: &FieldErrors, flavour: Flavour) -> Self {
+    pub fn invalid(errors: &FieldErrors, error_format: ErrorFormat) -> Self {
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "");
-        problem.body = json!({"detail": errors.detail(flavour)});
+        problem.body = json!({"detail": errors.detail(error_format)});
         problem
     }
 
@@ -144,7 +144,7 @@ impl Problem {
     pub fn unprocessable(at: &Path<'_>, fault: FieldError) -> Self {
         let mut errors = FieldErrors::new();
         errors.push_silent(at, fault);
-        Self::invalid(&errors, Flavour::V1)
+        Self::invalid(&errors, ErrorFormat::V1)
     }
 
     /// Any status with any body, for shapes that single routes have.

@@ -54,7 +54,7 @@ pub struct ProcessConfig {
     /// Longest wait for other operations on the same sandbox.
     pub queue_limit: Duration,
     /// Longest wait for a start permit. The starts of a burst wait for each other, each up to the boot time-out.
-    pub turn_limit: Duration,
+    pub start_queue_limit: Duration,
     /// Longest time that a start holds its permit while the agent server does not answer.
     pub boot_limit: Duration,
     /// Concurrent starts. Each costs some seconds of processor time, so more of them slow down all.
@@ -96,7 +96,7 @@ impl ProcessConfig {
             grace: Duration::from_secs(10),
             kill_limit: Duration::from_secs(10),
             queue_limit: Duration::from_secs(120),
-            turn_limit: Duration::from_secs(60 * 60),
+            start_queue_limit: Duration::from_secs(60 * 60),
             boot_limit: Duration::from_secs(60),
             parallel_starts: 2,
             log_bytes: 20 * 1024 * 1024,

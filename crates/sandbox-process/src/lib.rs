@@ -3,13 +3,14 @@
 //! Knows: processes of this machine, their files, and how to install and start the agent server.
 //! Must never know: HTTP, storage, other backends, or who may do what.
 //!
-//! Processes are not isolated from each other or from the service: they run as the same user of the operating system.
-//! This backend is for one person or one team on one machine.
+//! Without confinement (`process.isolation = "none"`) processes are not isolated from each other or from the service: they
+//! run as the same user of the operating system. The module `confinement` isolates them. This backend is for one person or
+//! one team on one machine.
 //!
 //! # How a sandbox is found again
 //!
 //! * `process.json` in its directory names the main process by pid, start time and boot of the machine.
-//! * Every process of a sandbox has `AGENT_WORKSPACE_SANDBOX=<instance>/<id>` in its initial environment.
+//! * Every process of a sandbox has `AGENT_WORKSPACE_SANDBOX=<host>/<id>` in its initial environment (the marker).
 //!
 //! The file alone would lose a process that was spawned just before the service was killed; the marker alone cannot tell
 //! a crash from a stop. With both, every gap between two writes has one meaning (see the modules `state` and `start`).

@@ -73,7 +73,7 @@ impl AgentServerProvider {
     }
 
     /// Forgets a finished installation, because its program is missing.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget_installation(&self) {
         let mut current = self.current();
         current.take_if(|installation| installation.peek().is_some());
     }

@@ -66,7 +66,7 @@ impl BackendTasks {
                     Err(RecvError::Lagged(missed)) => {
                         tracing::warn!(
                             missed,
-                            "a watcher of sandboxes was too slow and missed facts; the next periodic list replaces them"
+                            "a watcher of sandboxes was too slow and missed facts; the next comparison with the backend finds them"
                         );
                     }
                     Err(RecvError::Closed) => return None,

@@ -175,7 +175,7 @@ fn release_reserve(reserve: &Path) {
     match fs::remove_file(reserve) {
         Ok(()) => tracing::error!(
             path = %reserve.display(),
-            "the disk is full: removed the reserve so that deletions have space"
+            "the disk is full: removed the reserve so that deletions have space; free space on this disk"
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {

@@ -54,7 +54,7 @@ pub(crate) fn close_process(
         return Ok(variables);
     }
     let received = receive().context(
-        "cannot read the environment that this process handed over to itself on standard input",
+        "cannot read from standard input the environment that this process passes to itself on its re-execution",
     )?;
     Ok(variables.into_iter().chain(received).collect())
 }

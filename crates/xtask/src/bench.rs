@@ -89,7 +89,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     }
     ensure!(
         !args.short || name != "bench-service",
-        "--short goes with --load, --start, --scale, --gateway, --postgres or --micro: the service alone is measured in full only"
+        "--short needs one of --load, --start, --scale, --gateway, --postgres or --micro: the benchmark of the service alone has no short form"
     );
     debian::libraries()?;
     if args.which.postgres {

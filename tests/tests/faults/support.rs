@@ -10,12 +10,12 @@ pub(crate) use acceptance::world::{
     RECONCILE_TIMEOUT, World, configure_model, count_finished_runs, count_user_messages,
 };
 
-/// Until the service notices an event of its backend. Usually milliseconds. Less than the 30 s between two comparisons of rows
-/// and backend, so only an event is fast enough.
+/// Longest wait until the service notices an event of its backend; it usually takes milliseconds. Less than the 30 s between
+/// two comparisons of rows and backend, so only an event is fast enough.
 pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until a conversation has exactly this many messages of its user and finished runs; returns its events. Reports are lost
-/// when either side dies. The service fetches lost events, perhaps after it has received the last status.
+/// when the service or the agent server dies. The service fetches lost events, perhaps after it has received the last status.
 pub(crate) async fn wait_for_events(
     user: &Client,
     id: &str,

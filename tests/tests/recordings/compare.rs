@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::differences::MEMBERS;
-use crate::fact::RecordedFact;
+use crate::differences::MEMBER_DIFFERENCES;
+use crate::exchange::RecordedExchange;
 
 /// The response of this service, with ids replaced by the names of the fixtures.
 pub(crate) struct ReplayedResponse {
@@ -15,10 +15,10 @@ pub(crate) struct ReplayedResponse {
 }
 
 /// Describes the first difference. `None`: they agree.
-pub(crate) fn difference(fact: &RecordedFact, answer: &ReplayedResponse) -> Option<String> {
+pub(crate) fn difference(exchange: &RecordedExchange, answer: &ReplayedResponse) -> Option<String> {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_else(|_| json!(answer.text));
-    if fact.status != answer.status {
-        let recorded = fact.error.as_ref().map(brief).unwrap_or_default();
+    if exchange.status != answer.status {
+        let recorded = exchange.error.as_ref().map(brief).unwrap_or_default();
         let ours = if answer.status >= 400 {
             brief(&body)
         } else {
@@ -26,25 +26,29 @@ pub(crate) fn difference(fact: &RecordedFact, answer: &ReplayedResponse) -> Opti
         };
         return Some(format!(
             "{} {recorded} → {} {ours}",
-            fact.status, answer.status
+            exchange.status, answer.status
         ));
     }
-    for (name, recorded) in &fact.answer_headers {
+    for (name, recorded) in &exchange.answer_headers {
         let ours = answer.headers.iter().find(|(own, _)| own == name);
         let ours = ours.map_or("nothing", |(_, value)| value.as_str());
         if sorted(ours) != sorted(recorded) {
             return Some(format!("header `{name}: {recorded}` → `{ours}`"));
         }
     }
-    if let Some(error) = &fact.error {
-        return error_differs(fact, error, &body);
+    if let Some(error) = &exchange.error {
+        return error_differs(exchange, error, &body);
     }
-    if let Some(text) = &fact.text_answer {
+    if let Some(text) = &exchange.text_answer {
         let is_same = json!(text) == body || (text == "string" && body.is_string());
         return (!is_same).then(|| format!("`{text}` → {}", brief(&body)));
     }
-    let (shape, body) = (fact.shape.as_ref()?, &body);
-    shape_differs("", &without(shape, fact, false), &without(body, fact, true))
+    let (shape, body) = (exchange.shape.as_ref()?, &body);
+    shape_differs(
+        "",
+        &without(shape, exchange, false),
+        &without(body, exchange, true),
+    )
 }
 
 /// Lists in headers have no order.
@@ -68,8 +72,8 @@ fn brief(body: &Value) -> String {
 }
 
 /// Compares errors word by word. Of validation errors it compares type, location, message, and the names of other keys.
-fn error_differs(fact: &RecordedFact, recorded: &Value, ours: &Value) -> Option<String> {
-    let recorded = reduced(recorded, fact.is_legacy());
+fn error_differs(exchange: &RecordedExchange, recorded: &Value, ours: &Value) -> Option<String> {
+    let recorded = reduced(recorded, exchange.is_legacy());
     let ours = reduced(ours, false);
     (recorded != ours).then(|| format!("{} → {}", brief(&recorded), brief(&ours)))
 }
@@ -103,17 +107,18 @@ fn reduced(body: &Value, as_legacy: bool) -> Value {
 }
 
 /// Removes members that only one side has by intention.
-fn without(document: &Value, fact: &RecordedFact, is_ours: bool) -> Value {
+fn without(document: &Value, exchange: &RecordedExchange, is_ours: bool) -> Value {
     let is_recorded = |name: &str| {
-        fact.shape
+        exchange
+            .shape
             .as_ref()
             .is_some_and(|shape| mentions(shape, name))
     };
     let is_listed = |name: &str| {
-        MEMBERS.iter().any(|member| {
+        MEMBER_DIFFERENCES.iter().any(|member| {
             member.name == name
                 && member.is_ours == is_ours
-                && member.in_legacy == fact.is_legacy()
+                && member.in_legacy == exchange.is_legacy()
                 // A member that this service adds in one response may be recorded in another.
                 && !(is_ours && is_recorded(name))
         })
@@ -122,11 +127,11 @@ fn without(document: &Value, fact: &RecordedFact, is_ours: bool) -> Value {
         Value::Object(fields) => fields
             .iter()
             .filter(|(name, _)| !is_listed(name))
-            .map(|(name, value)| (name.clone(), without(value, fact, is_ours)))
+            .map(|(name, value)| (name.clone(), without(value, exchange, is_ours)))
             .collect(),
         Value::Array(items) => items
             .iter()
-            .map(|item| without(item, fact, is_ours))
+            .map(|item| without(item, exchange, is_ours))
             .collect(),
         other => other.clone(),
     }

@@ -10,7 +10,7 @@ pub(crate) struct DifferenceMember {
     pub(crate) reason: &'static str,
 }
 
-pub(crate) const MEMBERS: &[DifferenceMember] = &[
+pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
     DifferenceMember {
         name: "notes",
         is_ours: true,
@@ -104,7 +104,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "A provider's host is a host, and a changed one needs the token again",
+        "A provider's host must be a bare host name; a change of it needs the token again",
         &[
             "v0-104-providers-blank-token-host-changed",
             "v0-208-providers-host-userinfo",
@@ -112,7 +112,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Input that cannot be read is 422 on the legacy operations, NaN is not JSON, and numbers have 64 bits",
+        "Input that cannot be read is 422 on the legacy operations, NaN is not JSON, and numbers beyond 64 bits are refused",
         &[
             "v0-032-providers-invalid-utf8",
             "v0-037-providers-nan-json",
@@ -120,7 +120,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Lists of MCP servers are lists; a refusal repeats nothing of their environment",
+        "MCP servers must be a JSON list; a refusal repeats nothing of their environment",
         &[
             "v0-049-providers-multiple-errors",
             "v0-052-providers-mcp-sse-not-list",
@@ -146,7 +146,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         &["v0-026-open-put-settings", "v1-007-method-not-allowed"],
     ),
     (
-        "Pages of other origins may call only when their origin is configured, and nothing else is said of them",
+        "Pages of other origins may call only when their origin is configured; others get no `Access-Control-Allow-Credentials`",
         &[
             "v1-011-cors-preflight",
             "v1-412-conv-create-429-cors",
@@ -155,7 +155,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Page tokens are ours; any other is refused",
+        "Page tokens have this service's own format; any other is refused",
         &[
             "v1-026-conv-search-page-garbage",
             "v1-028-conv-search-page-huge",
@@ -188,7 +188,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Texts name our kinds, without the validation library's links",
+        "Texts list this service's `kind` values, without the validation library's links",
         &[
             "v1-187-pending-bad-content",
             "v1-053-conv-create-bad-processor-kind",
@@ -294,7 +294,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Exchanges that cannot be asked, and why.
+/// Exchanges that cannot be replayed, and why.
 pub(crate) const NOT_REPLAYED: &[(&str, &[&str])] = &[
     (
         "a backend or an agent server that fails; `tests/tests/faults` does that",

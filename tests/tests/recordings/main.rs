@@ -1,13 +1,13 @@
 //! Replays requests that were recorded with the reference, and compares the responses.
 //!
-//! `tests/fixtures/recordings-*.json` holds one fact for each recorded exchange: the request, the status, and the body of
-//! an error word by word or the shape of a response. Facts of a session are replayed in order. `differences.rs` lists
+//! `tests/fixtures/recordings-*.json` holds the recorded exchanges: the request, the status, and the body of an
+//! error word by word or the shape of a response. Exchanges of a session are replayed in order. `differences.rs` lists
 //! intended differences with reasons. Another difference fails, and so does an entry that no longer differs.
 //! `docs/reference/compatibility-recordings.md` is written from both (`RECORDINGS_UPDATE=1`), and checked.
 
 mod compare;
 mod differences;
-mod fact;
+mod exchange;
 mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,18 +16,18 @@ use std::path::Path;
 
 use acceptance::print_line;
 
-use crate::differences::{DIFFERENCES, MEMBERS, NOT_REPLAYED};
-use crate::fact::RecordedFact;
+use crate::differences::{DIFFERENCES, MEMBER_DIFFERENCES, NOT_REPLAYED};
+use crate::exchange::RecordedExchange;
 
 const DOCUMENT: &str = "docs/reference/compatibility-recordings.md";
 
 #[tokio::test]
 async fn recorded_exchanges_agree_except_for_listed_differences() {
-    let facts = fact::all();
+    let exchanges = exchange::all();
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for session in ["fresh", "settings", "work", "auth", "keyed", "legacy"] {
-        found.extend(replay::session(&facts, session, &mut seen).await);
+        found.extend(replay::session(&exchanges, session, &mut seen).await);
     }
     let replayed = found.len();
     let differing: BTreeMap<&str, &String> = found
@@ -36,7 +36,7 @@ async fn recorded_exchanges_agree_except_for_listed_differences() {
         .collect();
     print_line(&format!(
         "{replayed} of {} recorded exchanges replayed: {} agree, {} differ on purpose",
-        facts.len(),
+        exchanges.len(),
         replayed - differing.len(),
         differing.len()
     ));
@@ -51,7 +51,7 @@ async fn recorded_exchanges_agree_except_for_listed_differences() {
         let stale = names.iter().filter(|name| !differing.contains_key(*name));
         failures.extend(stale.map(|name| format!("{name} is listed and no longer differs")));
     }
-    for member in MEMBERS.iter().filter(|member| member.is_ours) {
+    for member in MEMBER_DIFFERENCES.iter().filter(|member| member.is_ours) {
         if !seen.contains(member.name) {
             failures.push(format!(
                 "{} is listed and no response contains it",
@@ -62,7 +62,7 @@ async fn recorded_exchanges_agree_except_for_listed_differences() {
     for (_, names) in NOT_REPLAYED {
         let unknown = names
             .iter()
-            .filter(|name| !facts.iter().any(|fact| fact.name == **name));
+            .filter(|name| !exchanges.iter().any(|exchange| exchange.name == **name));
         failures.extend(unknown.map(|name| format!("{name} is listed and not recorded")));
     }
     assert!(
@@ -72,7 +72,7 @@ async fn recorded_exchanges_agree_except_for_listed_differences() {
         failures.join("\n")
     );
 
-    let document = document(&facts, &differing, replayed);
+    let document = document(&exchanges, &differing, replayed);
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .join(DOCUMENT);
@@ -100,7 +100,7 @@ fn reason(name: &str) -> Option<&'static str> {
 }
 
 fn document(
-    facts: &[RecordedFact],
+    exchanges: &[RecordedExchange],
     differing: &BTreeMap<&str, &String>,
     replayed: usize,
 ) -> String {
@@ -110,12 +110,12 @@ fn document(
          when this\ndocument is out of date. Of {} exchanges recorded with the reference on the routes that exist, {replayed} \
          are replayed;\n{} agree in status and shape, {} differ on purpose. `v1` is release 1.11.0, `v0` the legacy \
          operations of 1.3.0.\n",
-        facts.len(),
+        exchanges.len(),
         replayed - differing.len(),
         differing.len()
     );
     text.push_str("\n## Members\n\n| member | where | ours | why |\n|---|---|---|---|\n");
-    for member in MEMBERS {
+    for member in MEMBER_DIFFERENCES {
         let place = if member.in_legacy {
             "legacy operations"
         } else {
@@ -133,19 +133,19 @@ fn document(
             text,
             "\n## {reason}\n\n| exchange | request | reference → ours |\n|---|---|---|\n"
         );
-        for fact in facts
+        for exchange in exchanges
             .iter()
-            .filter(|fact| names.contains(&fact.name.as_str()))
+            .filter(|exchange| names.contains(&exchange.name.as_str()))
         {
             let difference = differing
-                .get(fact.name.as_str())
+                .get(exchange.name.as_str())
                 .map_or("", |text| text.as_str());
-            let path: String = fact.path.chars().take(90).collect();
+            let path: String = exchange.path.chars().take(90).collect();
             let _ = writeln!(
                 text,
                 "| {} | `{} {}` | {} |",
-                fact.name,
-                fact.method,
+                exchange.name,
+                exchange.method,
                 cell(&path),
                 cell(difference)
             );

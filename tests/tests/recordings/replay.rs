@@ -1,4 +1,4 @@
-//! Replays the facts of a session one after the other.
+//! Replays the recorded exchanges of a session one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::compare::{ReplayedResponse, difference, mentions};
-use crate::differences::{MEMBERS, NOT_REPLAYED};
-use crate::fact::RecordedFact;
+use crate::differences::{MEMBER_DIFFERENCES, NOT_REPLAYED};
+use crate::exchange::RecordedExchange;
 
 const STARTS: &str = "/api/v1/app-conversations";
 const RESUME: &str = "/api/v1/sandboxes/{sandbox}/resume";
 /// Longest time from a resume to RUNNING.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// The difference of each fact of a session.
+/// The difference of each recorded exchange of a session.
 ///
 /// `seen` collects the added members that responses contained.
 pub(crate) async fn session(
-    facts: &[RecordedFact],
+    exchanges: &[RecordedExchange],
     name: &str,
     seen: &mut BTreeSet<&'static str>,
 ) -> BTreeMap<String, Option<String>> {
@@ -39,16 +39,16 @@ pub(crate) async fn session(
     let mut session = ReplaySession::new(builder.start().await, name);
     session.prepare().await;
     let mut found = BTreeMap::new();
-    for fact in facts.iter().filter(|fact| fact.session == name) {
+    for exchange in exchanges.iter().filter(|exchange| exchange.session == name) {
         let is_left_out = NOT_REPLAYED
             .iter()
-            .any(|(_, names)| names.contains(&fact.name.as_str()));
+            .any(|(_, names)| names.contains(&exchange.name.as_str()));
         if !is_left_out {
-            let answer = session.send(fact).await;
+            let answer = session.send(exchange).await;
             let body = serde_json::from_str(&answer.text).unwrap_or_default();
-            let ours = MEMBERS.iter().filter(|member| member.is_ours);
+            let ours = MEMBER_DIFFERENCES.iter().filter(|member| member.is_ours);
             seen.extend(ours.map(|m| m.name).filter(|name| mentions(&body, name)));
-            found.insert(fact.name.clone(), difference(fact, &answer));
+            found.insert(exchange.name.clone(), difference(exchange, &answer));
         }
     }
     found
@@ -57,11 +57,11 @@ pub(crate) async fn session(
 struct ReplaySession {
     service: Service,
     http: reqwest::Client,
-    /// Whether the reference took requests without a key.
+    /// Whether the reference accepted requests without a key.
     is_open: bool,
-    is_working: bool,
+    has_model: bool,
     needs_settings: bool,
-    /// The values for the names in the fixtures.
+    /// Values of placeholders such as `{key}` in the fixtures.
     names: BTreeMap<&'static str, String>,
 }
 
@@ -78,19 +78,19 @@ impl ReplaySession {
                 .expect("a client without TLS can be built"),
             service,
             is_open: name != "auth" && name != "keyed",
-            is_working: name == "work",
+            has_model: name == "work",
             needs_settings: name == "settings",
             names,
         }
     }
 
-    /// Creates the state before the first fact of a session.
+    /// Creates the state before the first exchange of a session.
     async fn prepare(&self) {
         let user = self.service.admin();
         if self.needs_settings {
             let _ = user.post("/api/v1/settings", &json!({})).await.ok();
         }
-        if self.is_working {
+        if self.has_model {
             let llm = json!({"model": "anthropic/claude-sonnet-4-5", "api_key": "sk-test-123"});
             let settings = json!({"agent_settings_diff": {"llm": llm}});
             let _ = user.post("/api/v1/settings", &settings).await.ok();
@@ -116,8 +116,8 @@ impl ReplaySession {
 
     /// # Panics
     /// When one of the requests is refused.
-    async fn send_preceding(&self, fact: &RecordedFact) {
-        for request in &fact.before {
+    async fn send_preceding(&self, exchange: &RecordedExchange) {
+        for request in &exchange.before {
             let method: Method = request.method.parse().expect("a method");
             let path = self.fill(&request.path);
             let user = self.service.admin();
@@ -125,31 +125,31 @@ impl ReplaySession {
         }
     }
 
-    async fn send(&mut self, fact: &RecordedFact) -> ReplayedResponse {
-        self.send_preceding(fact).await;
-        let method: Method = fact.method.parse().expect("a method");
-        let (_, way) = client_builder_for(&self.service.url());
-        let url = format!("{way}{}", self.fill(&fact.path));
+    async fn send(&mut self, exchange: &RecordedExchange) -> ReplayedResponse {
+        self.send_preceding(exchange).await;
+        let method: Method = exchange.method.parse().expect("a method");
+        let (_, base_url) = client_builder_for(&self.service.url());
+        let url = format!("{base_url}{}", self.fill(&exchange.path));
         let mut request = self.http.request(method, url);
-        for (name, value) in &fact.headers {
+        for (name, value) in &exchange.headers {
             request = request.header(name, self.fill(value));
         }
-        let is_webhook = fact.path.starts_with("/api/v1/webhooks/");
-        let mut names = fact.headers.keys();
+        let is_webhook = exchange.path.starts_with("/api/v1/webhooks/");
+        let mut names = exchange.headers.keys();
         let has_key = names.any(|name| name.eq_ignore_ascii_case("x-session-api-key"));
         let asks_for_secrets =
-            fact.path.contains("expose_secrets") || fact.path.contains("/settings/secrets");
+            exchange.path.contains("expose_secrets") || exchange.path.contains("/settings/secrets");
         if self.is_open && !is_webhook && !asks_for_secrets && !has_key {
             request = request.header("X-Session-API-Key", &self.names["{key}"]);
         }
-        if let Some(body) = fact.body(|text| self.fill(text)) {
+        if let Some(body) = exchange.body(|text| self.fill(text)) {
             request = request.body(body);
         }
         let answer = request.send().await.expect("the service answers");
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         let text = answer.text().await.expect("the answer can be read");
-        self.follow(fact, status, &text).await;
+        self.follow(exchange, status, &text).await;
         let header =
             |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -162,15 +162,15 @@ impl ReplaySession {
         }
     }
 
-    /// Waits until a start has ended, or a resumed sandbox runs. The first start sets the names that later facts use.
-    async fn follow(&mut self, fact: &RecordedFact, status: u16, text: &str) {
-        if fact.path == RESUME && status == 200 {
+    /// Waits until a start has ended, or a resumed sandbox runs. The first start sets the names that later exchanges use.
+    async fn follow(&mut self, exchange: &RecordedExchange, status: u16, text: &str) {
+        if exchange.path == RESUME && status == 200 {
             let (user, sandbox) = (self.service.admin(), &self.names["{sandbox}"]);
             user.wait_for_sandbox_status(sandbox, "RUNNING", RESUME_TIMEOUT)
                 .await;
             return;
         }
-        if fact.method != "POST" || fact.path != STARTS || status != 200 {
+        if exchange.method != "POST" || exchange.path != STARTS || status != 200 {
             return;
         }
         let task: Value = serde_json::from_str(text).unwrap_or_default();
@@ -180,7 +180,7 @@ impl ReplaySession {
         let user = self.service.admin();
         let task = user.task(id).await;
         let ended = user.wait_for_end(&task).await;
-        if !self.is_working || self.names.contains_key("{conversation}") {
+        if !self.has_model || self.names.contains_key("{conversation}") {
             return;
         }
         let conversation = ended.app_conversation_id.expect("the first start succeeds");

@@ -16,7 +16,7 @@ const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 /// Deadline of repeated requests while Postgres or both replicas are down.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Dropped in this order.
+/// Fields are dropped in this order: services before Postgres and stub.
 pub(crate) struct ReplicaPair {
     pub(crate) replicas: [Service; 2],
     pub(crate) postgres: Postgres,
@@ -24,11 +24,12 @@ pub(crate) struct ReplicaPair {
 }
 
 impl ReplicaPair {
+    /// Starts both services. `faults` are the stub's fault words, separated by spaces, such as `no-webhooks create-slow`.
     pub(crate) async fn start(sandboxing: &Sandboxing, faults: &str) -> Self {
         Self::configured(sandboxing, faults, &[]).await
     }
 
-    /// The same, with further variables.
+    /// Starts the pair with further environment variables.
     pub(crate) async fn configured(
         sandboxing: &Sandboxing,
         faults: &str,

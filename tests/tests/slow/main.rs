@@ -79,10 +79,7 @@ impl World {
         let stub = Stub::new();
         let service = Service::builder()
             .stub(&stub)
-            .env(
-                "WORKSPACE_LOG__LEVEL",
-                "warn,agent_workspace::connections=info",
-            )
+            .env("WORKSPACE_LOG__LEVEL", "warn")
             .env("WORKSPACE_HTTP__SEND_TIMEOUT", "4s")
             .start()
             .await;

@@ -1,5 +1,5 @@
-//! Typed rows of the bare handler, and a response for serde. It ignores running sandboxes, whose keys the service decrypts and
-//! shows, because the measured lists contain none.
+//! Typed rows of the bare handler, and the response types that serde writes. It ignores running sandboxes, whose keys the
+//! service decrypts and shows, because the measured lists contain none.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use benchmarks::responses::{Conversation, Metrics, Page, micros};
 use chrono::{DateTime, Utc};
-use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
+use diesel::deserialize::{FromSql, FromSqlRow, Result as DieselResult};
 use diesel::pg::{Pg, PgValue};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Json, Jsonb, Nullable, Text, Timestamptz};
@@ -68,7 +68,7 @@ pub(crate) type ListRow = (ConversationRow, Option<SandboxRow>, String);
 pub(crate) struct IdCol(Uuid);
 
 impl FromSql<diesel::sql_types::Uuid, Pg> for IdCol {
-    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+    fn from_sql(value: PgValue<'_>) -> DieselResult<Self> {
         Ok(Self(Uuid::from_slice(value.as_bytes())?))
     }
 }
@@ -78,20 +78,20 @@ impl FromSql<diesel::sql_types::Uuid, Pg> for IdCol {
 pub(crate) struct JsonCol<T>(T);
 
 impl<T: for<'a> Deserialize<'a>> FromSql<Jsonb, Pg> for JsonCol<T> {
-    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+    fn from_sql(value: PgValue<'_>) -> DieselResult<Self> {
         // The first byte is the version of the encoding.
         Ok(Self(serde_json::from_slice(&value.as_bytes()[1..])?))
     }
 }
 
 impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for JsonCol<T> {
-    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+    fn from_sql(value: PgValue<'_>) -> DieselResult<Self> {
         Ok(Self(serde_json::from_slice(value.as_bytes())?))
     }
 }
 
 #[derive(Debug, Queryable)]
-#[expect(dead_code, reason = "the columns that the service reads, too")]
+#[expect(dead_code, reason = "read because the service reads them")]
 pub(crate) struct ConversationRow {
     id: IdCol,
     owner: String,
@@ -116,7 +116,7 @@ pub(crate) struct ConversationRow {
 }
 
 #[derive(Debug, Queryable)]
-#[expect(dead_code, reason = "the columns that the service reads, too")]
+#[expect(dead_code, reason = "read because the service reads them")]
 pub(crate) struct SandboxRow {
     id: String,
     owner: String,
@@ -140,17 +140,17 @@ pub(crate) struct SandboxRow {
 /// An id without dashes.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct HexIdCol(#[serde(with = "uuid::serde::simple")] Uuid);
+struct HexId(#[serde(with = "uuid::serde::simple")] Uuid);
 
 /// A time in a response.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct TimestampCol(#[serde(serialize_with = "micros")] DateTime<Utc>);
+struct ResponseTime(#[serde(serialize_with = "micros")] DateTime<Utc>);
 
 /// One conversation of the response.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct ListItem(Conversation<HexIdCol, TimestampCol>);
+pub(crate) struct ListItem(Conversation<HexId, ResponseTime>);
 
 impl From<ListRow> for ListItem {
     fn from((it, sandbox, children): ListRow) -> Self {
@@ -158,7 +158,7 @@ impl From<ListRow> for ListItem {
         let has_status = matches!(status.as_str(), "RUNNING" | "PAUSED");
         let children = children.split(',').filter(|id| !id.is_empty());
         Self(Conversation {
-            id: HexIdCol(it.id.0),
+            id: HexId(it.id.0),
             created_by_user_id: it.owner,
             sandbox_id: it.sandbox_id,
             selected_repository: it.selected_repository,
@@ -174,8 +174,8 @@ impl From<ListRow> for ListItem {
             sub_conversation_ids: children.map(str::to_owned).collect(),
             public: it.is_public,
             tags: it.tags.0,
-            created_at: TimestampCol(it.created_at),
-            updated_at: TimestampCol(it.updated_at),
+            created_at: ResponseTime(it.created_at),
+            updated_at: ResponseTime(it.updated_at),
             sandbox_status: status,
             execution_status: it.execution_status.filter(|_| has_status),
             conversation_url: None,
@@ -205,7 +205,7 @@ pub(crate) type SettingsColumns = (Text, BigInt, Timestamptz);
 
 /// Settings, stored as in the response.
 #[derive(Debug, Queryable)]
-#[expect(dead_code, reason = "the columns that the service reads, too")]
+#[expect(dead_code, reason = "read because the service reads them")]
 pub(crate) struct SettingsRow {
     pub(crate) document: String,
     revision: i64,

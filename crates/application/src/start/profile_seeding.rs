@@ -32,7 +32,7 @@ pub(super) async fn seed(
     };
     tracing::warn!(
         error = cause,
-        "cannot seed a sandbox with model profiles; the start continues"
+        "cannot send the model profiles to the sandbox; the start continues without them"
     );
     Some(format!(
         "The model profiles were not sent to the sandbox: {why}."

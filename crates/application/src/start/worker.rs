@@ -144,7 +144,7 @@ impl StartWorker {
                 "continuing starts that an earlier process left unfinished"
             ),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "cannot release the leases of an earlier process; its starts continue when they expire");
+                tracing::warn!(error = %chain(&error), "cannot release the leases of an earlier process; its starts continue when these leases expire");
             }
         }
     }

@@ -69,8 +69,8 @@ pub trait SandboxWorkspace: Send + Sync + 'static {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError>;
-    /// At most `limit` files below a directory, in order, relative to it; any of them if there are more. Leaves out the
-    /// files of git, of packages and of build outputs. Empty if the directory does not exist.
+    /// At most `limit` files below a directory, relative to it, sorted by path; which ones is unspecified if there are
+    /// more. Leaves out the files of git, of packages and of build outputs. Empty if the directory does not exist.
     async fn list(
         &self,
         at: &AgentEndpoint,

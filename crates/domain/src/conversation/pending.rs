@@ -58,8 +58,8 @@ pub enum EnqueueOutcome {
     KeyUsed(IdempotencyCheck),
 }
 
-/// Pending messages. They are deleted with their conversation, with the last record of a failed start, and with their
-/// user. A conversation and its start task share one queue.
+/// Pending messages. They are deleted with their conversation, with its last start task when the start failed, and with
+/// their user. A conversation and its start task share one queue.
 #[async_trait]
 pub trait PendingMessageRepository: Send + Sync + 'static {
     /// Appends a message to the queue of its conversation and stores the response, in one transaction. The idempotency
@@ -75,12 +75,12 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     ) -> Result<Vec<ConversationId>, StoreError>;
     /// The pending messages of a conversation's owner, in order of arrival. Empty if the conversation does not exist.
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
-    /// Begins a delivery attempt. `false` if the message is gone, or another attempt has begun since `last`: of several
-    /// concurrent callers, exactly one may continue.
+    /// Begins a delivery attempt. `false` if the message is gone, or another attempt has begun since
+    /// `last_tried_at`: of several concurrent callers, exactly one may continue.
     async fn begin_delivery(
         &self,
         id: uuid::Uuid,
-        last: Option<Timestamp>,
+        last_tried_at: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Deletes a delivered message, if it exists.

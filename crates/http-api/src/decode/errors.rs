@@ -15,7 +15,7 @@ const MAX_MESSAGE_BYTES: usize = 2048;
 
 /// The form of errors on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum ErrorFormat {
     /// The V1 routes: `type`, `loc`, `msg`, `input`, `ctx`, as in `FastAPI`.
     V1,
     /// The two legacy operations: `loc` (strings only), `msg`, `type`, and nothing that quotes input.
@@ -170,22 +170,25 @@ impl FieldErrors {
     }
 
     /// The `detail` list.
-    pub fn detail(&self, flavour: Flavour) -> Value {
-        self.items.iter().map(|item| item.render(flavour)).collect()
+    pub fn detail(&self, error_format: ErrorFormat) -> Value {
+        self.items
+            .iter()
+            .map(|item| item.render(error_format))
+            .collect()
     }
 }
 
 impl ErrorItem {
-    fn render(&self, flavour: Flavour) -> Value {
+    fn render(&self, error_format: ErrorFormat) -> Value {
         let mut out = Map::new();
         let FieldError { kind, msg, ctx } = &self.fault;
-        match flavour {
-            Flavour::Legacy => {
+        match error_format {
+            ErrorFormat::Legacy => {
                 out.insert("loc".into(), self.loc.iter().map(step_text).collect());
                 out.insert("msg".into(), msg.as_ref().into());
                 out.insert("type".into(), (*kind).into());
             }
-            Flavour::V1 => {
+            ErrorFormat::V1 => {
                 out.insert("type".into(), (*kind).into());
                 out.insert("loc".into(), self.loc.clone().into());
                 out.insert("msg".into(), msg.as_ref().into());

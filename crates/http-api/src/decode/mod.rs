@@ -5,7 +5,7 @@
 //! input because it stops at the first error.
 //!
 //! **Secrets.** A type that is or contains a secret has `SENSITIVE = true`. [`model`] derives it from the members. A
-//! hand-written model without it that reads a sensitive member does not compile. No error quotes a sensitive value, the object
+//! hand-written model that reads a sensitive member and does not set it does not compile. No error quotes a sensitive value, the object
 //! around it, or an unknown member of that object.
 //!
 //! Knows the wire's error vocabulary. Knows nothing of HTTP, routes or the meaning of values.
@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
 pub use domain::patch::Patch;
-pub use errors::{FieldError, FieldErrors, Flavour};
+pub use errors::{ErrorFormat, FieldError, FieldErrors};
 pub use http_api_derive::model;
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;

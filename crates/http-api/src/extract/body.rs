@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::parse_budget::{self, ParsePermit};
 use super::{RequestInput, RequestPart, state_of};
-use crate::decode::{Decode, FieldError, FieldErrors, Flavour, JsonError, Path};
+use crate::decode::{Decode, ErrorFormat, FieldError, FieldErrors, JsonError, Path};
 use crate::problem::Problem;
 use crate::state::RequestLimits;
 
@@ -173,9 +173,9 @@ fn too_large(limit: usize) -> Problem {
 }
 
 /// Whether the content type is JSON. Without one, only the legacy operations assume JSON.
-pub(super) fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
+pub(super) fn is_json(req: &HttpRequest, error_format: ErrorFormat) -> bool {
     let Some(value) = req.headers().get(CONTENT_TYPE) else {
-        return flavour == Flavour::Legacy;
+        return error_format == ErrorFormat::Legacy;
     };
     let Ok(text) = value.to_str() else {
         return false;
@@ -202,8 +202,8 @@ pub(super) async fn decode_body<T: Decode>(
         missing(&mut input.errors);
         return Ok(None);
     }
-    let flavour = input.flavour;
-    if !is_json(input.req, flavour) {
+    let error_format = input.error_format;
+    if !is_json(input.req, error_format) {
         let errors = &mut input.errors;
         // The reference passes the raw text to the model, which then has the wrong type.
         let text = Value::from(String::from_utf8_lossy(&bytes).into_owned());
@@ -217,7 +217,7 @@ pub(super) async fn decode_body<T: Decode>(
     match read {
         Ok(Value::Null) => missing(errors),
         Ok(value) => return Ok(T::decode(&value, &at, errors)),
-        Err(JsonError::Undecodable) if flavour == Flavour::V1 => {
+        Err(JsonError::Undecodable) if error_format == ErrorFormat::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
         }
         Err(JsonError::Undecodable) => syntax_error(errors, 0, "Not UTF-8, or nested too deeply"),

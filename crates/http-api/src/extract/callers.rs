@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
-use crate::decode::{FieldError, FieldErrors, Flavour, Path};
+use crate::decode::{ErrorFormat, FieldError, FieldErrors, Path};
 use crate::problem::Problem;
 
 /// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
@@ -102,7 +102,7 @@ pub struct Reporter(
 /// A kind of caller that a route accepts.
 pub trait Caller: Sized {
     /// The form of errors for these callers.
-    const FLAVOUR: Flavour = Flavour::V1;
+    const ERROR_FORMAT: ErrorFormat = ErrorFormat::V1;
     /// The purpose for which keys are tried; `None` if no key is needed.
     const KEY_PURPOSE: Option<KeyPurpose> = Some(KeyPurpose::Call);
     /// Identifies the caller. An error is the whole response.
@@ -177,7 +177,7 @@ impl Caller for Actor {
 pub struct LegacyActor(pub Actor);
 
 impl Caller for LegacyActor {
-    const FLAVOUR: Flavour = Flavour::Legacy;
+    const ERROR_FORMAT: ErrorFormat = ErrorFormat::Legacy;
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_text(req);
@@ -189,7 +189,7 @@ impl Caller for LegacyActor {
             };
             let mut errors = FieldErrors::new();
             errors.push_silent(&Path::header().key(KEY_HEADER_TEXT), fault);
-            let shape = Problem::invalid(&errors, Flavour::Legacy);
+            let shape = Problem::invalid(&errors, ErrorFormat::Legacy);
             Problem::with_body(StatusCode::UNAUTHORIZED, shape.body().clone())
         })
     }

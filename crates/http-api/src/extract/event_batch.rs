@@ -37,7 +37,8 @@ pub struct EventBatch {
 impl RequestPart for EventBatch {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
         let bytes = input.read_body(|limits| limits.webhook_body).await?;
-        let Some((events, left_out)) = split(&bytes).filter(|_| is_json(input.req, input.flavour))
+        let Some((events, left_out)) =
+            split(&bytes).filter(|_| is_json(input.req, input.error_format))
         else {
             if bytes.len() <= MAX_EXPLAINED_BATCH_BYTES {
                 decode_body::<UnquotedBatch>(input, bytes).await?;

@@ -22,7 +22,7 @@ use domain::clock::Timestamp;
 use futures::future::LocalBoxFuture;
 
 use crate::audit::{self, AuditContext};
-use crate::decode::{FieldErrors, Flavour};
+use crate::decode::{ErrorFormat, FieldErrors};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -70,7 +70,7 @@ pub struct RequestInput<'a> {
     /// Its body.
     pub payload: &'a mut Payload,
     /// The form of errors for its caller.
-    pub flavour: Flavour,
+    pub error_format: ErrorFormat,
     /// The errors of the parts so far.
     pub errors: FieldErrors,
 }
@@ -86,7 +86,7 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P
             let mut input = RequestInput {
                 req: &req,
                 payload: &mut payload,
-                flavour: W::FLAVOUR,
+                error_format: W::ERROR_FORMAT,
                 errors: FieldErrors::new(),
             };
             match P::extract(&mut input).await? {
@@ -94,7 +94,7 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P
                     audit::begin(&req);
                     Ok(Self(who, part))
                 }
-                _ => Err(Problem::invalid(&input.errors, W::FLAVOUR)),
+                _ => Err(Problem::invalid(&input.errors, W::ERROR_FORMAT)),
             }
         })
     }

@@ -8,7 +8,7 @@ use crate::decode::{FieldError, FieldErrors, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;
 const MAX_BRANCH_CHARS: u64 = 255;
-const MAX_TITLE_CHARS: u64 = 1024;
+const MAX_PULL_REQUEST_TITLE_CHARS: u64 = 1024;
 const MAX_LABELS: u64 = 100;
 
 /// The pull request that the arguments describe, or a text with all errors.
@@ -43,7 +43,11 @@ fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<New
     };
     let (source_branch, target_branch) = (branch("source_branch"), branch("target_branch"));
     let title = object.required::<String>("title");
-    object.rule("title", title.as_ref(), characters(1..=MAX_TITLE_CHARS));
+    object.rule(
+        "title",
+        title.as_ref(),
+        characters(1..=MAX_PULL_REQUEST_TITLE_CHARS),
+    );
     let body = object.optional::<String>(tool.text);
     let draft = if tool.takes_draft {
         object.default("draft", || true)

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
-use crate::decode::{FieldErrors, Flavour};
+use crate::decode::{ErrorFormat, FieldErrors};
 use crate::extract::{Actor, Authenticator, RequestInput, RequestPart};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -55,7 +55,7 @@ async fn access_lasts_as_long_as_one_key_is_valid() {
     let mut input = RequestInput {
         req: &request,
         payload: &mut Payload::None,
-        flavour: Flavour::V1,
+        error_format: ErrorFormat::V1,
         errors: FieldErrors::new(),
     };
     let recheck = AccessRecheck::extract(&mut input).await.unwrap().unwrap();

@@ -61,7 +61,7 @@ impl ProcessState {
         file.take(MAX_STATE_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text)
             .inspect_err(
-                |error| tracing::warn!(error = %chain(&error), file = %path.display(), "invalid state file: the sandbox is found by its marker, or started again"),
+                |error| tracing::warn!(error = %chain(&error), file = %path.display(), "invalid state file; the sandbox is found by the variable in its processes' environment, or started again"),
             )
             .ok()
     }

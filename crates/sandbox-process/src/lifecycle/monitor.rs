@@ -177,7 +177,7 @@ impl ProcessInner {
             if let Err(error) =
                 log_file::truncate(&self.paths(&id).log_file(), self.config.log_bytes)
             {
-                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot truncate a sandbox's log");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot truncate a sandbox's log; it may outgrow its limit until the next attempt");
             }
         }
     }

@@ -55,7 +55,7 @@ impl ProcessInner {
             return Ok(None);
         }
         let permit = timeout(
-            self.config.turn_limit,
+            self.config.start_queue_limit,
             Arc::clone(&self.starts).acquire_owned(),
         );
         match permit.await {
@@ -87,18 +87,18 @@ impl ProcessInner {
 
         let reservation = self.reserve(&id, former.as_ref()).await?;
         let port = reservation.port;
-        let boot = proc::boot_id().to_owned();
+        let boot_id = proc::boot_id().to_owned();
         let mut state = ProcessState {
             phase: LifecyclePhase::Starting,
             port,
             process: None,
-            boot,
+            boot: boot_id,
         };
         self.store(&id, &state).await?;
         let (child, key) = match self.spawn(&launch, command, port).await? {
             Ok(spawned) => spawned,
             Err(error) => {
-                self.server.forget();
+                self.server.forget_installation();
                 state.phase = LifecyclePhase::Exited {
                     detail: "cannot run the agent server's command".into(),
                 };
@@ -127,7 +127,7 @@ impl ProcessInner {
         self.endpoints(&id, port)
     }
 
-    /// Spawns the agent server behind the launcher.
+    /// Spawns the agent server through the launcher, which gives it its own session.
     async fn spawn(
         self: &Arc<Self>,
         launch: &SandboxLaunch,

@@ -23,8 +23,8 @@ pub(crate) const VARIABLE: &str = "AGENT_WORKSPACE_SANDBOX";
 pub(crate) struct Marker(String);
 
 impl Marker {
-    pub(crate) fn new(instance: &HostId, id: &SandboxId) -> Self {
-        Self(format!("{instance}/{id}"))
+    pub(crate) fn new(host: &HostId, id: &SandboxId) -> Self {
+        Self(format!("{host}/{id}"))
     }
 
     pub(crate) fn value(&self) -> &str {
@@ -36,33 +36,33 @@ impl Marker {
     }
 }
 
-/// The live processes of this instance's sandboxes, by marker. Blocks.
-pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
+/// The live processes of this host's sandboxes, found by their marker. Blocks.
+pub(crate) fn marked(host: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
     let running = proc::all().into_iter().filter(|stat| !stat.is_dead());
     running
         .filter_map(|stat| {
             let value = proc::initial_variable(stat.key.pid, VARIABLE)?;
             let (owner, id) = value.split_once('/')?;
-            let id = (owner == instance.as_str()).then(|| SandboxId::parse(id).ok());
+            let id = (owner == host.as_str()).then(|| SandboxId::parse(id).ok());
             Some((stat.key, id.flatten()?))
         })
         .collect()
 }
 
 /// The live processes of a sandbox that another service on this machine has started. Blocks.
-pub(crate) fn of_other_instances(instance: &HostId, id: &SandboxId) -> Vec<ProcessKey> {
+pub(crate) fn of_other_instances(host: &HostId, id: &SandboxId) -> Vec<ProcessKey> {
     let is_of_other = |stat: &ProcessStat| {
         let value = proc::initial_variable(stat.key.pid, VARIABLE);
         let value = value.as_deref().and_then(|value| value.split_once('/'));
-        value.is_some_and(|(owner, sandbox)| owner != instance.as_str() && sandbox == id.as_str())
+        value.is_some_and(|(owner, sandbox)| owner != host.as_str() && sandbox == id.as_str())
     };
     let running = proc::all().into_iter().filter(|stat| !stat.is_dead());
     running.filter(is_of_other).map(|stat| stat.key).collect()
 }
 
 /// Whether a live process belongs to this sandbox. Blocks.
-pub(crate) fn has_processes(instance: &HostId, id: &SandboxId) -> bool {
-    marked(instance).values().any(|sandbox| sandbox == id)
+pub(crate) fn has_processes(host: &HostId, id: &SandboxId) -> bool {
+    marked(host).values().any(|sandbox| sandbox == id)
 }
 
 /// Finds the main process after an interrupted start on `port`: the oldest session leader with the marker whose last
@@ -112,7 +112,7 @@ fn is_in_session(stat: &ProcessStat, main: ProcessKey) -> bool {
     stat.session == main.pid && stat.key.started >= main.started
 }
 
-/// One generation after the other.
+/// Adds children, then their children, and so on.
 fn add_descendants(found: &mut Vec<ProcessStat>, all: &[ProcessStat]) {
     let mut next = 0;
     while next < found.len() {

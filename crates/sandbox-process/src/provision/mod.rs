@@ -124,16 +124,20 @@ impl Provisioner {
             let mut command = self.command(server.python());
             command.args(["-I", "-c", "pass"]);
             let limit = self.config.deadlines.probe;
-            match child::run(command, Stdio::null(), limit, |_| {}).await {
+            let cause = match child::run(command, Stdio::null(), limit, |_| {}).await {
                 Ok(finished) if finished.status.success() => {
                     write_boot_script(&server).await;
                     return Some(server);
                 }
-                _ => tracing::warn!(
-                    root = %server.root.display(),
-                    "the installed agent server cannot run: it is installed again"
-                ),
-            }
+                Ok(finished) => finished.status.to_string(),
+                Err(child::RunError::Io(error)) => chain(&error),
+                Err(child::RunError::TooLong(_)) => "does not end in time".to_owned(),
+            };
+            tracing::warn!(
+                root = %server.root.display(),
+                cause,
+                "the installed agent server cannot run; installing it again"
+            );
         }
         None
     }

@@ -229,7 +229,7 @@ async fn a_start_holds_its_permit_until_the_agent_server_answers() {
     let mut config = fixture.config();
     config.parallel_starts = 1;
     config.boot_limit = Duration::from_secs(3600);
-    config.turn_limit = Duration::from_millis(20);
+    config.start_queue_limit = Duration::from_millis(20);
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let (silent, waiting, third) = (launch("silent"), launch("waiting"), launch("third"));
     backend.start(&silent).await.unwrap();

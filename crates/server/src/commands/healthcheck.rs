@@ -33,7 +33,7 @@ pub(crate) async fn check(http: &HttpSettings) -> anyhow::Result<()> {
         return Ok(());
     }
     let status = head.lines().next().unwrap_or_default();
-    bail!("{url}ready answers: {status} {body}")
+    bail!("the service is not ready: {url}ready answered {status} {body}")
 }
 
 async fn fetch(authority: &str) -> std::io::Result<String> {

@@ -178,7 +178,7 @@ async fn wait_for_services(
     let missing = rotation.wait_for_services(condition, time_limit, &mut report);
     let missing = missing
         .await
-        .context("cannot read the announcements of services")?;
+        .context("cannot read which master keys the services have")?;
     Ok((!missing.is_empty()).then(|| names(&missing)))
 }
 
@@ -197,7 +197,7 @@ async fn replace_vault(
     let former = retry_while_unavailable(async || store.installation().await).await;
     let former = former
         .context("cannot read the installation's secret")?
-        .context("the store no longer contains the installation's secret")?;
+        .context("the store no longer contains the installation's secret: restore a backup of the database")?;
     if Keyring::key_of(&former) == Some(target) {
         return Ok(());
     }

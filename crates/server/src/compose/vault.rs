@@ -84,13 +84,15 @@ pub(crate) async fn open(
         let stored = store.create_installation(&generated, clock.now()).await;
         sealed = Some(stored.context("cannot store the installation's secret")?);
     }
-    let sealed = sealed.context("the store does not contain the installation's secret")?;
+    let sealed = sealed.context(
+        "the store does not contain the installation's secret: restore a backup of the database",
+    )?;
     let vault = unlock(master_keys(config, data_dir)?, &sealed, data_dir)?;
     // From here on the record in the store does the check, also for other machines. A remaining file would refuse a data
     // directory that is used with another database.
     match std::fs::remove_file(&canary) {
         Ok(()) => tracing::info!(
-            "the store now holds the check of the master key; removed the former check file"
+            "the store now verifies the master key; removed the obsolete file master.check"
         ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
@@ -134,7 +136,8 @@ pub(crate) async fn check_legacy(
 ) -> anyhow::Result<()> {
     if let Some(canary) = read_canary(&data_dir.canary())? {
         let checked = keyring.check_canary(&canary);
-        checked.map_err(|error| refusal(error, keyring, data_dir, "its canary file"))?;
+        checked
+            .map_err(|error| refusal(error, keyring, data_dir, "the obsolete file master.check"))?;
     }
     if let Some(sample) = any_sealed(store).await? {
         let opened = keyring.open(&sample.location.context(), &sample.sealed);
@@ -209,7 +212,7 @@ impl KeyFollower {
             seen_at: clock.now(),
         };
         let announced = store.announce(&announcement).await;
-        announced.context("cannot announce this service in the store")?;
+        announced.context("cannot register this service in the store")?;
         let vault = open(config, data_dir, store, clock.as_ref()).await;
         if vault.is_err() {
             // Otherwise a rotation would wait for a service that never started. The first error says more.
@@ -304,6 +307,6 @@ impl KeyFollower {
             seen_at: self.clock.now(),
         };
         let announced = self.store.announce(&announcement).await;
-        announced.context("cannot announce the master keys of this service")
+        announced.context("cannot record in the store which master keys this service has")
     }
 }

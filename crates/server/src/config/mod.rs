@@ -1,7 +1,7 @@
 //! The configuration: `config/default.toml` (embedded), overridden by a file, overridden by the environment.
 //!
-//! The only module that reads the environment. One struct per section. Problems are collected and reported together, by key
-//! and source, never with the value.
+//! The only module that hands the environment to `settings`, which reads it. One struct per section. Problems are collected
+//! and reported together, by key and source, never with the value.
 
 mod sections;
 #[cfg(test)]
@@ -55,8 +55,9 @@ pub(crate) struct Config {
     pub(crate) metrics: MetricsSettings,
     pub(crate) web_client: http_api::WebClient,
     file: Option<PathBuf>,
+    /// Hashes of the values, to find what a reload changes.
     fingerprints: ConfigFingerprints,
-    text: String,
+    effective_text: String,
 }
 
 /// The problems of a configuration, one per line.
@@ -138,14 +139,14 @@ impl Config {
             web_client: web_client::read(reader),
             file: None,
             fingerprints: ConfigFingerprints::of(layers),
-            text: settings::show(layers, &derived),
+            effective_text: settings::show(layers, &derived),
             data_dir,
             http,
             storage,
         }
     }
 
-    pub(crate) fn read_again(
+    pub(crate) fn reload(
         &self,
         providers: &SandboxProviders,
         variables: &EnvVariables,
@@ -169,7 +170,7 @@ impl Config {
 
     /// The effective configuration as TOML, with secrets redacted.
     pub(crate) fn as_toml(&self) -> &str {
-        &self.text
+        &self.effective_text
     }
 }
 

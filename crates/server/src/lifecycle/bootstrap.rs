@@ -174,7 +174,7 @@ async fn insert(
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
         Err(StoreError::UserNameReserved) => {
-            tracing::warn!(user = %FIRST_USER, "the user of the first API key was deleted recently: a later start stores the key");
+            tracing::warn!(user = %FIRST_USER, "user {FIRST_USER} was deleted recently, so the first API key is not stored: restart the service once the user's sandboxes are gone, after ten minutes at the earliest");
             Ok(())
         }
         // Another replica, or an earlier start that was interrupted, has inserted it.

@@ -58,7 +58,7 @@ impl<'a> ConfigReloader<'a> {
 
     /// Reads the file and applies the reloadable keys. An invalid file changes nothing.
     pub(crate) fn reload(&mut self) {
-        let config = match self.started.read_again(compose::BACKENDS, self.variables) {
+        let config = match self.started.reload(compose::BACKENDS, self.variables) {
             Ok(config) => config,
             Err(error) => {
                 let problems = error.on_one_line();

@@ -68,9 +68,9 @@ impl ConnectionPolicy {
             Listener::Callback | Listener::Metrics => Vec::new(),
         };
         if max > capacity {
-            tracing::info!(
-                "the limit of open files ({}) allows {capacity} connections, and {max} are configured: raise it (LimitNOFILE of systemd, \
-                 ulimits of a container)",
+            tracing::warn!(
+                "the limit of open files ({}) allows {capacity} connections, and {max} are configured: raise the limit of open files (LimitNOFILE \
+                 of systemd, ulimits of a container)",
                 files.unwrap_or(u64::MAX)
             );
         }

@@ -164,12 +164,13 @@ impl PendingMessageRepository for MemoryStore {
     async fn begin_delivery(
         &self,
         id: Uuid,
-        last: Option<Timestamp>,
+        last_tried_at: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let row = state.pending.iter_mut().find(|it| it.message.id == id);
-        Ok(match row.filter(|row| row.message.tried_at == last) {
+        let unchanged = row.filter(|row| row.message.tried_at == last_tried_at);
+        Ok(match unchanged {
             Some(row) => {
                 row.message.tried_at = Some(at);
                 true

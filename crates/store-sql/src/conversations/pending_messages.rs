@@ -236,15 +236,15 @@ impl PendingMessageRepository for SqlStore {
     async fn begin_delivery(
         &self,
         id: Uuid,
-        last: Option<Timestamp>,
+        last_tried_at: Option<Timestamp>,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.run(Workload::Background, JobMode::Write, move |conn| {
             let row = pending::table
                 .into_boxed::<AnyBackend>()
                 .filter(pending::id.eq(UuidCol(id)));
-            let row = match last {
-                Some(last) => row.filter(pending::tried_at.eq(TimestampCol(last))),
+            let row = match last_tried_at {
+                Some(tried_at) => row.filter(pending::tried_at.eq(TimestampCol(tried_at))),
                 None => row.filter(pending::tried_at.is_null()),
             };
             let unchanged: Option<UuidCol> = row.select(pending::id).first(conn).optional()?;

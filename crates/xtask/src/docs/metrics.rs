@@ -20,8 +20,8 @@ const OPEN_LABELS: [&str; 3] = ["method", "pool", "version"];
 const HISTOGRAM_ENDINGS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// The page with a new table.
-pub(crate) fn page(present: &str, exposition: &str) -> anyhow::Result<String> {
-    let parts = present
+pub(crate) fn page(current_page: &str, exposition: &str) -> anyhow::Result<String> {
+    let parts = current_page
         .split_once(BEGIN)
         .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let (before, after) =
@@ -87,7 +87,7 @@ fn table(exposition: &str) -> String {
 fn shown(labels: &SeriesLabels<'_>) -> String {
     let is_open = labels.keys().any(|label| OPEN_LABELS.contains(label));
     let quoted = |text: &&str| format!("`{text}`");
-    let one = |(label, values): (&&str, &BTreeSet<&str>)| {
+    let label_cell = |(label, values): (&&str, &BTreeSet<&str>)| {
         let values: Vec<String> = values.iter().map(quoted).collect();
         if is_open {
             quoted(label)
@@ -95,7 +95,7 @@ fn shown(labels: &SeriesLabels<'_>) -> String {
             format!("{}: {}", quoted(label), values.join(", "))
         }
     };
-    let cells: Vec<String> = labels.iter().map(one).collect();
+    let cells: Vec<String> = labels.iter().map(label_cell).collect();
     cells.join(", ")
 }
 

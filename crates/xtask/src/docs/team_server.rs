@@ -38,8 +38,8 @@ exit 1
 pub(crate) fn follow(programs: &Programs, blocks: &[&str]) -> anyhow::Result<()> {
     let server = TeamServer::new()?;
     let start = blocks.iter().position(|it| it.contains(START_COMMAND));
-    let (before, after) =
-        blocks.split_at(start.context("no block of the tutorial starts the server")?);
+    let (before, after) = blocks
+        .split_at(start.context("no block of docs/tutorials/team-server.md starts the server")?);
     server.run(programs, &before.concat())?;
     let _postgres = TutorialPostgres::start(&server)?;
     let _service = server.service(programs)?;

@@ -278,7 +278,7 @@ impl SandboxReconciler {
             let endpoints = match self.0.lifecycle.start(&launch).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start; starting it again");
                     continue;
                 }
                 started => started?,

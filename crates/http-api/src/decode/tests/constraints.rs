@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::super::{
-    Decode, FieldErrors, Flavour, Object, Patch, Path, characters, decode, model, pattern,
+    Decode, ErrorFormat, FieldErrors, Object, Patch, Path, characters, decode, model, pattern,
 };
 use super::refused;
 
@@ -59,7 +59,7 @@ fn query_errors_are_those_of_recordings_015_016_033() {
         let errors = decode::<Search>(&json!({"limit": [limit]}), &Path::query())
             .err()
             .unwrap();
-        assert_eq!(errors.detail(Flavour::V1), json!([missing, expected]));
+        assert_eq!(errors.detail(ErrorFormat::V1), json!([missing, expected]));
     }
 }
 

@@ -8,7 +8,7 @@ mod total;
 
 use serde_json::{Value, json};
 
-use super::{Decode, Flavour, Path, decode};
+use super::{Decode, ErrorFormat, Path, decode};
 
 /// The `detail` list for `value` in the body.
 fn refused<T: Decode>(value: &Value) -> Value {
@@ -16,7 +16,7 @@ fn refused<T: Decode>(value: &Value) -> Value {
     decode::<T>(value, &at)
         .err()
         .unwrap_or_else(|| panic!("accepted {value}"))
-        .detail(Flavour::V1)
+        .detail(ErrorFormat::V1)
 }
 
 /// `type`, `msg` and `ctx` of the only error.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::super::{Choice, Decode, Flavour, Path, Sensitive, decode, model};
+use super::super::{Choice, Decode, ErrorFormat, Path, Sensitive, decode, model};
 use super::refused;
 use crate::dto::enums::choice;
 
@@ -151,7 +151,7 @@ fn unknown_keys_of_a_map_are_reported_at_the_key() {
         decode::<Tokens>(&body, &Path::body(true).key("provider_tokens"))
             .err()
             .unwrap()
-            .detail(Flavour::V1),
+            .detail(ErrorFormat::V1),
         json!([{"type": "enum", "loc": ["body", "provider_tokens", "svn", "[key]"], "msg": "Input should be 'github' or 'gitlab'", "input": "svn", "ctx": {"expected": "'github' or 'gitlab'"}}])
     );
 }
@@ -194,12 +194,12 @@ fn no_error_quotes_a_secret() {
 }
 
 #[test]
-fn the_legacy_flavour_has_three_members_and_only_strings_in_loc() {
+fn the_legacy_format_has_three_members_and_only_strings_in_loc() {
     let errors = decode::<Vec<String>>(&json!(["a", 5]), &Path::body(false))
         .err()
         .unwrap();
     assert_eq!(
-        errors.detail(Flavour::Legacy),
+        errors.detail(ErrorFormat::Legacy),
         json!([{"loc": ["body", "1"], "msg": "Input should be a valid string", "type": "string_type"}])
     );
 }

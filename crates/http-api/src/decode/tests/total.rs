@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::{Decode, FieldErrors, Flavour, JsonError, Path, parse_json};
+use super::super::{Decode, ErrorFormat, FieldErrors, JsonError, Path, parse_json};
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -33,8 +33,8 @@ fn ends_well<T: Decode>(value: &Value) {
         let mut errors = FieldErrors::new();
         let decoded = T::decode(value, &at, &mut errors);
         assert_eq!(decoded.is_none(), !errors.is_empty(), "{value}");
-        for flavour in [Flavour::V1, Flavour::Legacy] {
-            for item in errors.detail(flavour).as_array().unwrap() {
+        for error_format in [ErrorFormat::V1, ErrorFormat::Legacy] {
+            for item in errors.detail(error_format).as_array().unwrap() {
                 assert!(
                     item["loc"].is_array() && item["msg"].is_string() && item["type"].is_string(),
                     "{item}"

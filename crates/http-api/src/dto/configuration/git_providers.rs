@@ -10,7 +10,7 @@ use domain::conversation::GitProvider;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::decode::{Choice, FieldError, FieldErrors, Flavour, Path, model};
+use crate::decode::{Choice, ErrorFormat, FieldError, FieldErrors, Path, model};
 use crate::dto::configuration::mcp::McpConfigDto;
 use crate::problem::Problem;
 
@@ -79,17 +79,22 @@ pub(crate) struct TokensRejectedDto {
 }
 
 /// The error response when no token was stored, in the form of the route.
-pub(crate) fn tokens_problem(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
+pub(crate) fn tokens_problem(
+    error: UpdateError<TokenRefusal>,
+    error_format: ErrorFormat,
+) -> Problem {
     match error {
         UpdateError::Refused(TokenRefusal::Invalid(issues)) => {
-            Problem::invalid(&errors_of(&issues), flavour)
+            Problem::invalid(&errors_of(&issues), error_format)
         }
-        UpdateError::Refused(TokenRefusal::Rejected(providers)) => rejected(&providers, flavour),
+        UpdateError::Refused(TokenRefusal::Rejected(providers)) => {
+            rejected(&providers, error_format)
+        }
         UpdateError::Failed(error) => error.into(),
     }
 }
 
-fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
+fn rejected(providers: &[GitProvider], error_format: ErrorFormat) -> Problem {
     let text = |provider: &GitProvider| {
         format!("Invalid token. Please make sure it is a valid {provider} token.")
     };
@@ -101,7 +106,7 @@ fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
     }
     let body = TokensRejectedDto {
         error: providers.first().map(text).unwrap_or_default(),
-        detail: errors.detail(flavour),
+        detail: errors.detail(error_format),
     };
     Problem::with_body(StatusCode::UNAUTHORIZED, json!(body))
 }

@@ -10,7 +10,7 @@ use domain::clock::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::decode::{DecodeScalar, FieldError, Flavour, Sensitive, characters, model, pattern};
+use crate::decode::{DecodeScalar, ErrorFormat, FieldError, Sensitive, characters, model, pattern};
 use crate::dto::configuration::git_providers::errors_of;
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -163,6 +163,6 @@ pub(crate) fn profile_problem(error: UpdateError<ProfileRefusal>) -> Problem {
                 application::settings::MAX_PROFILES_PER_USER
             ),
         ),
-        ProfileRefusal::Invalid(issues) => Problem::invalid(&errors_of(&issues), Flavour::V1),
+        ProfileRefusal::Invalid(issues) => Problem::invalid(&errors_of(&issues), ErrorFormat::V1),
     }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::{delete, post, web};
 
-use crate::decode::Flavour;
+use crate::decode::ErrorFormat;
 use crate::dto::Message;
 use crate::dto::configuration::git_providers::{
     GitProvidersDto, TokensRejectedDto, tokens_problem,
@@ -25,7 +25,7 @@ pub(crate) async fn store(
     let stored = app.settings.add_git_providers(&actor.user, &update);
     stored
         .await
-        .map_err(|error| tokens_problem(error, Flavour::V1))?;
+        .map_err(|error| tokens_problem(error, ErrorFormat::V1))?;
     Ok(web::Json(Message::new("Git providers stored")))
 }
 

@@ -8,6 +8,7 @@ use actix_web::{HttpResponse, get};
 use application::AppError;
 use application::export::Export;
 use domain::clock::Timestamp;
+use domain::error::chain;
 use domain::id::ConversationId;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -60,7 +61,7 @@ pub(crate) async fn download(
                 tracing::debug!(conversation.id = %id, "client abandoned a download");
             }
             Err(reason) => {
-                tracing::warn!(conversation.id = %id, %reason, "download aborted");
+                tracing::warn!(conversation.id = %id, error = %chain(&reason), "the download of a conversation was aborted");
             }
         }
     });

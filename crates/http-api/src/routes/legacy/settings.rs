@@ -7,7 +7,7 @@ use actix_web::{HttpResponse, get, post, web};
 use application::settings::Settings;
 use serde_json::json;
 
-use crate::decode::Flavour;
+use crate::decode::ErrorFormat;
 use crate::dto::Message;
 use crate::dto::configuration::git_providers::{
     AddGitProvidersDto, TokensRejectedDto, tokens_problem,
@@ -63,7 +63,7 @@ pub(crate) async fn add_git_providers(
     let stored = app.settings.add_git_providers(&actor.user, &update);
     stored
         .await
-        .map_err(|error| tokens_problem(error, Flavour::Legacy))?;
+        .map_err(|error| tokens_problem(error, ErrorFormat::Legacy))?;
     Ok(web::Json(Message::new("Git providers stored")))
 }
 

@@ -42,7 +42,7 @@ pub async fn many_sandboxes_send_events(ports: &StorePorts) {
     .await;
 }
 
-/// Many sandboxes change their state, while owners change the intent of others.
+/// Many sandboxes change their state, while owners change the intent of further sandboxes.
 pub async fn many_sandboxes_change_state(ports: &StorePorts) {
     for n in 0..MANY {
         ports
@@ -52,7 +52,7 @@ pub async fn many_sandboxes_change_state(ports: &StorePorts) {
     join_all((0..MANY).map(|n| async move {
         let id = sandbox_id(&format!("s{n}"));
         for round in 0..ROUNDS {
-            let facts = changed(round);
+            let facts = facts_of_round(round);
             let known =
                 ports
                     .host_sandboxes
@@ -66,7 +66,7 @@ pub async fn many_sandboxes_change_state(ports: &StorePorts) {
     .await;
 }
 
-fn changed(round: i64) -> SandboxFacts {
+fn facts_of_round(round: i64) -> SandboxFacts {
     if round % 2 == 0 {
         SandboxFacts::Running {
             endpoints: endpoints(8000),

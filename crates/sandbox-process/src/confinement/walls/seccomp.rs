@@ -224,7 +224,7 @@ fn compile(rules: CallRules, errno: Errno) -> anyhow::Result<BpfProgram> {
     let errno = u32::try_from(errno.raw_os_error())?;
     let architecture = std::env::consts::ARCH
         .try_into()
-        .context("no seccomp filter exists for this processor")?;
+        .context("no seccomp filter exists for this processor: use Docker sandboxes on it")?;
     let denied = SeccompAction::Errno(errno);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, architecture)?;
     let program: BpfProgram = filter.try_into()?;

@@ -1,11 +1,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::decode::{Flavour, decode};
+use crate::decode::{ErrorFormat, decode};
 
 fn refused(body: &Value) -> Vec<(Vec<String>, String, String)> {
     let errors = decode::<McpConfigDto>(body, &Path::body(true).key("mcp_config")).unwrap_err();
-    let detail = errors.detail(Flavour::Legacy);
+    let detail = errors.detail(ErrorFormat::Legacy);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let items = detail.as_array().unwrap().iter();
     items

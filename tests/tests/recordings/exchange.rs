@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A fact of `tests/fixtures`.
+/// An exchange of `tests/fixtures`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RecordedFact {
+pub(crate) struct RecordedExchange {
     pub(crate) name: String,
-    /// The server with which the fact was recorded, which determines the expected state.
+    /// The server with which the exchange was recorded, which determines the expected state.
     pub(crate) session: String,
-    /// Requests before it that are not facts.
+    /// Requests before it that are not compared.
     #[serde(default)]
     pub(crate) before: Vec<RecordedRequest>,
     pub(crate) method: String,
@@ -48,19 +48,20 @@ pub(crate) struct RecordedRequest {
     pub(crate) json: Option<Value>,
 }
 
-/// All facts in order.
-pub(crate) fn all() -> Vec<RecordedFact> {
+/// All exchanges in order.
+pub(crate) fn all() -> Vec<RecordedExchange> {
     let files = [
         include_str!("../../fixtures/recordings-v1.json"),
         include_str!("../../fixtures/recordings-v0.json"),
     ];
-    let parse =
-        |text| serde_json::from_str::<Vec<RecordedFact>>(text).expect("the fixtures are facts");
+    let parse = |text| {
+        serde_json::from_str::<Vec<RecordedExchange>>(text).expect("the fixtures are exchanges")
+    };
     files.into_iter().flat_map(parse).collect()
 }
 
-impl RecordedFact {
-    /// Whether the fact is about a legacy operation, whose errors have another form.
+impl RecordedExchange {
+    /// Whether the exchange is about a legacy operation, whose errors have another form.
     pub(crate) fn is_legacy(&self) -> bool {
         let in_v1_form = ["/api/v1/", "/api/conversations", "/api/user/"];
         let mut in_v1_form = in_v1_form.iter();

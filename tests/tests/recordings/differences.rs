@@ -30,6 +30,12 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         reason: "Sandboxes state why they are in ERROR.",
     },
     DifferenceMember {
+        name: "sandbox_isolation",
+        is_ours: true,
+        in_legacy: false,
+        reason: "The information on the service names the isolation of sandboxes.",
+    },
+    DifferenceMember {
         name: "custom_secrets",
         is_ours: true,
         in_legacy: true,

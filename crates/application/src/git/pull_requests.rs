@@ -226,7 +226,7 @@ mod tests {
             ),
             (
                 GitError::Unavailable { provider, source }.into(),
-                "may be open all the same",
+                "may exist",
             ),
             (refused.into(), "github refuses: exists already."),
             (AppError::invalid("hush").into(), "Nothing was sent"),

@@ -228,12 +228,12 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
     assert_eq!(checked.as_deref(), Some("checked\n"), "the git hook ran");
     let hooked = service.workspace_file(sandbox, "tools/agent-hook.txt");
     assert!(hooked.is_some(), "the agent hook ran");
-    let told = world
+    let is_in_prompt = world
         .llm
         .records()
         .iter()
         .any(|record| record.body.to_string().contains(SKILL));
-    assert!(told, "the skill reached the model");
+    assert!(is_in_prompt, "the skill reached the model");
     assert!(world.git.count_content_requests() > 0);
     let path = format!("/api/v1/app-conversations?ids={}", conversation.id);
     let document = user.get(&path).await.ok();

@@ -273,9 +273,9 @@ impl<'a> TenancyMatrix<'a> {
         let administers =
             caller.role == Role::Administrator && is_one_of(operation, &ADMINISTRATOR_PATHS);
         let mut ids = self.owned.ids().into_iter();
-        let told = ids
+        let foreign = ids
             .find(|id| is_success && !administers && text.contains(id) && !request.contains_id(id));
-        told.map(|id| format!("it holds {id}, which is Alice's"))
+        foreign.map(|id| format!("it holds {id}, which is Alice's"))
     }
 
     /// Compares the responses for an object of Alice's and for an unknown id. Another user must get the same.

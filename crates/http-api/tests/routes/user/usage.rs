@@ -76,8 +76,8 @@ async fn excessive_reports_get_retry_after() {
     assert_eq!(second.status, 429, "{}", second.text);
     assert!(second.json()["detail"].is_string(), "{}", second.text);
     let record = json!({"id": id, "execution_status": "finished"});
-    let told = world
+    let response = world
         .post(key, "/api/v1/webhooks/conversations", &record)
         .await;
-    assert_eq!(told.status, 200, "a status is taken: {}", told.text);
+    assert_eq!(response.status, 200, "a status is taken: {}", response.text);
 }

@@ -16,7 +16,7 @@ pub mod wait;
 pub mod world;
 
 pub use fakes::{git_server, scripted_acp, scripted_llm, scripted_mcp, stub};
-pub use servers::{engine, postgres, proxy};
+pub use servers::{engine, machine_address, postgres, proxy};
 
 pub use agent_server::Version;
 pub use client::Client;

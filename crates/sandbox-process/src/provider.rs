@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
 use domain::clock::{Clock as _, SystemClock};
 use domain::sandbox::SingleUserRule;
+use ipnet::Ipv4Net;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
     SandboxNetworking, SandboxPorts, SandboxProvider,
@@ -95,8 +96,12 @@ pub(crate) struct ConfiguredProcess {
     pub(crate) is_confined: bool,
     /// What confined sandboxes reach.
     network: NetworkPolicy,
+    /// Private networks and addresses of this machine that they reach.
+    reachable_networks: Vec<Ipv4Net>,
     /// What confined sandboxes may read beside the system and the agent server.
     readable_paths: Vec<PathBuf>,
+    /// What they may change beside their own files.
+    writable_paths: Vec<PathBuf>,
     /// The service's listener for the callbacks of confined sandboxes.
     callbacks: Arc<OnceLock<SocketAddr>>,
     /// Limits of confined sandboxes.
@@ -149,11 +154,13 @@ impl ConfiguredProcess {
                 "process.network",
                 &[("open", NetworkPolicy::Open), ("none", NetworkPolicy::None)],
             ),
-            readable_paths: reader.parsed_list(
-                "process.readable_paths",
-                "an absolute path",
-                |text| Some(PathBuf::from(text)).filter(|path| path.is_absolute()),
+            reachable_networks: reader.parsed_list(
+                "process.reachable_networks",
+                "IPv4 networks or addresses, e.g. 10.20.0.0/16; services at a loopback address must listen at another one",
+                reachable_network,
             ),
+            readable_paths: absolute_paths(reader, "process.readable_paths"),
+            writable_paths: absolute_paths(reader, "process.writable_paths"),
             callbacks: Arc::default(),
             limits: ProcessLimits::read(reader),
         }
@@ -172,8 +179,10 @@ impl ConfiguredProcess {
                 .path(installation)
                 .unwrap_or_else(|| defaults.path.clone()),
             readable_paths: self.readable_paths.clone(),
+            writable_paths: self.writable_paths.clone(),
             limits: self.limits,
             network: self.network,
+            reachable_networks: self.reachable_networks.clone(),
             callbacks: Arc::clone(&self.callbacks),
         });
         let data_dir = installation.data_dir;
@@ -299,6 +308,21 @@ impl ConfiguredBackend for ConfiguredProcess {
     }
 }
 
+fn absolute_paths(reader: &SettingReader<'_>, key: &str) -> Vec<PathBuf> {
+    reader.parsed_list(key, "absolute paths", |text| {
+        Some(PathBuf::from(text)).filter(|path| path.is_absolute())
+    })
+}
+
+/// A network in CIDR notation or one address. The loopback network inside belongs to the sandbox.
+fn reachable_network(text: &str) -> Option<Ipv4Net> {
+    let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
+    let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
+    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+    let is_outside = !network.contains(&loopback) && !loopback.contains(&network);
+    is_outside.then_some(network)
+}
+
 /// The version becomes part of a requirement (`name==VERSION`) and of a folder's name.
 fn version(text: &str) -> Option<String> {
     let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
@@ -306,4 +330,27 @@ fn version(text: &str) -> Option<String> {
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'+');
     (digit_first && plain && text.len() <= 64).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reachable_networks_are_networks_and_addresses_but_not_loopback() {
+        let parse = |text| reachable_network(text).map(|net| net.to_string());
+        let known = [
+            ("10.20.0.0/16", Some("10.20.0.0/16")),
+            ("10.20.3.4/16", Some("10.20.0.0/16")),
+            ("192.168.1.20", Some("192.168.1.20/32")),
+            ("127.0.0.1", None),
+            ("127.8.0.0/16", None),
+            ("0.0.0.0/0", None),
+            ("fd00::/8", None),
+            ("example.org", None),
+        ];
+        for (text, expected) in known {
+            assert_eq!(parse(text).as_deref(), expected, "{text}");
+        }
+    }
 }

@@ -19,6 +19,8 @@ async fn main() -> anyhow::Result<()> {
             _ => bail!("unknown option {name}"),
         }
     }
+    // All sandboxes share its files, and confined ones have ids of their own.
+    rustix::process::umask(rustix::fs::Mode::empty());
     // Lines for the sandbox's log.
     acceptance::print_line("stub agent server");
     acceptance::print_line(&format!("listening on port {}", options.port));

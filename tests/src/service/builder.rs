@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use super::{START_TIMEOUT, Service};
 use crate::agent_server::{Version, built_program, variable_of};
 use crate::engine::{self, Engine};
+use crate::machine_address;
 use crate::proxy;
 use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
@@ -15,8 +16,10 @@ use crate::wait::within;
 /// How a service runs sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sandboxing {
-    /// Local processes.
+    /// Confined processes.
     Process,
+    /// Processes without isolation.
+    UnconfinedProcess,
     /// Containers of this engine.
     Docker(Engine),
 }
@@ -34,7 +37,8 @@ impl Sandboxing {
     /// When no port is free.
     pub async fn model(&self) -> ScriptedLlm {
         let started = match self {
-            Self::Process => ScriptedLlm::start().await,
+            Self::Process => ScriptedLlm::start_for_confined().await,
+            Self::UnconfinedProcess => ScriptedLlm::start().await,
             Self::Docker(_) => ScriptedLlm::start_for_containers().await,
         };
         started.expect("no port is free")
@@ -100,14 +104,13 @@ impl Builder {
             ("WORKSPACE_LOG__LEVEL", log.to_owned()),
             // Suites and benchmarks send many requests with one key.
             ("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "0".to_owned()),
-            // Suites have several users, whose processes are not isolated.
-            ("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true".to_owned()),
             // Suites count sandboxes. Suites about warm sandboxes set another number.
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
         ];
         match &self.sandboxing {
-            Sandboxing::Process => {
+            Sandboxing::Process | Sandboxing::UnconfinedProcess => {
                 all.push(("WORKSPACE_SANDBOX__BACKEND", "process".to_owned()));
+                all.extend(self.confinement());
                 let command = match &self.agent {
                     AgentServer::None => "/bin/false".to_owned(),
                     AgentServer::Real(version) => version.command(),
@@ -132,6 +135,27 @@ impl Builder {
                     all.push(("WORKSPACE_DOCKER__MOUNTS", mount));
                 }
             }
+        }
+        all
+    }
+
+    fn confinement(&self) -> Vec<(&'static str, String)> {
+        if self.sandboxing == Sandboxing::UnconfinedProcess {
+            return vec![
+                ("WORKSPACE_PROCESS__ISOLATION", "none".to_owned()),
+                // Suites have several users, whose processes are not isolated.
+                ("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true".to_owned()),
+            ];
+        }
+        let address = machine_address().to_string();
+        let mut all = vec![
+            ("WORKSPACE_PROCESS__ISOLATION", "confined".to_owned()),
+            // Where the servers of tests listen.
+            ("WORKSPACE_PROCESS__REACHABLE_NETWORKS", address),
+        ];
+        if let AgentServer::Stub(dir) = &self.agent {
+            let dir = dir.display().to_string();
+            all.push(("WORKSPACE_PROCESS__WRITABLE_PATHS", dir));
         }
         all
     }

@@ -12,6 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
@@ -45,6 +46,8 @@ pub(crate) struct InitPlan {
     pub(crate) has_network: bool,
     /// The machine's addresses.
     pub(crate) own_addresses: Vec<Ipv4Addr>,
+    /// Private networks that the sandbox reaches.
+    pub(crate) reachable_networks: Vec<Ipv4Net>,
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
     pub(crate) owner: Option<u32>,
     pub(crate) walls: WallPlan,
@@ -91,7 +94,8 @@ fn run() -> io::Result<i32> {
     let mut handover = receive()?;
     if let Some(network) = &handover.network {
         await_network(network)?;
-        routes::refuse(&handover.plan.own_addresses)?;
+        let plan = &handover.plan;
+        routes::set(&plan.own_addresses, &plan.reachable_networks)?;
     }
     become_user(handover.plan.owner)?;
     let walls = &handover.plan.walls;

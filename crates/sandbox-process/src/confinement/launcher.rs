@@ -63,6 +63,7 @@ fn run() -> io::Result<Infallible> {
     let init_plan = InitPlan {
         has_network: plan.slirp4netns.is_some(),
         own_addresses: routes::own_addresses()?,
+        reachable_networks: plan.reachable_networks,
         owner: plan.owner,
         walls: plan.walls,
         fork,

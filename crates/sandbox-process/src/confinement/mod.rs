@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use ipnet::Ipv4Net;
 use rustix::fd::OwnedFd;
 
 use crate::files::layout::SandboxPaths;
@@ -44,10 +45,14 @@ pub struct Confinement {
     pub search_path: String,
     /// Further files and directories that all sandboxes may read.
     pub readable_paths: Vec<PathBuf>,
+    /// Directories that all sandboxes may change, as far as their permissions let other users.
+    pub writable_paths: Vec<PathBuf>,
     /// Limits of one sandbox.
     pub limits: ProcessLimits,
     /// What sandboxes reach.
     pub network: NetworkPolicy,
+    /// Private networks and addresses of the machine that they reach with [`NetworkPolicy::Open`].
+    pub reachable_networks: Vec<Ipv4Net>,
     /// The address of the listener for callbacks. Until it is set, callbacks wait.
     pub callbacks: Arc<OnceLock<SocketAddr>>,
 }
@@ -74,6 +79,7 @@ impl Confinement {
         let plan = ConfinementPlan {
             bubblewrap: find_program("bwrap".as_ref(), &self.search_path)?,
             slirp4netns,
+            reachable_networks: self.reachable_networks.clone(),
             control: launch.paths.control.clone(),
             port: launch.port,
             owner: launch.owner,
@@ -89,8 +95,9 @@ impl Confinement {
     /// The path that shows all sandboxes this directory of the service.
     pub(crate) fn shown_ancestor(&self, dir: &Path) -> Option<&Path> {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let readable = self.readable_paths.iter().map(PathBuf::as_path);
-        let shown = view::SYSTEM.iter().map(Path::new).chain(readable);
+        let configured = self.readable_paths.iter().chain(&self.writable_paths);
+        let configured = configured.map(PathBuf::as_path);
+        let shown = view::SYSTEM.iter().map(Path::new).chain(configured);
         let contains = |path: &Path| {
             let path = path.canonicalize();
             path.is_ok_and(|path| dir.starts_with(path))
@@ -107,9 +114,10 @@ impl Confinement {
             }
         }
         readable.extend(agent);
+        let own = launch.paths.writable().into_iter();
         FileView {
             readable,
-            writable: launch.paths.writable().to_vec(),
+            writable: own.chain(self.writable_paths.iter().cloned()).collect(),
             tmp: launch.paths.tmp(),
             working_dir: launch.paths.root.clone(),
         }
@@ -162,8 +170,10 @@ mod tests {
         let confinement = Confinement {
             search_path: String::new(),
             readable_paths: vec![readable.path().to_owned()],
+            writable_paths: Vec::new(),
             limits: ProcessLimits::default(),
             network: NetworkPolicy::Open,
+            reachable_networks: Vec::new(),
             callbacks: Arc::default(),
         };
         let shown = |dir: &Path| confinement.shown_ancestor(dir).map(Path::to_owned);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::walls::WallPlan;
@@ -23,6 +24,8 @@ pub(crate) struct ConfinementPlan {
     pub(crate) bubblewrap: PathBuf,
     /// The program `slirp4netns`. `None`: the sandbox has no network.
     pub(crate) slirp4netns: Option<PathBuf>,
+    /// Private networks and addresses of the machine that the sandbox reaches.
+    pub(crate) reachable_networks: Vec<Ipv4Net>,
     /// The path of the control socket, which only the service reaches.
     pub(crate) control: PathBuf,
     /// The port of the agent server. It is reserved on the machine as long as the sandbox lives, so that the URLs of
@@ -54,7 +57,7 @@ pub(crate) struct FileView {
 /// What a sandbox reaches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkPolicy {
-    /// Public addresses: not this machine, and not private networks.
+    /// Public addresses and listed networks: not this machine, and not private networks.
     #[default]
     Open,
     /// Only itself and the service.

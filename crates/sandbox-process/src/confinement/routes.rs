@@ -1,10 +1,12 @@
-//! Routes of a sandbox's network that lead nowhere: private networks and the machine itself.
+//! Routes of a sandbox's network: private networks and the machine itself are unreachable, but for what the operator lists.
 //!
 //! Knows: route messages of `NETLINK_ROUTE` (`linux/rtnetlink.h`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 
+use ipnet::Ipv4Net;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
@@ -38,10 +40,15 @@ const IFADDRMSG_BYTES: usize = 8;
 const AF_INET: u8 = 2;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
+const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_UNIVERSE: u8 = 0;
+const RTN_UNICAST: u8 = 1;
 const RTN_UNREACHABLE: u8 = 7;
+
+/// slirp4netns, which forwards everything.
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 /// The IPv4 addresses of this machine.
 pub(crate) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
@@ -64,14 +71,25 @@ pub(crate) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
     }
 }
 
-/// Makes private networks and these addresses unreachable. Needs `CAP_NET_ADMIN` in the current network.
-pub(crate) fn refuse(own_addresses: &[Ipv4Addr]) -> io::Result<()> {
+/// Makes private networks and these addresses unreachable, except `reachable`. The most specific route counts: an own address
+/// inside a reachable network stays unreachable unless it is listed itself. Needs `CAP_NET_ADMIN` in the current network.
+pub(crate) fn set(own_addresses: &[Ipv4Addr], reachable: &[Ipv4Net]) -> io::Result<()> {
     let netlink = open()?;
     let own = own_addresses.iter().filter(|ip| !ip.is_loopback());
     let own = own.map(|address| (*address, 32));
-    for (network, prefix) in REFUSED.into_iter().chain(own) {
+    let reachable: BTreeSet<_> = reachable
+        .iter()
+        .map(|net| (net.network(), net.prefix_len()))
+        .collect();
+    let refused = REFUSED
+        .into_iter()
+        .chain(own)
+        .filter(|net| !reachable.contains(net))
+        .map(|net| route(net, None));
+    let routes = refused.chain(reachable.iter().map(|net| route(*net, Some(GATEWAY))));
+    for route in routes {
         let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
-        let message = message(RTM_NEWROUTE, flags, &unreachable(network, prefix));
+        let message = message(RTM_NEWROUTE, flags, &route);
         send(&netlink, &message, SendFlags::empty())?;
         let mut reply = [0_u8; 1024];
         let (read, _) = recv(&netlink, &mut reply, RecvFlags::empty())?;
@@ -91,8 +109,8 @@ fn open() -> io::Result<rustix::fd::OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, kind, flags, None)?)
 }
 
-/// `struct rtmsg` with the attribute `RTA_DST`.
-fn unreachable(network: Ipv4Addr, prefix: u8) -> Vec<u8> {
+/// `struct rtmsg` with the attributes `RTA_DST` and `RTA_GATEWAY`. Without a gateway the network is unreachable.
+fn route((network, prefix): (Ipv4Addr, u8), gateway: Option<Ipv4Addr>) -> Vec<u8> {
     let mut body = vec![
         AF_INET,
         prefix,
@@ -101,12 +119,16 @@ fn unreachable(network: Ipv4Addr, prefix: u8) -> Vec<u8> {
         RT_TABLE_MAIN,
         RTPROT_STATIC,
         RT_SCOPE_UNIVERSE,
-        RTN_UNREACHABLE,
+        gateway.map_or(RTN_UNREACHABLE, |_| RTN_UNICAST),
     ];
     body.extend([0; 4]);
-    body.extend(8_u16.to_ne_bytes());
-    body.extend(RTA_DST.to_ne_bytes());
-    body.extend(network.octets());
+    let attributes = [(RTA_DST, Some(network)), (RTA_GATEWAY, gateway)];
+    for (kind, address) in attributes {
+        let Some(address) = address else { continue };
+        body.extend(8_u16.to_ne_bytes());
+        body.extend(kind.to_ne_bytes());
+        body.extend(address.octets());
+    }
     body
 }
 

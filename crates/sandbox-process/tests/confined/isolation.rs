@@ -1,11 +1,12 @@
 //! What a confined sandbox reaches, and what reaches it.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use domain::error::Classify as _;
 use domain::sandbox::{SandboxBackend, SandboxLifecycle};
 use endpoint_guard::{EndpointGuard, GuardError};
+use ipnet::Ipv4Net;
 use sandbox_process::{ProcessConfig, ProcessSandboxes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -140,6 +141,49 @@ async fn an_agent_has_its_own_files_and_nothing_else() {
     }
     backend.remove(&neighbour.id).await.unwrap();
     backend.remove(&agent.id).await.unwrap();
+}
+
+/// Connects to the service at `ADDRESS`.
+const CONNECT: &str = "
+if bash -c 'exec 3<>/dev/tcp/ADDRESS'; then result=reached; else result=refused; fi
+echo $result > workspace/result.new && mv workspace/result.new workspace/result
+sleep 600 & wait";
+
+#[tokio::test]
+async fn listed_networks_are_reached() {
+    let fixture = ProcessFixture::new();
+    let address = machine_address();
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    fixture.set_agent_script(&CONNECT.replace("ADDRESS", &format!("{address}/{port}")));
+    let network_of_address = Ipv4Net::new(address, 24).unwrap();
+    for (id, network, expected) in [
+        ("s1", None, "refused"),
+        ("s2", Some(address.into()), "reached"),
+        // Its own route is more specific.
+        ("s3", Some(network_of_address), "refused"),
+    ] {
+        let mut config = fixture.config();
+        let confinement = config.confinement.as_mut().unwrap();
+        confinement.reachable_networks = network.into_iter().collect();
+        let backend = ProcessSandboxes::new(config).await.unwrap();
+        backend.start(&launch(id)).await.unwrap();
+        let result = fixture.root(&launch(id).id).join("workspace/result");
+        wait_until("the connection is tried", || result.exists()).await;
+        assert_eq!(fs::read_to_string(result).unwrap().trim(), expected, "{id}");
+        backend.remove(&launch(id).id).await.unwrap();
+    }
+}
+
+/// An address of this machine that is not a loopback address.
+fn machine_address() -> Ipv4Addr {
+    // Sends nothing: the kernel chooses the address that it would send from.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("198.51.100.1:9").unwrap();
+    match socket.local_addr().unwrap().ip() {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => unreachable!("the socket is an IPv4 socket"),
+    }
 }
 
 #[tokio::test]

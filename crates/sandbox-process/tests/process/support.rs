@@ -92,8 +92,10 @@ impl ProcessFixture {
             config.confinement = Some(Confinement {
                 search_path: "/usr/sbin:/usr/bin:/sbin:/bin".into(),
                 readable_paths: vec![tests.parent().unwrap().into()],
+                writable_paths: Vec::new(),
                 limits: ProcessLimits::default(),
                 network: NetworkPolicy::Open,
+                reachable_networks: Vec::new(),
                 callbacks: Arc::default(),
             });
         }

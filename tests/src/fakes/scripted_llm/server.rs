@@ -13,6 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::machine_address;
+
 use super::mode::{Mode, ModelBehavior};
 use super::script::{ModelTurn, decide};
 use super::wire;
@@ -68,6 +70,14 @@ impl ScriptedLlm {
     /// When the port is taken.
     pub async fn start_on(port: u16) -> io::Result<Self> {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], port)), None).await
+    }
+
+    /// Listens on the address of this machine that confined sandboxes reach.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn start_for_confined() -> io::Result<Self> {
+        Self::listen(SocketAddr::from((machine_address(), 0)), None).await
     }
 
     /// Listens on all addresses, with the host name by which containers reach this machine.

@@ -43,6 +43,8 @@ mod server;
 pub mod traffic;
 mod workspace_routes;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -64,9 +66,11 @@ impl Stub {
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("aw-stub-").tempdir();
-        Self {
-            dir: dir.expect("cannot create a temporary directory"),
-        }
+        let dir = dir.expect("cannot create a temporary directory");
+        // Confined sandboxes have ids of their own.
+        let shared = std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777));
+        shared.expect("cannot share the temporary directory");
+        Self { dir }
     }
 
     /// A stub with these faults.

@@ -234,8 +234,10 @@ impl ProbeSandbox {
         let confinement = Confinement {
             search_path: String::new(),
             readable_paths: Vec::new(),
+            writable_paths: Vec::new(),
             limits: attempts::LIMITS,
             network: NetworkPolicy::Open,
+            reachable_networks: Vec::new(),
             callbacks: Arc::default(),
         };
         let files = FileView {
@@ -248,6 +250,7 @@ impl ProbeSandbox {
             fork_server: None,
             bubblewrap,
             slirp4netns: Some(slirp4netns),
+            reachable_networks: Vec::new(),
             control: directory.path().join("control"),
             port: reservation.port,
             owner,

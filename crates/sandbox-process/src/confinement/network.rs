@@ -9,7 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::process::geteuid;
+use rustix::thread::UnshareFlags;
 use serde::Deserialize;
 
 use crate::confinement::launcher::{inherit, number, pipe};
@@ -97,6 +100,9 @@ pub(crate) fn main(arguments: &[OsString]) -> io::Error {
         Ok(pid) => pid,
         Err(error) => return error,
     };
+    if let Err(error) = leave_mounts_of_machine() {
+        return error;
+    }
     let mut command = Command::new(program);
     command.args([
         "--configure",
@@ -111,6 +117,22 @@ pub(crate) fn main(arguments: &[OsString]) -> io::Error {
         .arg("--exit-fd")
         .arg(exit);
     command.arg(pid.to_string()).arg(INTERFACE).exec()
+}
+
+/// As root, enters a mount namespace that shares nothing with the machine. `--enable-sandbox` unmounts the tree that it
+/// leaves, and makes only its root private before: on a machine with shared mounts that would unmount them everywhere, for
+/// example the file systems of Docker's containers. In the user namespace of another account the kernel prevents it.
+fn leave_mounts_of_machine() -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    #[expect(
+        deprecated,
+        reason = "the successor is `unsafe` for the sake of descriptor tables, which stay as they are"
+    )]
+    rustix::thread::unshare(UnshareFlags::NEWNS)?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(mount_change("/", private)?)
 }
 
 /// The pid of init, as bubblewrap reports it.

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use domain::error::Classify as _;
 use domain::sandbox::{SandboxBackend, SandboxLifecycle};
 use endpoint_guard::{EndpointGuard, GuardError};
 use ipnet::Ipv4Net;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use sandbox_process::{ProcessConfig, ProcessSandboxes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -223,6 +225,57 @@ async fn files_keep_their_owner_and_a_sandbox_its_id() {
         assert_eq!(fs::metadata(&shared).unwrap().uid(), 0);
     }
     backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn mounts_of_the_machine_stay() {
+    if !rustix::process::geteuid().is_root() {
+        // Another account changes mounts only in its own namespaces.
+        return;
+    }
+    let fixture = ProcessFixture::new();
+    fixture.set_agent_script(IDLE);
+    let mounts = SharedMount::new(&fixture.dir.path().join("mounts"));
+    let backend = fixture.backend().await;
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    fixture.ready(&launch.id).await;
+    assert!(mounts.inner.join("file").exists(), "unmounted by the start");
+    backend.remove(&launch.id).await.unwrap();
+    assert!(mounts.inner.join("file").exists(), "unmounted by the end");
+}
+
+/// A mount on a shared mount, as Docker has them for its containers.
+struct SharedMount {
+    outer: PathBuf,
+    inner: PathBuf,
+}
+
+impl SharedMount {
+    fn new(outer: &Path) -> Self {
+        let inner = outer.join("inner");
+        fs::create_dir(outer).unwrap();
+        mount_bind(outer, outer).unwrap();
+        mount_change(outer, MountPropagationFlags::SHARED).unwrap();
+        let source = outer.join("source");
+        fs::create_dir(&source).unwrap();
+        fs::write(source.join("file"), "").unwrap();
+        fs::create_dir(&inner).unwrap();
+        mount_bind(&source, &inner).unwrap();
+        Self {
+            outer: outer.to_owned(),
+            inner,
+        }
+    }
+}
+
+impl Drop for SharedMount {
+    fn drop(&mut self) {
+        for path in [&self.inner, &self.outer] {
+            // It may be gone.
+            let _ = unmount(path, UnmountFlags::DETACH);
+        }
+    }
 }
 
 #[tokio::test]

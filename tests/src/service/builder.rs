@@ -16,10 +16,10 @@ use crate::wait::within;
 /// How a service runs sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sandboxing {
-    /// Confined processes.
-    Process,
     /// Processes without isolation.
-    UnconfinedProcess,
+    Process,
+    /// Confined processes.
+    ConfinedProcess,
     /// Containers of this engine.
     Docker(Engine),
 }
@@ -37,8 +37,8 @@ impl Sandboxing {
     /// When no port is free.
     pub async fn model(&self) -> ScriptedLlm {
         let started = match self {
-            Self::Process => ScriptedLlm::start_for_confined().await,
-            Self::UnconfinedProcess => ScriptedLlm::start().await,
+            Self::Process => ScriptedLlm::start().await,
+            Self::ConfinedProcess => ScriptedLlm::start_for_confined().await,
             Self::Docker(_) => ScriptedLlm::start_for_containers().await,
         };
         started.expect("no port is free")
@@ -108,7 +108,7 @@ impl Builder {
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
         ];
         match &self.sandboxing {
-            Sandboxing::Process | Sandboxing::UnconfinedProcess => {
+            Sandboxing::Process | Sandboxing::ConfinedProcess => {
                 all.push(("WORKSPACE_SANDBOX__BACKEND", "process".to_owned()));
                 all.extend(self.confinement());
                 let command = match &self.agent {
@@ -140,7 +140,7 @@ impl Builder {
     }
 
     fn confinement(&self) -> Vec<(&'static str, String)> {
-        if self.sandboxing == Sandboxing::UnconfinedProcess {
+        if self.sandboxing == Sandboxing::Process {
             return vec![
                 ("WORKSPACE_PROCESS__ISOLATION", "none".to_owned()),
                 // Suites have several users, whose processes are not isolated.

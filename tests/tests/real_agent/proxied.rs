@@ -114,7 +114,7 @@ impl RemoteClient {
     /// Asserts that other machines reach no port but the proxy's.
     async fn only_the_proxy_is_open(&self) {
         let inner: BTreeSet<u16> = match self.service.sandboxing() {
-            Sandboxing::Process | Sandboxing::UnconfinedProcess => {
+            Sandboxing::Process | Sandboxing::ConfinedProcess => {
                 let pids = self.service.processes().into_iter();
                 let pids: Vec<u32> = pids.filter_map(|it| u32::try_from(it.pid).ok()).collect();
                 listeners_of(&pids).iter().map(|it| it.port).collect()

@@ -36,7 +36,7 @@ impl GitWorld {
         let llm = setup.sandboxing.model().await;
         // An address that the service and its sandboxes reach.
         let address = match &setup.sandboxing {
-            Sandboxing::Process | Sandboxing::UnconfinedProcess => [127, 0, 0, 1],
+            Sandboxing::Process | Sandboxing::ConfinedProcess => [127, 0, 0, 1],
             Sandboxing::Docker(engine) => engine.gateway().octets(),
         };
         let git = GitServer::start(address, TOKEN).await;
@@ -47,7 +47,7 @@ impl GitWorld {
             .agent_server(setup.version)
             .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", "*");
         builder = match setup.sandboxing {
-            Sandboxing::Process | Sandboxing::UnconfinedProcess => builder.env(
+            Sandboxing::Process | Sandboxing::ConfinedProcess => builder.env(
                 "WORKSPACE_SANDBOX__ENV",
                 &format!("GIT_SSL_CAINFO={authority}"),
             ),

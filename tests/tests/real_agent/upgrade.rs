@@ -25,7 +25,7 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     resumes_with(&mut world, now, sandbox).await;
     // A container keeps its image.
     let expected = match &setup.sandboxing {
-        Sandboxing::Process | Sandboxing::UnconfinedProcess => now.to_string(),
+        Sandboxing::Process | Sandboxing::ConfinedProcess => now.to_string(),
         Sandboxing::Docker(_) => setup.version.to_string(),
     };
     assert_eq!(release(&world, id).await, expected);
@@ -98,7 +98,7 @@ pub(crate) async fn what_an_older_release_cannot_read_is_reported_and_kept(setup
 async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
     world.service.stop().await;
     match world.service.sandboxing() {
-        Sandboxing::Process | Sandboxing::UnconfinedProcess => {
+        Sandboxing::Process | Sandboxing::ConfinedProcess => {
             let name = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
             world.service.set_variable(name, &release.command());
         }

@@ -150,7 +150,8 @@ impl ProcessInner {
             });
         }
         let binary = self.config.launcher.binary();
-        let probed = walls::probe(&self.config.instance, &confinement.search_path, &binary);
+        let (search_path, network) = (&confinement.search_path, confinement.network);
+        let probed = walls::probe(&self.config.instance, search_path, network, &binary);
         let mut missing = probed.await.into_iter();
         let missing = missing.find(|wall| wall.is_required && !wall.held);
         let problem = missing.map(|wall| {

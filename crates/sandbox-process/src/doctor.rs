@@ -35,7 +35,8 @@ impl ConfiguredProcess {
         }
         let path = self.path(installation).unwrap_or_default();
         let executable = Path::new("/proc/self/exe");
-        for wall in walls::probe(installation.host, &path, executable).await {
+        let walls = walls::probe(installation.host, &path, self.network, executable);
+        for wall in walls.await {
             let what = format!("wall: {}", wall.name);
             if wall.held {
                 report.ok(&what, wall.detail);

@@ -95,7 +95,7 @@ pub(crate) struct ConfiguredProcess {
     /// Whether sandboxes are confined.
     pub(crate) is_confined: bool,
     /// What confined sandboxes reach.
-    network: NetworkPolicy,
+    pub(crate) network: NetworkPolicy,
     /// Private networks and addresses of this machine that they reach.
     reachable_networks: Vec<Ipv4Net>,
     /// What confined sandboxes may read beside the system and the agent server.

@@ -76,10 +76,20 @@ pub(crate) async fn connect_to(
     let stream = tokio::net::TcpStream::from_std(stream)?;
     // The connection may be in progress.
     stream.writable().await?;
-    match stream.take_error()? {
-        None => Ok(Some(stream)),
-        Some(error) => Err(error),
+    established(&stream)?;
+    Ok(Some(stream))
+}
+
+/// Whether a finished attempt has a connection to another socket.
+fn established(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
     }
+    // Without a listener the kernel may choose the port itself as the source, and connect the socket to itself.
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(())
 }
 
 /// A listening socket at [`CALLBACK_ADDRESS`] in the sandbox's network. `None` as above.
@@ -219,4 +229,26 @@ pub(crate) fn receive(stream: impl AsFd) -> io::Result<(u8, Vec<OwnedFd>)> {
         _ => None,
     });
     Ok((status[0], fds.flatten().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_is_connected_to_itself_is_refused() {
+        let socket = tcp_socket().unwrap();
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let stream = TcpStream::from(socket);
+        let own = stream.local_addr().unwrap();
+        assert!(matches!(
+            connect(&stream, &own),
+            Ok(()) | Err(Errno::INPROGRESS)
+        ));
+        let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+        stream.writable().await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), own, "it is connected");
+        let refused = established(&stream).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
 }

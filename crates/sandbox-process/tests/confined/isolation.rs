@@ -9,7 +9,7 @@ use domain::sandbox::{SandboxBackend, SandboxLifecycle};
 use endpoint_guard::{EndpointGuard, GuardError};
 use ipnet::Ipv4Net;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
-use sandbox_process::{ProcessConfig, ProcessSandboxes};
+use sandbox_process::{NetworkPolicy, ProcessConfig, ProcessSandboxes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -293,4 +293,22 @@ async fn sandboxes_are_refused_with_the_cause_and_the_remedy() {
     );
     assert!(backend.check().await.is_err());
     assert_eq!(backend.list().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn without_a_network_sandboxes_need_bubblewrap_only() {
+    let fixture = ProcessFixture::new();
+    fixture.set_agent_script(IDLE);
+    let mut config = fixture.config();
+    let programs = fixture.dir.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/bwrap", programs.join("bwrap")).unwrap();
+    let confinement = config.confinement.as_mut().unwrap();
+    confinement.search_path = programs.to_str().unwrap().into();
+    confinement.network = NetworkPolicy::None;
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    fixture.ready(&launch.id).await;
+    backend.remove(&launch.id).await.unwrap();
 }

@@ -69,22 +69,24 @@ impl Wall {
     }
 }
 
-/// Probes all walls. `search_path` is the service's `PATH`, where the tools are; `executable` is the service's program.
+/// Probes all walls. `search_path` is the service's `PATH`, where the tools are; `executable` is the service's program. Without
+/// a network, sandboxes need neither slirp4netns nor its device.
 pub(crate) async fn probe(
     installation: &HostId,
     search_path: &str,
+    network: NetworkPolicy,
     executable: &Path,
 ) -> Vec<Wall> {
     let tool = |name: &str| start::find_program(name.as_ref(), search_path).ok();
-    let (bubblewrap, slirp4netns) = (tool("bwrap"), tool("slirp4netns"));
-    let mut walls = vec![
-        tool_wall("bubblewrap", bubblewrap.as_deref()),
-        tool_wall("slirp4netns", slirp4netns.as_deref()),
-        tun_wall(),
-    ];
-    if let (Some(bubblewrap), Some(slirp4netns), true) =
-        (bubblewrap, slirp4netns, walls.iter().all(|wall| wall.held))
-    {
+    let bubblewrap = tool("bwrap");
+    let mut walls = vec![tool_wall("bubblewrap", bubblewrap.as_deref())];
+    let mut slirp4netns = None;
+    if network == NetworkPolicy::Open {
+        slirp4netns = tool("slirp4netns");
+        walls.push(tool_wall("slirp4netns", slirp4netns.as_deref()));
+        walls.push(tun_wall());
+    }
+    if let (Some(bubblewrap), true) = (bubblewrap, walls.iter().all(|wall| wall.held)) {
         walls.extend(sandbox_walls(bubblewrap, slirp4netns, executable).await);
     }
     walls.extend(cgroup_walls(installation, executable).await);
@@ -120,7 +122,11 @@ fn tun_wall() -> Wall {
 }
 
 /// Starts a sandbox as the service does, with the attempts in the place of the agent server.
-async fn sandbox_walls(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &Path) -> Vec<Wall> {
+async fn sandbox_walls(
+    bubblewrap: PathBuf,
+    slirp4netns: Option<PathBuf>,
+    executable: &Path,
+) -> Vec<Wall> {
     let output = match run_sandbox(bubblewrap, slirp4netns, executable).await {
         Ok(output) => output,
         Err(error) => {
@@ -178,7 +184,7 @@ fn remedy(wall: &str) -> &'static str {
 
 async fn run_sandbox(
     bubblewrap: PathBuf,
-    slirp4netns: PathBuf,
+    slirp4netns: Option<PathBuf>,
     executable: &Path,
 ) -> io::Result<Output> {
     let executable = executable.to_owned();
@@ -204,7 +210,11 @@ struct ProbeSandbox {
 }
 
 impl ProbeSandbox {
-    fn new(bubblewrap: PathBuf, slirp4netns: PathBuf, executable: &Path) -> io::Result<Self> {
+    fn new(
+        bubblewrap: PathBuf,
+        slirp4netns: Option<PathBuf>,
+        executable: &Path,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let directory = tempfile::Builder::new()
             .prefix("agent-workspace-probe-")
@@ -226,11 +236,8 @@ impl ProbeSandbox {
         let attempts = serde_json::to_string(&Attempts::Sandbox(targets))?;
         let executable = executable.canonicalize()?;
         let reservation = PortReservation::new(None)?;
-        let command: [OsString; 3] = [
-            executable.clone().into(),
-            attempts::SUBCOMMAND.into(),
-            attempts.into(),
-        ];
+        let mut command = vec![OsString::from(&executable)];
+        command.extend([attempts::SUBCOMMAND.into(), attempts.into()]);
         let confinement = Confinement {
             search_path: String::new(),
             readable_paths: Vec::new(),
@@ -249,7 +256,7 @@ impl ProbeSandbox {
         let plan = ConfinementPlan {
             fork_server: None,
             bubblewrap,
-            slirp4netns: Some(slirp4netns),
+            slirp4netns,
             reachable_networks: Vec::new(),
             control: directory.path().join("control"),
             port: reservation.port,
@@ -257,7 +264,7 @@ impl ProbeSandbox {
             walls: confinement.walls(&files, true),
             files,
             cgroups: Vec::new(),
-            command: command.into(),
+            command,
         };
         Ok(Self {
             executable,

@@ -21,8 +21,8 @@ pub struct Process {
     pub sandbox: String,
     /// The arguments of its command.
     pub arguments: Vec<String>,
-    /// Whether it may be the sandbox's main process: the leader of a session (as is tmux), or in a container the first process or a
-    /// child of the init program.
+    /// Whether it may be the sandbox's main process: the leader of a session (as is tmux), the first process of a container, or a
+    /// child of the first process of a container or of a confined sandbox.
     pub is_main: bool,
     /// Its initial environment, if it can be read.
     pub environment: Vec<(String, String)>,
@@ -88,7 +88,7 @@ pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
                 pid,
                 sandbox: marker.rsplit('/').next().unwrap_or_default().to_owned(),
                 arguments: nul_separated(&read(pid, "cmdline")?),
-                is_main: session(pid) == Some(pid),
+                is_main: session(pid) == Some(pid) || has_init_as_parent(pid),
                 environment,
             })
         })
@@ -135,11 +135,16 @@ fn is_main_in_container(pid: i32, arguments: &[String]) -> bool {
     if program.is_some_and(|program| INIT_PROGRAMS.contains(&program)) {
         return false;
     }
-    let parent = stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
-    is_pid_one_in_container(pid) || parent.is_some_and(is_pid_one_in_container)
+    is_pid_one_in_container(pid) || has_init_as_parent(pid)
 }
 
-/// Whether its process id in a container is 1.
+/// Whether its parent is the first process of a container or of a confined sandbox.
+fn has_init_as_parent(pid: i32) -> bool {
+    let parent = stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
+    parent.is_some_and(is_pid_one_in_container)
+}
+
+/// Whether its process id in a container or in a confined sandbox is 1.
 fn is_pid_one_in_container(pid: i32) -> bool {
     let status = read(pid, "status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status).into_owned();

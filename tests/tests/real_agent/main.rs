@@ -73,6 +73,22 @@ scenarios![both:
     ]
 ];
 
+/// Confined processes: what depends on the walls around them.
+mod of_confined_sandboxes {
+    scenarios!(tests: crate::support::Setup::confined, V1_58_0,
+        conversations::a_conversation_runs_and_takes_another_message,
+        conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
+        crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
+        crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
+        secrets::a_changed_secret_is_seen_by_the_next_command,
+    );
+    mod older {
+        scenarios!(tests: crate::support::Setup::confined, V1_34_0,
+            conversations::a_conversation_runs_and_takes_another_message,
+        );
+    }
+}
+
 /// Repositories: every scenario with processes, the whole preparation also in containers.
 mod of_repositories {
     mod process {

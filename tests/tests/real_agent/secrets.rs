@@ -40,7 +40,7 @@ fn command(file: &str) -> String {
 }
 
 pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
-    let is_process = matches!(setup.sandboxing, Sandboxing::Process);
+    let is_process = !matches!(setup.sandboxing, Sandboxing::Docker(_));
     let world = World::start(setup).await;
     let user = &world.user;
     let values = [

@@ -46,6 +46,14 @@ impl Setup {
         }
     }
 
+    pub(crate) fn confined(version: Version) -> Self {
+        let sandboxing = Sandboxing::ConfinedProcess;
+        Self {
+            version,
+            sandboxing,
+        }
+    }
+
     pub(crate) fn docker(version: Version) -> Self {
         let sandboxing = Sandboxing::docker();
         Self {

@@ -37,6 +37,7 @@ import struct
 import sys
 import tempfile
 import time
+import types
 
 SETTINGS_PACKAGE = "openhands.agent_server"
 ROOT_PACKAGES = ("openhands.sdk", "openhands.tools")
@@ -193,14 +194,19 @@ def relocate(found, replacements):
     for holder, key in found:
         if isinstance(holder, pathlib.PurePath):
             moved = type(holder)(replaced(str(holder)))
-            slots = [slot for base in type(holder).__mro__ for slot in getattr(base, "__slots__", ())]
-            for slot in slots:
+            for slot in slots_of(type(holder)):
                 if hasattr(holder, slot):
                     delattr(holder, slot)
                 if hasattr(moved, slot):
                     setattr(holder, slot, getattr(moved, slot))
         elif isinstance(holder[key], str):
             holder[key] = replaced(holder[key])
+
+
+def slots_of(path_type):
+    """The attributes of its objects. From Python 3.13 on a property replaces a slot of a base class, which stays empty."""
+    names = {name for base in path_type.__mro__ for name in getattr(base, "__slots__", ())}
+    return [name for name in names if isinstance(getattr(path_type, name), types.MemberDescriptorType)]
 
 
 def serve(listener, state):

@@ -156,7 +156,8 @@ impl ConfiguredProcess {
             ),
             reachable_networks: reader.parsed_list(
                 "process.reachable_networks",
-                "IPv4 networks or addresses, e.g. 10.20.0.0/16; services at a loopback address must listen at another one",
+                "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8 and 10.0.2.0/24, which each sandbox has for \
+                 itself: let a program that listens at 127.0.0.1 listen at an address of the machine",
                 reachable_network,
             ),
             readable_paths: absolute_paths(reader, "process.readable_paths"),
@@ -186,9 +187,11 @@ impl ConfiguredProcess {
             callbacks: Arc::clone(&self.callbacks),
         });
         let data_dir = installation.data_dir;
+        let command = self.command.iter().flatten().map(OsString::from);
+        let command: Vec<_> = command.collect();
         if let Some(shown) = confinement
             .as_ref()
-            .and_then(|it| it.shown_ancestor(data_dir))
+            .and_then(|it| it.shown_ancestor(data_dir, &command))
         {
             bail!(
                 "confined sandboxes see {}, so the data directory {} must not be below it: set WORKSPACE_DATA_DIR to a \
@@ -314,13 +317,16 @@ fn absolute_paths(reader: &SettingReader<'_>, key: &str) -> Vec<PathBuf> {
     })
 }
 
-/// A network in CIDR notation or one address. The loopback network inside belongs to the sandbox.
+/// A network in CIDR notation or one address, outside the sandbox's own networks.
 fn reachable_network(text: &str) -> Option<Ipv4Net> {
     let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
     let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
     let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
-    let is_outside = !network.contains(&loopback) && !loopback.contains(&network);
-    is_outside.then_some(network)
+    let slirp4netns = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 2, 0), 24);
+    let is_own = network.contains(&loopback)
+        || loopback.contains(&network)
+        || slirp4netns.contains(&network);
+    (!is_own).then_some(network)
 }
 
 /// The version becomes part of a requirement (`name==VERSION`) and of a folder's name.
@@ -337,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reachable_networks_are_networks_and_addresses_but_not_loopback() {
+    fn reachable_networks_are_networks_and_addresses_but_not_the_sandboxs_own() {
         let parse = |text| reachable_network(text).map(|net| net.to_string());
         let known = [
             ("10.20.0.0/16", Some("10.20.0.0/16")),
@@ -346,6 +352,9 @@ mod tests {
             ("127.0.0.1", None),
             ("127.8.0.0/16", None),
             ("0.0.0.0/0", None),
+            ("10.0.0.0/8", Some("10.0.0.0/8")),
+            ("10.0.2.0/24", None),
+            ("10.0.2.2", None),
             ("fd00::/8", None),
             ("example.org", None),
         ];

@@ -36,7 +36,8 @@ impl GitWorld {
         let llm = setup.sandboxing.model().await;
         // An address that the service and its sandboxes reach.
         let address = match &setup.sandboxing {
-            Sandboxing::Process | Sandboxing::ConfinedProcess => [127, 0, 0, 1],
+            Sandboxing::Process => [127, 0, 0, 1],
+            Sandboxing::ConfinedProcess => acceptance::machine_address().octets(),
             Sandboxing::Docker(engine) => engine.gateway().octets(),
         };
         let git = GitServer::start(address, TOKEN).await;

@@ -31,9 +31,11 @@ pub(crate) fn of(command: &[OsString]) -> Vec<PathBuf> {
     files
 }
 
-/// The directory above the program's, if it is the prefix of a Python or a virtual environment.
+/// The prefix of a Python or of a virtual environment, if the program is in its folder `bin`. Never `/`, which the system's
+/// `/lib/python3` would make one.
 fn prefix(program: &Path) -> Option<&Path> {
-    let prefix = program.parent()?.parent()?;
+    let folder = program.parent().filter(|folder| folder.ends_with("bin"))?;
+    let prefix = folder.parent().filter(|prefix| prefix.parent().is_some())?;
     let has_library = || {
         let mut entries = fs::read_dir(prefix.join("lib")).ok()?;
         entries.find_map(|entry| {
@@ -71,4 +73,41 @@ pub(crate) fn make_readable(path: &Path) {
     }
     // A file that stays unreadable shows when the agent server starts.
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode | executable));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(words: &[&Path]) -> Vec<PathBuf> {
+        of(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_python_is_shown_with_its_prefix_and_other_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for folder in ["venv/bin", "venv/lib/python3.12", "tools/bin", "tools/lib"] {
+            fs::create_dir_all(path(folder)).unwrap();
+        }
+        for file in ["venv/bin/python", "venv/script", "tools/bin/agent"] {
+            fs::write(path(file), "").unwrap();
+        }
+        assert_eq!(shown(&[&path("venv/bin/python")]), [path("venv")]);
+        for alone in ["venv/script", "tools/bin/agent"] {
+            assert_eq!(shown(&[&path(alone)]), [path(alone)]);
+        }
+    }
+
+    #[test]
+    fn the_root_of_the_machine_is_never_shown() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        for word in [Path::new("/bin/sh"), Path::new("/etc/passwd"), dir.path()] {
+            let files = shown(&[word]);
+            assert!(
+                !files.is_empty() && !files.contains(&"/".into()),
+                "{files:?}"
+            );
+        }
+    }
 }

@@ -80,7 +80,7 @@ pub(crate) async fn connect_to(
     Ok(Some(stream))
 }
 
-/// Whether a finished attempt has a connection to another socket.
+/// Fails unless a finished attempt has connected the socket to another one.
 fn established(stream: &tokio::net::TcpStream) -> io::Result<()> {
     if let Some(error) = stream.take_error()? {
         return Err(error);

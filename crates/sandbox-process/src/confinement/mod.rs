@@ -92,17 +92,17 @@ impl Confinement {
         launcher::memory_file("plan", &serde_json::to_vec(&plan)?)
     }
 
-    /// The path that shows all sandboxes this directory of the service.
-    pub(crate) fn shown_ancestor(&self, dir: &Path) -> Option<&Path> {
+    /// The path that shows all sandboxes this directory of the service. `command` is the agent server's, if the operator
+    /// chose it. Blocks.
+    pub(crate) fn shown_ancestor(&self, dir: &Path, command: &[OsString]) -> Option<PathBuf> {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let configured = self.readable_paths.iter().chain(&self.writable_paths);
-        let configured = configured.map(PathBuf::as_path);
-        let shown = view::SYSTEM.iter().map(Path::new).chain(configured);
-        let contains = |path: &Path| {
-            let path = path.canonicalize();
-            path.is_ok_and(|path| dir.starts_with(path))
-        };
-        shown.into_iter().find(|path| contains(path))
+        let mut shown = view::SYSTEM
+            .iter()
+            .map(PathBuf::from)
+            .chain(configured.cloned())
+            .chain(agent_files::of(command));
+        shown.find(|path| path.canonicalize().is_ok_and(|path| dir.starts_with(path)))
     }
 
     fn files(&self, launch: &ConfinedLaunch<'_>) -> FileView {
@@ -176,11 +176,18 @@ mod tests {
             reachable_networks: Vec::new(),
             callbacks: Arc::default(),
         };
-        let shown = |dir: &Path| confinement.shown_ancestor(dir).map(Path::to_owned);
+        let shown = |dir: &Path| confinement.shown_ancestor(dir, &[]);
         assert_eq!(shown(Path::new("/usr/share")), Some("/usr".into()));
         let inside = readable.path().join("data");
         std::fs::create_dir(&inside).unwrap();
         assert_eq!(shown(&inside), Some(readable.path().to_owned()));
         assert_eq!(shown(outside.path()), None);
+        let command = ["/bin/sh".into(), outside.path().into()];
+        let data = outside.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        assert_eq!(
+            confinement.shown_ancestor(&data, &command),
+            Some(outside.path().to_owned())
+        );
     }
 }

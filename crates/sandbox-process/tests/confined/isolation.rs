@@ -9,7 +9,7 @@ use domain::sandbox::{SandboxBackend, SandboxLifecycle};
 use endpoint_guard::{EndpointGuard, GuardError};
 use ipnet::Ipv4Net;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
-use sandbox_process::{NetworkPolicy, ProcessConfig, ProcessSandboxes};
+use sandbox_process::{AgentServerSource, NetworkPolicy, ProcessConfig, ProcessSandboxes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -173,6 +173,42 @@ async fn listed_networks_are_reached() {
         let result = fixture.root(&launch(id).id).join("workspace/result");
         wait_until("the connection is tried", || result.exists()).await;
         assert_eq!(fs::read_to_string(result).unwrap().trim(), expected, "{id}");
+        backend.remove(&launch(id).id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sandboxes_share_the_directories_that_are_listed_and_nothing_beside_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = ProcessFixture::new();
+    let (shared, secret) = (
+        fixture.dir.path().join("shared"),
+        fixture.dir.path().join("secret"),
+    );
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(&secret, "").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let script = "
+cat SECRET && exit 1
+if test -e SHARED/first; then cp SHARED/first SHARED/second; else echo text > SHARED/first; fi
+touch workspace/ready
+sleep 600 & wait";
+    let script = script.replace("SECRET", secret.to_str().unwrap());
+    fixture.set_agent_script(&script.replace("SHARED", shared.to_str().unwrap()));
+    let mut config = fixture.config();
+    // The shell is two levels below `/`, which has a folder `lib` with a Python.
+    let agent = fixture.agent().into_os_string();
+    config.agent_server = AgentServerSource::Command(vec!["/bin/sh".into(), agent]);
+    let confinement = config.confinement.as_mut().unwrap();
+    confinement.writable_paths = vec![shared.clone()];
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    for id in ["s1", "s2"] {
+        backend.start(&launch(id)).await.unwrap();
+        fixture.ready(&launch(id).id).await;
+    }
+    assert_eq!(fs::read_to_string(shared.join("second")).unwrap(), "text\n");
+    for id in ["s1", "s2"] {
         backend.remove(&launch(id).id).await.unwrap();
     }
 }

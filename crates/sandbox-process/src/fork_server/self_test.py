@@ -80,7 +80,7 @@ class Child:
             connection.request(method, path, body and json.dumps(body), headers)
             response = connection.getresponse()
             text = response.read()
-            return response.status, json.loads(text) if response.status < 300 and text else None
+            return response.status, json.loads(text) if response.status < 300 and text else text.decode(errors="replace")
 
     def await_boot(self):
         def is_alive():
@@ -96,7 +96,7 @@ class Child:
         message = {"role": "user", "content": [{"type": "text", "text": "Hello"}], "run": True}
         body = {"agent": {"kind": "Agent", "llm": model, "tools": []}, "workspace": workspace, "initial_message": message}
         status, info = self.request("POST", "/api/conversations", body)
-        assert status == 201, f"creating a conversation is {status}"
+        assert status == 201, f"creating a conversation is {status}: {info}"
         path = "/api/conversations/" + info["id"]
 
         def is_finished():

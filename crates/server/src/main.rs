@@ -49,7 +49,7 @@ const RUNTIME_THREADS: usize = 2;
 const MAX_BLOCKING_THREADS: usize = 64;
 /// Idle threads take turns, so with the usual 10 s a little steady work would keep every thread of a burst, and the half
 /// megabyte that each of them holds.
-const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_millis(200);
+const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_millis(50);
 
 /// Time for blocking work after everything else has ended.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);

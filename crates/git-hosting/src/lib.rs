@@ -15,8 +15,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::error::BoxError;
+use domain::git::GitProvider;
 use domain::git::{
     CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
     GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,

@@ -101,7 +101,7 @@ impl Service {
     /// Living processes of the sandboxes.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        if let Sandboxing::Process | Sandboxing::ConfinedProcess = self.sandboxing() {
+        if let Sandboxing::Process | Sandboxing::UnconfinedProcess = self.sandboxing() {
             return processes::of_sandboxes_in(&self.data_dir());
         }
         let Some((engine, instance)) = self.engine_and_instance() else {

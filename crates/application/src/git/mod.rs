@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::Clock;
-use domain::conversation::{ConversationRepository, GitProvider};
+use domain::conversation::ConversationRepository;
 use domain::error::{Classify, ErrorClass, chain};
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitRepository, GitUser,
     RepositoryQuery, SuggestedTask, SuggestedTaskType,

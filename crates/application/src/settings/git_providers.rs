@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
 use domain::error::chain;
+use domain::git::GitProvider;
 use domain::git::{GitAccess, GitError, GitHosting};
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};

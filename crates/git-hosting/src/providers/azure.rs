@@ -1,7 +1,7 @@
 //! Azure DevOps (`https://dev.azure.com/ORGANISATION`) and Azure DevOps Server (`https://host/tfs/COLLECTION`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, OwnerType, RepositoryQuery, SuggestedTask, SuggestedTaskType,

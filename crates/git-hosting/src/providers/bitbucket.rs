@@ -3,7 +3,7 @@
 //! The API cannot list repositories of all workspaces, so a list without a workspace reads one workspace after the other.
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,

@@ -1,7 +1,7 @@
 //! Bitbucket Data Center (`https://host/rest/api/1.0`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,

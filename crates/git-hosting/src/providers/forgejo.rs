@@ -1,7 +1,7 @@
 //! Forgejo and Gitea (`https://host/api/v1`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,

@@ -6,7 +6,7 @@
 mod responses;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,

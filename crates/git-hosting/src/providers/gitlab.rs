@@ -1,7 +1,7 @@
 //! GitLab.com and self-managed GitLab (`https://host/api/v4`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,

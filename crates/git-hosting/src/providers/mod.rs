@@ -11,7 +11,7 @@ mod paging;
 mod pull_request;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser, NewPullRequest,
     OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,

@@ -4,8 +4,8 @@
 use application::App;
 use application::git::GitServiceError;
 use application::pull_requests::{PullRequestCaller, failure_advice};
-use domain::conversation::GitProvider;
 use domain::error::chain;
+use domain::git::GitProvider;
 use domain::git::OpenedPullRequest;
 use serde_json::{Map, Value, json};
 

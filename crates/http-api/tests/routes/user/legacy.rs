@@ -2,7 +2,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{GitBranch, GitRepository, GitUser, SuggestedTask, SuggestedTaskType};
 use http_api::Listener;
 use serde_json::{Value, json};

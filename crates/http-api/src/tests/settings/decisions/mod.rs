@@ -4,8 +4,8 @@
 mod rows;
 
 use application::settings::MASK;
-use domain::conversation::GitProvider;
 use domain::git::GitError;
+use domain::git::GitProvider;
 use serde_json::json;
 use store_memory::{FakeGitHosting, FakeProvider};
 

@@ -16,11 +16,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::error::BoxError;
-use domain::git::GitProvider;
 use domain::git::{
     CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
-    GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,
-    RepositoryQuery, SuggestedTask,
+    GitPageRequest, GitProvider, GitRepository, GitUser, HostNotAllowed, NewPullRequest,
+    OpenedPullRequest, RepositoryQuery, SuggestedTask,
 };
 use outbound_http::{HostGuard, RequestSlots};
 use secrecy::{ExposeSecret as _, SecretString};

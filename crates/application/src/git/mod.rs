@@ -12,10 +12,9 @@ use std::time::Duration;
 use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
 use domain::error::{Classify, ErrorClass, chain};
-use domain::git::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitRepository, GitUser,
-    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitProvider,
+    GitRepository, GitUser, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
 use futures::StreamExt as _;

@@ -7,8 +7,7 @@
 use std::time::Duration;
 
 use domain::error::chain;
-use domain::git::GitProvider;
-use domain::git::{GitAccess, GitError, GitHosting};
+use domain::git::{GitAccess, GitError, GitHosting, GitProvider};
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;

@@ -5,8 +5,7 @@ use application::App;
 use application::git::GitServiceError;
 use application::pull_requests::{PullRequestCaller, failure_advice};
 use domain::error::chain;
-use domain::git::GitProvider;
-use domain::git::OpenedPullRequest;
+use domain::git::{GitProvider, OpenedPullRequest};
 use serde_json::{Map, Value, json};
 
 use super::arguments;

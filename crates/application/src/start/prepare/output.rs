@@ -236,8 +236,7 @@ pub(super) fn clone_failure(
 
 #[cfg(test)]
 mod tests {
-    use domain::git::CloneSource;
-    use domain::git::GitProvider;
+    use domain::git::{CloneSource, GitProvider};
 
     use super::*;
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use application::start::StartInput;
 use domain::conversation::{MAX_PULL_REQUESTS, MessageInput, Trigger};
-use domain::git::GitProvider;
-use domain::git::SuggestedTaskType;
+use domain::git::{GitProvider, SuggestedTaskType};
 use domain::id::{ConversationId, SandboxId};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;

@@ -46,12 +46,23 @@ impl Version {
     }
 }
 
+/// The directory of the installations that `cargo xtask prepare` made.
+///
+/// # Panics
+/// When it does not exist.
+#[must_use]
+pub(crate) fn installations() -> PathBuf {
+    let paths = target_dirs().map(|target| target.join("acceptance/data/agent-server"));
+    let paths: Vec<_> = paths.collect();
+    let found = paths.iter().find(|path| path.is_dir()).cloned();
+    found.unwrap_or_else(|| {
+        panic!("agent servers are not installed: run `cargo xtask prepare` (looked for {paths:?})")
+    })
+}
+
 /// The content of a file that `cargo xtask prepare` wrote below the target directory; the searched paths if there is none.
 pub(crate) fn configured_command(name: &str) -> Result<String, Vec<PathBuf>> {
-    let targets = target_dirs();
-    let paths = targets
-        .iter()
-        .map(|target| target.join("acceptance").join(name));
+    let paths = target_dirs().map(|target| target.join("acceptance").join(name));
     let paths: Vec<PathBuf> = paths.collect();
     let texts = paths
         .iter()
@@ -73,14 +84,14 @@ pub fn variable_of(name: &str) -> Option<String> {
 }
 
 /// The target directory of this test, and the default one.
-fn target_dirs() -> Vec<PathBuf> {
+fn target_dirs() -> impl Iterator<Item = PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let default = here.parent().unwrap_or(here).join("target");
     // target/<profile>/deps/<test>
     let built = std::env::current_exe()
         .ok()
         .and_then(|exe| exe.ancestors().nth(3).map(Path::to_owned));
-    built.into_iter().chain([default]).collect()
+    built.into_iter().chain([default])
 }
 
 /// A program that was built beside this test, in `target/<profile>`.

@@ -72,21 +72,23 @@ impl Process {
     }
 }
 
-/// All living processes of sandboxes whose home is below `data`, without zombies, which have no environment.
+/// All living processes of sandboxes of the service with this data directory, without zombies, which have no environment. A
+/// forked agent server shows the marker only.
 #[must_use]
 pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
+    let Ok(host) = fs::read_to_string(data.join("host.id")) else {
+        return Vec::new();
+    };
+    let host = host.trim();
     pids()
         .into_iter()
         .filter_map(|pid| {
             let environment = environment_of(pid)?;
-            let value = |key: &str| environment.iter().find(|(name, _)| name == key);
-            let (_, marker) = value(MARKER)?;
-            if !value("HOME").is_some_and(|(_, home)| Path::new(home).starts_with(data)) {
-                return None;
-            }
+            let (_, marker) = environment.iter().find(|(name, _)| name == MARKER)?;
+            let sandbox = marker.strip_prefix(host)?.strip_prefix('/')?.to_owned();
             Some(Process {
                 pid,
-                sandbox: marker.rsplit('/').next().unwrap_or_default().to_owned(),
+                sandbox,
                 arguments: nul_separated(&read(pid, "cmdline")?),
                 is_main: session(pid) == Some(pid) || has_init_as_parent(pid),
                 environment,

@@ -1,6 +1,6 @@
 //! Time until a conversation is ready, with the real agent server: `cargo xtask bench --start`. Measures warm starts, cold starts
-//! in turns with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers if an engine
-//! responds. Prints tables; `bench/results` has earlier ones. `--rounds N` sets the number of rounds, `--cold` measures only cold
+//! in turns with a bare boot of the same agent server (both releases for processes), bursts beyond the pool, and the memory and
+//! processor time of sandboxes after a burst; as confined processes that are forked, and as containers if an engine responds. Prints tables; `bench/results` has earlier ones. `--rounds N` sets the number of rounds, `--cold` measures only cold
 //! starts, `--short` only checks that the benchmark works. `--url URL` also starts conversations at another server, one after the
 //! other; its key is in `BENCH_KEY`.
 
@@ -17,6 +17,7 @@ use benchmarks::{median, table::Table};
 use serde_json::json;
 
 use crate::start_figures::bare::BareBoot;
+use crate::start_figures::footprint;
 use crate::start_figures::{Percentiles, StartOptions, StepTimings};
 
 /// Several times as long as a boot on a busy machine.
@@ -26,6 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// After a boot or a stop, so that it does not affect the next measurement.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(2);
 const VERSION: Version = Version::V1_58_0;
+const OLDER_VERSION: Version = Version::V1_34_0;
 /// Published images start the agent server without the changes of our images that make it boot faster.
 const PUBLISHED_IMAGE_SETTINGS: [(&str, &str); 1] = [(
     "WORKSPACE_DOCKER__ENTRYPOINT",
@@ -56,12 +58,17 @@ async fn main() -> anyhow::Result<()> {
         if !options.is_cold_only {
             measure_warm(&options, name, sandboxing, &mut record).await?;
         }
-        measure_cold(&options, (name, &[]), sandboxing, &mut record).await?;
+        measure_cold(&options, (name, VERSION, &[]), sandboxing, &mut record).await?;
+        if *sandboxing == Sandboxing::Process {
+            let name = format!("{name}, agent server {OLDER_VERSION}");
+            let kind = (&*name, OLDER_VERSION, &[][..]);
+            measure_cold(&options, kind, sandboxing, &mut record).await?;
+        }
         if matches!(sandboxing, Sandboxing::Docker(_)) {
             let name = format!("{name}, image as published ones are");
             measure_cold(
                 &options,
-                (&name, &PUBLISHED_IMAGE_SETTINGS),
+                (&name, VERSION, &PUBLISHED_IMAGE_SETTINGS),
                 sandboxing,
                 &mut record,
             )
@@ -112,16 +119,19 @@ async fn measure_other_server(
     Ok((url.to_owned(), all))
 }
 
-/// A service with this many warm sandboxes, and its user.
+/// A service with this many warm sandboxes, and its user. Process sandboxes are forked.
 async fn service(
     sandboxing: &Sandboxing,
+    version: Version,
     warm: u32,
     variables: &[(&'static str, &str)],
     llm: &ScriptedLlm,
 ) -> (Service, Client) {
     let builder = Service::builder()
         .sandboxing(sandboxing)
-        .agent_server(VERSION)
+        .installed_agent_server(version)
+        .env("WORKSPACE_PROCESS__FORK_SERVER", "on")
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "50")
         .env("WORKSPACE_SANDBOX__WARM", &warm.to_string());
     let with = |builder: Builder, (name, value): &(&'static str, &str)| builder.env(name, value);
     let service = variables.iter().fold(builder, with).start().await;
@@ -216,7 +226,7 @@ async fn measure_warm(
     record: &mut StartRecord<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
+    let (mut service, user) = service(sandboxing, VERSION, 1, &[], &llm).await;
     let (mut without_message, mut with_message) = (Percentiles::default(), Percentiles::default());
     let mut boots = 0;
     for _ in 0..options.warm {
@@ -258,23 +268,24 @@ async fn measure_warm(
 
 async fn measure_cold(
     options: &StartOptions,
-    (name, variables): (&str, &[(&'static str, &str)]),
+    (name, version, variables): (&str, Version, &[(&'static str, &str)]),
     sandboxing: &Sandboxing,
     record: &mut StartRecord<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 0, variables, &llm).await;
+    let (mut service, user) = service(sandboxing, version, 0, variables, &llm).await;
     let (mut ours, mut theirs) = (Percentiles::default(), Percentiles::default());
     let mut differences = Vec::new();
-    // Loads the files of both sides into the page cache.
-    BareBoot::boot(sandboxing, VERSION).await?;
+    // Loads the files of both sides into the page cache, and waits for the fork server.
+    BareBoot::boot(sandboxing, version).await?;
+    start_and_delete(&user, None).await?;
     for round in 0..options.cold {
         // In turns, and with an alternating first side.
         let mut pair = [Duration::ZERO; 2];
         for turn in [round % 2, 1 - round % 2] {
             tokio::time::sleep(SETTLE_INTERVAL).await;
             pair[turn] = if turn == 0 {
-                BareBoot::boot(sandboxing, VERSION).await?
+                BareBoot::boot(sandboxing, version).await?
             } else {
                 let started = start_and_delete(&user, None).await?;
                 record
@@ -288,15 +299,29 @@ async fn measure_cold(
         theirs.push(bare);
         ours.push(took);
     }
+    let mut with_message = Percentiles::default();
+    for _ in 0..options.cold {
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+        with_message.push(start_and_delete(&user, Some("hello")).await?.took);
+    }
     service.stop().await;
     let difference = format!("{:+.0} ms, the median of pairs", median(differences));
     let (what, with) = (
         format!("{name}: cold, POST to READY"),
         format!("bare boot {}", theirs.row()),
     );
+    let target = if *sandboxing == Sandboxing::Process {
+        "p50 ≤ 1,000 ms, p95 ≤ 2,000 ms"
+    } else {
+        "≤ +150 ms"
+    };
     record
         .table
-        .row([&what, &ours.row(), &with, &difference, "≤ +150 ms"]);
+        .row([&what, &ours.row(), &with, &difference, target]);
+    let what = format!("{what} with a first message");
+    record
+        .table
+        .row([&what, &with_message.row(), "", "", "≤ +300 ms"]);
     let (with, ratio) = record.comparison(&ours);
     if !with.is_empty() {
         record.table.row(["…", "", &with, &ratio, ""]);
@@ -312,7 +337,7 @@ async fn measure_burst(
     table: &mut Table,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
+    let (mut service, user) = service(sandboxing, VERSION, 1, &[], &llm).await;
     wait_for_boots(&service, 1).await?;
     let began = Instant::now();
     let all = (0..count).map(|_| start(&user, None));
@@ -325,6 +350,9 @@ async fn measure_burst(
     };
     let (ready, failed) = (with("READY"), with("ERROR"));
     let refused = all.iter().filter(|it| it.is_none()).count();
+    if *sandboxing == Sandboxing::Process {
+        footprint::measure(&service, table).await?;
+    }
     for started in all.iter().flatten() {
         delete_conversation(&user, started.conversation.as_deref()).await;
     }
@@ -335,7 +363,7 @@ async fn measure_burst(
     );
     let what = format!("{name}: burst of {count}");
     let this =
-        format!("{ready} READY, {refused} refused with 429, {failed} failed, in {took:.0} s");
-    table.row([&what, &this, "", "", "all READY or 429"]);
+        format!("{ready} READY, {refused} refused with 429, {failed} failed, in {took:.1} s");
+    table.row([&what, &this, "", "", "20 in 8 s"]);
     Ok(())
 }

@@ -8,8 +8,26 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::conversation::{GitProvider, wire_enum};
+use crate::conversation::wire_enum;
 use crate::error::{BoxError, Classify, ErrorClass};
+
+wire_enum! {
+    /// Providers that tokens and repositories may name.
+    GitProvider {
+        /// github.com or an Enterprise Server.
+        Github = "github",
+        /// gitlab.com or self-managed.
+        Gitlab = "gitlab",
+        /// bitbucket.org.
+        Bitbucket = "bitbucket",
+        BitbucketDataCenter = "bitbucket_data_center",
+        /// Forgejo or Gitea.
+        Forgejo = "forgejo",
+        AzureDevops = "azure_devops",
+        /// A single-sign-on token.
+        EnterpriseSso = "enterprise_sso",
+    }
+}
 
 /// A user's access to one provider.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! URLs and user names with which git clones.
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{CloneSource, GitAccess, GitError};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;

@@ -15,12 +15,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::error::BoxError;
 use domain::git::{
     CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
-    GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,
-    RepositoryQuery, SuggestedTask,
+    GitPageRequest, GitProvider, GitRepository, GitUser, HostNotAllowed, NewPullRequest,
+    OpenedPullRequest, RepositoryQuery, SuggestedTask,
 };
 use outbound_http::{HostGuard, RequestSlots};
 use secrecy::{ExposeSecret as _, SecretString};

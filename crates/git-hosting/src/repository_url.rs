@@ -1,6 +1,6 @@
 //! Names of repositories, and URLs of hosts and repositories.
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{GitAccess, GitError};
 use url::Url;
 

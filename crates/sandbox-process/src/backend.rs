@@ -96,6 +96,11 @@ impl ProcessSandboxes {
         };
         let inner = Arc::new(inner);
         inner.tasks.spawn(Arc::clone(&inner).truncate_large_logs());
+        if let Some(limit) = inner.config.disk {
+            inner
+                .tasks
+                .spawn(Arc::clone(&inner).watch_disk_limit(limit));
+        }
         Ok(Self { inner })
     }
 

@@ -61,6 +61,10 @@ pub struct ProcessConfig {
     pub parallel_starts: usize,
     /// Size from which a log file is truncated to its end.
     pub log_bytes: u64,
+    /// Bytes on disk of one sandbox. A sandbox that uses more is stopped; its files stay.
+    pub disk: Option<u64>,
+    /// Interval of measurements of these bytes.
+    pub disk_interval: Duration,
     /// Idle time after which a RUNNING sandbox is paused.
     pub idle_stop: Option<Duration>,
     /// Time after which a sandbox is deleted.
@@ -100,6 +104,8 @@ impl ProcessConfig {
             boot_limit: Duration::from_secs(60),
             parallel_starts: 2,
             log_bytes: 20 * 1024 * 1024,
+            disk: None,
+            disk_interval: Duration::from_secs(60),
             idle_stop: None,
             lifetime: None,
         }

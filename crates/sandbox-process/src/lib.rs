@@ -3,9 +3,8 @@
 //! Knows: processes of this machine, their files, and how to install and start the agent server.
 //! Must never know: HTTP, storage, other backends, or who may do what.
 //!
-//! Without confinement (`process.isolation = "none"`) processes are not isolated from each other or from the service: they
-//! run as the same user of the operating system. The module `confinement` isolates them. This backend is for one person or
-//! one team on one machine.
+//! The module `confinement` isolates them. Without it (`process.isolation = "none"`) they are not isolated from each other
+//! or from the service: they run as the same user of the operating system.
 //!
 //! # How a sandbox is found again
 //!

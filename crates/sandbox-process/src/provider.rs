@@ -90,6 +90,8 @@ pub(crate) struct ConfiguredProcess {
     parallel_starts: usize,
     grace: Duration,
     boot_limit: Duration,
+    disk: Option<u64>,
+    disk_interval: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
     /// Whether sandboxes are confined.
@@ -144,6 +146,8 @@ impl ConfiguredProcess {
             parallel_starts: sandbox_provider::parallel_starts(reader),
             grace: reader.duration("sandbox.stop_grace"),
             boot_limit: reader.deadline("start.sandbox_deadline"),
+            disk: reader.size_limit("process.disk"),
+            disk_interval: sandbox_provider::disk_check(reader, "process.disk_check"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
             is_confined: reader.choice(
@@ -209,6 +213,8 @@ impl ConfiguredProcess {
             grace: self.grace,
             boot_limit: self.boot_limit,
             parallel_starts: self.parallel_starts,
+            disk: self.disk,
+            disk_interval: self.disk_interval,
             idle_stop: self.idle_stop,
             lifetime: self.lifetime,
             ..defaults

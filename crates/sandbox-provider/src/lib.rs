@@ -7,6 +7,7 @@
 
 mod agent_server;
 mod digest;
+mod disk_limit;
 mod report;
 mod tasks;
 
@@ -16,6 +17,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::id::HostId;
@@ -33,6 +35,7 @@ pub use agent_server::{
     add_launch_variables, describe_exit, quote_log,
 };
 pub use digest::short_digest;
+pub use disk_limit::{OverLimitGrace, over_disk_limit};
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;
 
@@ -200,6 +203,15 @@ pub fn parallel_starts(reader: &SettingReader<'_>) -> usize {
         0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
         number => number,
     }
+}
+
+/// The interval of measurements of disk usage, from this setting.
+pub fn disk_check(reader: &SettingReader<'_>, key: &str) -> Duration {
+    let interval = reader.duration(key);
+    if interval < Duration::from_secs(1) {
+        reader.problem(key, "must be 1s or more");
+    }
+    interval
 }
 
 /// Whether a URL names the machine that uses it.

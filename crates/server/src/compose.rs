@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_client::HttpAgentRuntime;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
@@ -123,6 +123,15 @@ pub(crate) fn service(
     tasks: BackgroundTasks,
     (bound, route, disk): (SocketAddr, &CallbackRoute, &DiskSpace),
 ) -> anyhow::Result<Service> {
+    let is_forwarded = matches!(
+        sandboxes.features.network,
+        SandboxNetworking::Forwarded { .. }
+    );
+    ensure!(
+        !(config.sandbox.direct_urls && is_forwarded),
+        "sandbox.direct_urls is true, but confined sandboxes have no ports on this machine: set WORKSPACE_SANDBOX__DIRECT_URLS=false, \
+         so that clients use the gateway"
+    );
     let fingerprints = Arc::clone(&vault.installation);
     let ports = ports(config, vault, store, sandboxes)?;
     let mut policy = policy(config, host, route)?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::ensure;
 
 use crate::install::{debian, engine, images};
-use crate::micro;
+use crate::micro_benchmarks;
 use crate::run::{cargo, program, programs, root, run, say};
 
 /// The benchmark and its options.
@@ -85,7 +85,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     );
     if args.which.micro {
         debian::libraries()?;
-        return micro::micro(args.short);
+        return micro_benchmarks::micro_benchmarks(args.short);
     }
     ensure!(
         !args.short || name != "bench-service",

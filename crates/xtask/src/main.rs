@@ -7,7 +7,7 @@ mod bench;
 mod deny;
 mod docs;
 mod install;
-mod micro;
+mod micro_benchmarks;
 mod models;
 mod openapi;
 mod run;

@@ -1,11 +1,14 @@
 //! Configuration of a service.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{START_TIMEOUT, Service};
-use crate::agent_server::{Version, built_program, variable_of};
+use crate::agent_server::{Version, built_program, installations, variable_of};
 use crate::engine::{self, Engine};
 use crate::machine_address;
 use crate::proxy;
@@ -13,13 +16,15 @@ use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
 use crate::wait::within;
 
+const COMMAND: &str = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
+
 /// How a service runs sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sandboxing {
-    /// Processes without isolation.
-    Process,
     /// Confined processes.
-    ConfinedProcess,
+    Process,
+    /// Processes without isolation.
+    UnconfinedProcess,
     /// Containers of this engine.
     Docker(Engine),
 }
@@ -31,16 +36,24 @@ impl Sandboxing {
         Self::Docker(Engine::shared())
     }
 
+    /// Where a test's server listens for sandboxes, and the host name by which they reach it.
+    #[must_use]
+    pub fn server_address(&self) -> (Ipv4Addr, String) {
+        let by_address = |address: Ipv4Addr| (address, address.to_string());
+        match self {
+            Self::Process => by_address(machine_address()),
+            Self::UnconfinedProcess => by_address(Ipv4Addr::LOCALHOST),
+            Self::Docker(_) => (Ipv4Addr::UNSPECIFIED, "host.docker.internal".to_owned()),
+        }
+    }
+
     /// Starts a scripted model that sandboxes can reach.
     ///
     /// # Panics
     /// When no port is free.
     pub async fn model(&self) -> ScriptedLlm {
-        let started = match self {
-            Self::Process => ScriptedLlm::start().await,
-            Self::ConfinedProcess => ScriptedLlm::start_for_confined().await,
-            Self::Docker(_) => ScriptedLlm::start_for_containers().await,
-        };
+        let (address, host) = self.server_address();
+        let started = ScriptedLlm::start_at(address, &host).await;
         started.expect("no port is free")
     }
 }
@@ -50,7 +63,10 @@ impl Sandboxing {
 enum AgentServer {
     /// None: a start must fail instead of installing one.
     None,
+    /// The command of an operator.
     Real(Version),
+    /// The one that the service finds installed, which confined sandboxes fork.
+    Installed(Version),
     /// The stub with this directory.
     Stub(PathBuf),
 }
@@ -72,7 +88,7 @@ impl Builder {
         }
     }
 
-    /// Sets how sandboxes run; the default is processes.
+    /// Sets how sandboxes run; the default is confined processes.
     #[must_use]
     pub fn sandboxing(mut self, sandboxing: &Sandboxing) -> Self {
         self.sandboxing = sandboxing.clone();
@@ -86,11 +102,30 @@ impl Builder {
         self
     }
 
+    /// Gives the service an installation of this real agent server, as if it had installed it itself.
+    #[must_use]
+    pub fn installed_agent_server(mut self, version: Version) -> Self {
+        self.agent = AgentServer::Installed(version);
+        self
+    }
+
     /// Runs the stub in sandboxes.
     #[must_use]
     pub fn stub(mut self, stub: &Stub) -> Self {
         self.agent = AgentServer::Stub(stub.dir().to_owned());
         self
+    }
+
+    /// Installs what the service must find in its data directory.
+    pub(super) fn install(&self, data_dir: &Path) {
+        let is_process = !matches!(self.sandboxing, Sandboxing::Docker(_));
+        if is_process && matches!(self.agent, AgentServer::Installed(_)) {
+            let mut private = DirBuilder::new();
+            let created = private.mode(0o700).create(data_dir);
+            created.expect("cannot create the data directory");
+            let linked = symlink(installations(), data_dir.join("agent-server"));
+            linked.expect("cannot link the installations of the agent server");
+        }
     }
 
     pub(super) fn configured_sandboxing(&self) -> &Sandboxing {
@@ -108,15 +143,18 @@ impl Builder {
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
         ];
         match &self.sandboxing {
-            Sandboxing::Process | Sandboxing::ConfinedProcess => {
+            Sandboxing::Process | Sandboxing::UnconfinedProcess => {
                 all.push(("WORKSPACE_SANDBOX__BACKEND", "process".to_owned()));
                 all.extend(self.confinement());
-                let command = match &self.agent {
-                    AgentServer::None => "/bin/false".to_owned(),
-                    AgentServer::Real(version) => version.command(),
-                    AgentServer::Stub(dir) => Stub::command_in(dir),
-                };
-                all.push(("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", command));
+                all.push(match &self.agent {
+                    AgentServer::None => (COMMAND, "/bin/false".to_owned()),
+                    AgentServer::Real(version) => (COMMAND, version.command()),
+                    AgentServer::Installed(version) => (
+                        "WORKSPACE_SANDBOX__AGENT_SERVER_VERSION",
+                        version.to_string(),
+                    ),
+                    AgentServer::Stub(dir) => (COMMAND, Stub::command_in(dir)),
+                });
             }
             Sandboxing::Docker(engine) => {
                 all.push(("WORKSPACE_SANDBOX__BACKEND", "docker".to_owned()));
@@ -126,7 +164,9 @@ impl Builder {
                 let image = match &self.agent {
                     // No registry has this name.
                     AgentServer::None => "agent-workspace-test.invalid/none:1".to_owned(),
-                    AgentServer::Real(version) => engine::agent_server_image(*version),
+                    AgentServer::Real(version) | AgentServer::Installed(version) => {
+                        engine::agent_server_image(*version)
+                    }
                     AgentServer::Stub(_) => engine::stub_image(),
                 };
                 all.push(("WORKSPACE_DOCKER__IMAGE", image));
@@ -140,7 +180,7 @@ impl Builder {
     }
 
     fn confinement(&self) -> Vec<(&'static str, String)> {
-        if self.sandboxing == Sandboxing::Process {
+        if self.sandboxing == Sandboxing::UnconfinedProcess {
             return vec![
                 ("WORKSPACE_PROCESS__ISOLATION", "none".to_owned()),
                 // Suites have several users, whose processes are not isolated.
@@ -199,6 +239,13 @@ impl Builder {
 
     pub(super) fn set_variable(&mut self, name: &str, value: &str) {
         self.variables.insert(name.to_owned(), value.to_owned());
+    }
+
+    pub(super) fn set_agent_server(&mut self, version: Version) {
+        self.agent = match &self.agent {
+            AgentServer::Installed(_) => AgentServer::Installed(version),
+            _ => AgentServer::Real(version),
+        };
     }
 
     pub(super) fn variable(&self, name: &str) -> Option<&str> {

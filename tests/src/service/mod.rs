@@ -17,6 +17,7 @@ use tokio::net::TcpSocket;
 pub use builder::{Builder, Sandboxing};
 pub use sandboxes::Trace;
 
+use crate::agent_server::Version;
 use crate::client::Client;
 use crate::proxy::Proxy;
 use crate::wait::wait_for;
@@ -88,6 +89,7 @@ impl Service {
             child: None,
             startup_time: Duration::ZERO,
         };
+        service.builder.install(&service.data_dir());
         service.restart().await;
         service
     }
@@ -294,6 +296,11 @@ impl Service {
     /// Sets a variable for the next start.
     pub fn set_variable(&mut self, name: &str, value: &str) {
         self.builder.set_variable(name, value);
+    }
+
+    /// Sets the release of the real agent server for the next start.
+    pub fn set_agent_server(&mut self, version: Version) {
+        self.builder.set_agent_server(version);
     }
 
     fn log_file(&self) -> PathBuf {

@@ -101,7 +101,7 @@ impl Service {
     /// Living processes of the sandboxes.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        if let Sandboxing::Process | Sandboxing::ConfinedProcess = self.sandboxing() {
+        if let Sandboxing::Process | Sandboxing::UnconfinedProcess = self.sandboxing() {
             return processes::of_sandboxes_in(&self.data_dir());
         }
         let Some((engine, instance)) = self.engine_and_instance() else {
@@ -135,8 +135,7 @@ impl Service {
         }
         let processes = self.processes().into_iter();
         let in_sandbox = processes.filter(|process| process.sandbox == sandbox);
-        let sockets =
-            in_sandbox.filter_map(|process| process.variable("TMUX_TMPDIR").map(PathBuf::from));
+        let sockets = in_sandbox.filter_map(|process| own_tmp(&process));
         let mut paths: Vec<_> = sockets.chain([self.sandbox_dir(sandbox)]).collect();
         paths.dedup();
         paths.into_iter().map(Trace::Path).collect()
@@ -260,6 +259,16 @@ impl Service {
             }
         }
     }
+}
+
+/// The directory of this machine for temporary files and sockets of a sandbox, which is `/tmp` in a confined one.
+fn own_tmp(process: &Process) -> Option<PathBuf> {
+    let inside = process.variable("TMUX_TMPDIR")?;
+    let mut bubblewrap_arguments = process.arguments.windows(3);
+    let bound = bubblewrap_arguments.find(|it| it[0] == "--bind" && it[2] == inside);
+    let is_outside = inside != "/tmp";
+    let path = bound.map_or(is_outside.then_some(inside), |it| Some(it[1].as_str()));
+    path.map(PathBuf::from)
 }
 
 fn orphans_on(engine: &Engine, instance: &str, owned: &[String]) -> Vec<String> {

@@ -52,7 +52,7 @@ impl Scenario {
     /// Operations before and after which the service must be killed at least once.
     pub(crate) fn essential(self, sandboxing: &Sandboxing) -> &'static [&'static str] {
         match (self, sandboxing) {
-            (Self::Start, Sandboxing::Process | Sandboxing::ConfinedProcess) => &[
+            (Self::Start, Sandboxing::Process | Sandboxing::UnconfinedProcess) => &[
                 "commit of StartTaskRepository::insert",
                 "process: spawning",
                 "process: writing that it starts",
@@ -62,7 +62,7 @@ impl Scenario {
             (Self::Start, Sandboxing::Docker(_)) => {
                 &["creating the container", "starting the container"]
             }
-            (Self::PauseAndResume, Sandboxing::Process | Sandboxing::ConfinedProcess) => &[
+            (Self::PauseAndResume, Sandboxing::Process | Sandboxing::UnconfinedProcess) => &[
                 "process: SIGTERM",
                 "process: writing that it is stopped",
                 "commit of SandboxKeyRepository::replace_session_key",
@@ -73,7 +73,7 @@ impl Scenario {
             }
             (
                 Self::DeleteConversation | Self::DeleteSandbox,
-                Sandboxing::Process | Sandboxing::ConfinedProcess,
+                Sandboxing::Process | Sandboxing::UnconfinedProcess,
             ) => &[
                 "process: SIGKILL",
                 "process: deleting files",

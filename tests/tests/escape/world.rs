@@ -7,7 +7,7 @@ use std::time::Duration;
 use acceptance::agent_server::{built_program, variable_of};
 use acceptance::processes::Process;
 use acceptance::wait::wait_for;
-use acceptance::{Client, Service, Stub, Version};
+use acceptance::{Client, Sandboxing, Service, Stub, Version};
 use serde_json::{Value, json};
 
 use crate::host::HostFiles;
@@ -224,16 +224,21 @@ async fn start_service(walls: Walls, stub: &Stub, mark: &str) -> Service {
         .env("ESCAPE_SECRET", &format!("environment-{mark}"))
         .env("WORKSPACE_LOG__LEVEL", "warn");
     builder = if variable_of("ESCAPE_REAL_AGENT_SERVER").is_some() {
-        builder.agent_server(Version::V1_58_0)
+        // It is forked where sandboxes are confined.
+        let builder = builder.env("WORKSPACE_PROCESS__FORK_SERVER", "on");
+        builder.installed_agent_server(Version::V1_58_0)
     } else {
         let command = format!("{} --run-commands yes", stub.command());
         builder.env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", &command)
     };
-    if walls == Walls::Confined {
+    if walls == Walls::None {
+        builder = builder.sandboxing(&Sandboxing::UnconfinedProcess);
+    } else {
         let programs = built_program("stub-agent-server");
         let programs = programs.parent().unwrap_or(&programs).to_string_lossy();
         let limits = [
-            ("ISOLATION", "confined".to_owned()),
+            // The addresses of this machine are aims.
+            ("REACHABLE_NETWORKS", String::new()),
             ("READABLE_PATHS", format!("{programs},{}", python().prefix)),
             ("PIDS", MAX_PIDS.to_string()),
             ("MEMORY", format!("{}MiB", MAX_MEMORY_BYTES >> 20)),

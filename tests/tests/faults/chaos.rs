@@ -42,7 +42,7 @@ pub(crate) async fn rows_and_processes_agree_after_random_requests_and_kills(
     sandboxing: Sandboxing,
 ) {
     let seeds: &[u64] = match sandboxing {
-        Sandboxing::Process | Sandboxing::ConfinedProcess => &[1, 2, 3],
+        Sandboxing::Process | Sandboxing::UnconfinedProcess => &[1, 2, 3],
         // Containers take seconds where processes take tenths of a second.
         Sandboxing::Docker(_) => &[4],
     };

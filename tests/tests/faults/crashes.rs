@@ -17,7 +17,7 @@ const CONTAINER_KILL_POINTS_MILLIS: [u64; 8] = [0, 20, 60, 120, 200, 300, 450, 7
 
 fn kill_points(sandboxing: &Sandboxing) -> &'static [u64] {
     match sandboxing {
-        Sandboxing::Process | Sandboxing::ConfinedProcess => &KILL_POINTS_MILLIS,
+        Sandboxing::Process | Sandboxing::UnconfinedProcess => &KILL_POINTS_MILLIS,
         Sandboxing::Docker(_) => &CONTAINER_KILL_POINTS_MILLIS,
     }
 }

@@ -17,10 +17,7 @@ async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspac
     let version = Version::V1_58_0;
     let mut engine = PrivateEngine::start();
     engine.load(&agent_server_image(version), &Engine::shared());
-    let setup = Setup {
-        version,
-        sandboxing: Sandboxing::Docker(engine.engine()),
-    };
+    let setup = Setup::new(version, Sandboxing::Docker(engine.engine()));
     let world = World::with_model(setup, "openai/steps-20+slow-300").await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo step >> steps.txt").await;

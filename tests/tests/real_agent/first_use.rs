@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use acceptance::wait::wait_for;
-use acceptance::{ScriptedLlm, Service};
+use acceptance::{Sandboxing, Service};
 
 use crate::support::RECONCILE_TIMEOUT;
 
@@ -12,8 +12,10 @@ const INSTALLED: Duration = Duration::from_secs(420);
 
 #[tokio::test]
 async fn the_first_conversation_installs_the_agent_server() {
-    let llm = ScriptedLlm::start().await.expect("a loopback port is free");
+    let sandboxing = Sandboxing::Process;
+    let llm = sandboxing.model().await;
     let service = Service::builder()
+        .sandboxing(&sandboxing)
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "")
         .start()
         .await;

@@ -25,7 +25,7 @@ mod warm;
 macro_rules! scenarios {
     (both: smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
         mod process {
-            scenarios!(release: crate::support::Setup::process, smoke: [$($smoke)*], full: [$($full)*]);
+            scenarios!(release: crate::support::Setup::forked, smoke: [$($smoke)*], full: [$($full)*]);
         }
         mod docker {
             scenarios!(release: crate::support::Setup::docker, smoke: [], full: [$($smoke)* $($full)*]);
@@ -73,20 +73,11 @@ scenarios![both:
     ]
 ];
 
-/// Confined processes: what depends on the walls around them.
-mod of_confined_sandboxes {
-    scenarios!(tests: crate::support::Setup::confined, V1_58_0,
+/// Processes without isolation, which an operator may choose.
+mod of_unconfined_processes {
+    scenarios!(tests: crate::support::Setup::unconfined, V1_58_0,
         conversations::a_conversation_runs_and_takes_another_message,
-        conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
-        crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
-        crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
-        secrets::a_changed_secret_is_seen_by_the_next_command,
     );
-    mod older {
-        scenarios!(tests: crate::support::Setup::confined, V1_34_0,
-            conversations::a_conversation_runs_and_takes_another_message,
-        );
-    }
 }
 
 /// Repositories: every scenario with processes, the whole preparation also in containers.
@@ -167,11 +158,11 @@ mod of_clients {
 /// Conversations that begin with one release and continue with the other one, newer or older.
 mod of_upgrades {
     mod process {
-        scenarios!(tests: crate::support::Setup::process, V1_34_0,
+        scenarios!(tests: crate::support::Setup::forked, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
         mod back {
-            scenarios!(tests: crate::support::Setup::process, V1_58_0,
+            scenarios!(tests: crate::support::Setup::forked, V1_58_0,
                 upgrade::what_an_older_release_cannot_read_is_reported_and_kept,
             );
         }

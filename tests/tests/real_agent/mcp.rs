@@ -1,6 +1,6 @@
 //! The user's MCP servers: the agent calls their tools, and a broken server leaves a note.
 
-use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
+use acceptance::{ScriptedMcp, scripted_mcp};
 use serde_json::{Value, json};
 
 use crate::support::{Setup, World, tool_outputs, wait_for_events};
@@ -32,8 +32,8 @@ async fn look_up(world: &World, servers: &Value, term: &str) -> String {
 
 pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
     let world = World::start(setup).await;
-    let for_containers = matches!(world.service.sandboxing(), Sandboxing::Docker(_));
-    let server = ScriptedMcp::start(for_containers)
+    let (address, host) = world.service.sandboxing().server_address();
+    let server = ScriptedMcp::start(address, &host)
         .await
         .expect("a port is free");
 

@@ -36,9 +36,8 @@ impl RemoteClient {
     async fn behind(kind: Kind, setup: &Setup) -> Self {
         let llm = setup.sandboxing.model().await;
         let proxy = Proxy::reserve_everywhere(kind);
-        let service = Service::builder()
-            .sandboxing(&setup.sandboxing)
-            .agent_server(setup.version)
+        let service = setup
+            .service()
             .env("WORKSPACE_HTTP__PUBLIC_URL", &proxy.url(""))
             .env("WORKSPACE_HTTP__TRUSTED_PROXIES", "127.0.0.1")
             .start()
@@ -114,7 +113,7 @@ impl RemoteClient {
     /// Asserts that other machines reach no port but the proxy's.
     async fn only_the_proxy_is_open(&self) {
         let inner: BTreeSet<u16> = match self.service.sandboxing() {
-            Sandboxing::Process | Sandboxing::ConfinedProcess => {
+            Sandboxing::Process | Sandboxing::UnconfinedProcess => {
                 let pids = self.service.processes().into_iter();
                 let pids: Vec<u32> = pids.filter_map(|it| u32::try_from(it.pid).ok()).collect();
                 listeners_of(&pids).iter().map(|it| it.port).collect()

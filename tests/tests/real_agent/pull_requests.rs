@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use acceptance::Service;
 use serde_json::{Value, json};
 
 use crate::support::{Setup, tool_outputs, wait_for_events};
@@ -63,9 +62,8 @@ fn serve_connection(mut stream: TcpStream) -> std::io::Result<(String, Value)> {
 pub(crate) async fn the_agent_opens_one(setup: Setup) {
     let (port, asked) = github();
     let llm = setup.sandboxing.model().await;
-    let service = Service::builder()
-        .sandboxing(&setup.sandboxing)
-        .agent_server(setup.version)
+    let service = setup
+        .service()
         .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", "127.0.0.1")
         .start()
         .await;

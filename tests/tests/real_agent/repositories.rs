@@ -36,22 +36,23 @@ impl GitWorld {
         let llm = setup.sandboxing.model().await;
         // An address that the service and its sandboxes reach.
         let address = match &setup.sandboxing {
-            Sandboxing::Process => [127, 0, 0, 1],
-            Sandboxing::ConfinedProcess => acceptance::machine_address().octets(),
+            Sandboxing::UnconfinedProcess => [127, 0, 0, 1],
+            Sandboxing::Process => acceptance::machine_address().octets(),
             Sandboxing::Docker(engine) => engine.gateway().octets(),
         };
         let git = GitServer::start(address, TOKEN).await;
         let other = GitServer::start(address, TOKEN).await;
         let authority = git.authority().display().to_string();
-        let mut builder = Service::builder()
-            .sandboxing(&setup.sandboxing)
-            .agent_server(setup.version)
+        let mut builder = setup
+            .service()
             .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", "*");
         builder = match setup.sandboxing {
-            Sandboxing::Process | Sandboxing::ConfinedProcess => builder.env(
-                "WORKSPACE_SANDBOX__ENV",
-                &format!("GIT_SSL_CAINFO={authority}"),
-            ),
+            Sandboxing::Process | Sandboxing::UnconfinedProcess => builder
+                .env(
+                    "WORKSPACE_SANDBOX__ENV",
+                    &format!("GIT_SSL_CAINFO={authority}"),
+                )
+                .env("WORKSPACE_PROCESS__READABLE_PATHS", &authority),
             Sandboxing::Docker(_) => builder
                 .env(
                     "WORKSPACE_DOCKER__ENV",

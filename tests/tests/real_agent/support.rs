@@ -6,7 +6,7 @@ use std::time::Duration;
 use acceptance::client::{Conversation, Task};
 use acceptance::print_line;
 use acceptance::wait::wait_for;
-use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
+use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
 
 /// Time for changes that a periodic pass of the reconciler makes.
@@ -35,31 +35,49 @@ pub(crate) async fn wait_for_events(
 pub(crate) struct Setup {
     pub(crate) version: Version,
     pub(crate) sandboxing: Sandboxing,
+    /// Whether the agent server is configured by its command, as for processes that boot the usual way.
+    is_command: bool,
 }
 
 impl Setup {
-    pub(crate) fn process(version: Version) -> Self {
-        let sandboxing = Sandboxing::Process;
+    pub(crate) fn new(version: Version, sandboxing: Sandboxing) -> Self {
         Self {
             version,
             sandboxing,
+            is_command: true,
         }
     }
 
-    pub(crate) fn confined(version: Version) -> Self {
-        let sandboxing = Sandboxing::ConfinedProcess;
+    /// Confined processes that boot.
+    pub(crate) fn process(version: Version) -> Self {
+        Self::new(version, Sandboxing::Process)
+    }
+
+    /// Confined processes that are forked.
+    pub(crate) fn forked(version: Version) -> Self {
         Self {
-            version,
-            sandboxing,
+            is_command: false,
+            ..Self::process(version)
         }
+    }
+
+    pub(crate) fn unconfined(version: Version) -> Self {
+        Self::new(version, Sandboxing::UnconfinedProcess)
     }
 
     pub(crate) fn docker(version: Version) -> Self {
-        let sandboxing = Sandboxing::docker();
-        Self {
-            version,
-            sandboxing,
+        Self::new(version, Sandboxing::docker())
+    }
+
+    /// A service with these sandboxes.
+    pub(crate) fn service(&self) -> Builder {
+        let builder = Service::builder().sandboxing(&self.sandboxing);
+        if self.is_command {
+            return builder.agent_server(self.version);
         }
+        // A start waits for the fork server.
+        let builder = builder.env("WORKSPACE_PROCESS__FORK_SERVER", "on");
+        builder.installed_agent_server(self.version)
     }
 }
 
@@ -86,11 +104,7 @@ impl World {
 
     pub(crate) async fn with_model(setup: Setup, model: &str) -> Self {
         let llm = setup.sandboxing.model().await;
-        let service = Service::builder()
-            .sandboxing(&setup.sandboxing)
-            .agent_server(setup.version)
-            .start()
-            .await;
+        let service = setup.service().start().await;
         let user = service.admin();
         user.use_model(model, &llm.base_url(), "sk-scripted").await;
         Self {
@@ -158,6 +172,7 @@ pub(crate) fn show_timings(world: &World, task: &Task) {
     let Setup {
         version,
         sandboxing,
+        ..
     } = &world.setup;
     print_line(&format!(
         "agent server {version} ({sandboxing:?}): start to READY by step (ms): {}",

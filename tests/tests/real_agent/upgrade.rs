@@ -1,7 +1,6 @@
 //! A sandbox paused with one release of the agent server continues with another one, newer or older.
 
 use acceptance::client::text;
-use acceptance::engine::agent_server_image;
 use acceptance::{Sandboxing, Version};
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     resumes_with(&mut world, now, sandbox).await;
     // A container keeps its image.
     let expected = match &setup.sandboxing {
-        Sandboxing::Process | Sandboxing::ConfinedProcess => now.to_string(),
+        Sandboxing::Process | Sandboxing::UnconfinedProcess => now.to_string(),
         Sandboxing::Docker(_) => setup.version.to_string(),
     };
     assert_eq!(release(&world, id).await, expected);
@@ -97,18 +96,7 @@ pub(crate) async fn what_an_older_release_cannot_read_is_reported_and_kept(setup
 /// Restarts the service with this release, and resumes the sandbox.
 async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
     world.service.stop().await;
-    match world.service.sandboxing() {
-        Sandboxing::Process | Sandboxing::ConfinedProcess => {
-            let name = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
-            world.service.set_variable(name, &release.command());
-        }
-        Sandboxing::Docker(_) => {
-            let image = agent_server_image(release);
-            world
-                .service
-                .set_variable("WORKSPACE_DOCKER__IMAGE", &image);
-        }
-    }
+    world.service.set_agent_server(release);
     world.service.restart().await;
     world.user.resume(sandbox).await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use acceptance::wait::wait_until;
-use acceptance::{ScriptedLlm, Service, print_line};
+use acceptance::{ScriptedLlm, print_line};
 
 use crate::support::Setup;
 
@@ -12,9 +12,8 @@ const BOOT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_start_takes_no_boot(setup: Setup) {
     let llm: ScriptedLlm = setup.sandboxing.model().await;
-    let service = Service::builder()
-        .sandboxing(&setup.sandboxing)
-        .agent_server(setup.version)
+    let service = setup
+        .service()
         .env("WORKSPACE_SANDBOX__WARM", "1")
         .start()
         .await;

@@ -81,7 +81,7 @@ impl BareBoot {
         version: Version,
     ) -> anyhow::Result<Duration> {
         match sandboxing {
-            Sandboxing::Process => Self::process(version).await,
+            Sandboxing::Process | Sandboxing::UnconfinedProcess => Self::process(version).await,
             Sandboxing::Docker(engine) => Self::container(engine, version).await,
         }
     }

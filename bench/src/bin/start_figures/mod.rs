@@ -1,6 +1,7 @@
 //! Options and results of `bench-start`.
 
 pub(crate) mod bare;
+pub(crate) mod footprint;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

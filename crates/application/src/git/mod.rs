@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::Clock;
-use domain::conversation::{ConversationRepository, GitProvider};
+use domain::conversation::ConversationRepository;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitRepository, GitUser,
-    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitProvider,
+    GitRepository, GitUser, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
 use futures::StreamExt as _;

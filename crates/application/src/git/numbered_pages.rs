@@ -3,7 +3,7 @@
 //! Pages of providers are linked by tokens, so a page is reached through those before it. The page number is bounded;
 //! users who look for something search.
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, RepositoryQuery};
 use domain::id::UserId;
 use futures::future::join_all;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use domain::agent::McpServer;
-use domain::conversation::GitProvider;
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify as _, chain};
-use domain::git::{GitError, NewPullRequest, OpenedPullRequest};
+use domain::git::{GitError, GitProvider, NewPullRequest, OpenedPullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
-use domain::conversation::GitProvider;
 use domain::encryption::cipher::{Cipher, Sealed};
+use domain::git::GitProvider;
 use domain::id::{SandboxId, UserId};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};

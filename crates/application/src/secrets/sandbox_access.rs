@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::agent::LaunchSecret;
-use domain::conversation::GitProvider;
 use domain::error::ErrorClass;
+use domain::git::GitProvider;
 use domain::sandbox::{DesiredState, Sandbox};
 use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 

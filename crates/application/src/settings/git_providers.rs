@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
 use domain::error::chain;
-use domain::git::{GitAccess, GitError, GitHosting};
+use domain::git::{GitAccess, GitError, GitHosting, GitProvider};
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;

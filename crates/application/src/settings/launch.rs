@@ -6,7 +6,7 @@ mod language_model;
 use std::collections::BTreeMap;
 
 use domain::agent::{AcpAgent, AgentTool, CondenserConfig, LlmConfig, McpServer};
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use secrecy::SecretString;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::sandbox::SandboxGrouping;
 use secrecy::SecretString;
 use serde_json::{Map, Value};

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::{SystemClock, Timestamp};
-use domain::conversation::GitProvider;
 use domain::encryption::cipher::Sealed;
 use domain::error::{Classify, ErrorClass, StoreError};
-use domain::git::{GitError, GitUser};
+use domain::git::{GitError, GitProvider, GitUser};
 use domain::id::UserId;
 use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 use secrecy::ExposeSecret;

@@ -126,7 +126,7 @@ pub(super) fn wants_auto_title(request: &StartRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use domain::conversation::GitProvider;
+    use domain::git::GitProvider;
 
     use super::*;
 

@@ -11,10 +11,10 @@ use domain::agent::{
     LaunchRequest,
 };
 use domain::clock::Clock;
-use domain::conversation::{Conversation, ConversationReportRepository, GitProvider};
+use domain::conversation::{Conversation, ConversationReportRepository};
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, StoreError, chain};
-use domain::git::CloneSourceResolver;
+use domain::git::{CloneSourceResolver, GitProvider};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxReader};
 use domain::start_task::{

@@ -1,6 +1,7 @@
 //! Working directories of conversations in their sandboxes.
 
-use domain::conversation::{Conversation, GitProvider};
+use domain::conversation::Conversation;
+use domain::git::GitProvider;
 
 use super::grouping::directory_of;
 use super::prepare::directory_of_repository;

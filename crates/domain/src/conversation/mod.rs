@@ -17,6 +17,7 @@ pub use query::{ConversationChange, ConversationFilter};
 pub use report::{add_pull_request_number, fold_title};
 
 use crate::clock::Timestamp;
+use crate::git::GitProvider;
 use crate::id::{ConversationId, SandboxId, UserId};
 use crate::sandbox::Sandbox;
 
@@ -75,24 +76,6 @@ impl ExecutionStatus {
     /// finished, error or stuck.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Finished | Self::Error | Self::Stuck)
-    }
-}
-
-wire_enum! {
-    /// Providers that tokens and repositories may name.
-    GitProvider {
-        /// github.com or an Enterprise Server.
-        Github = "github",
-        /// gitlab.com or self-managed.
-        Gitlab = "gitlab",
-        /// bitbucket.org.
-        Bitbucket = "bitbucket",
-        BitbucketDataCenter = "bitbucket_data_center",
-        /// Forgejo or Gitea.
-        Forgejo = "forgejo",
-        AzureDevops = "azure_devops",
-        /// A single-sign-on token.
-        EnterpriseSso = "enterprise_sso",
     }
 }
 

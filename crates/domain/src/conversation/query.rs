@@ -1,7 +1,8 @@
 //! Filters and changes of conversations.
 
 use crate::clock::Timestamp;
-use crate::conversation::{GitProvider, Trigger};
+use crate::conversation::Trigger;
+use crate::git::GitProvider;
 use crate::id::{ConversationId, SandboxId};
 use crate::patch::Patch;
 

@@ -20,8 +20,9 @@ pub use port::{
 };
 
 use crate::clock::Timestamp;
-use crate::conversation::{GitProvider, MessageInput, Trigger, wire_enum};
+use crate::conversation::{MessageInput, Trigger, wire_enum};
 use crate::encryption::cipher::Sealed;
+use crate::git::GitProvider;
 use crate::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
 
 wire_enum! {

@@ -1,8 +1,7 @@
 //! The HTTP client for all providers, with bounded responses.
 
-use domain::conversation::GitProvider;
 use domain::error::BoxError;
-use domain::git::GitError;
+use domain::git::{GitError, GitProvider};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};

@@ -2,8 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use domain::conversation::GitProvider;
-use domain::git::{GitAccess, GitError};
+use domain::git::{GitAccess, GitError, GitProvider};
 use domain::json::estimate_memory_bytes;
 use hyper::Method;
 use hyper::body::Bytes;

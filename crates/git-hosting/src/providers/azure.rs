@@ -1,9 +1,8 @@
 //! Azure DevOps (`https://dev.azure.com/ORGANISATION`) and Azure DevOps Server (`https://host/tfs/COLLECTION`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
     NewPullRequest, OwnerType, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};

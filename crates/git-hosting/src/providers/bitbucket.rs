@@ -3,9 +3,8 @@
 //! The API cannot list repositories of all workspaces, so a list without a workspace reads one workspace after the other.
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
     NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
 };
 use serde_json::{Value, json};

@@ -1,9 +1,8 @@
 //! Forgejo and Gitea (`https://host/api/v1`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};

@@ -6,9 +6,8 @@
 mod responses;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};

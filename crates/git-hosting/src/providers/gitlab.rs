@@ -1,9 +1,8 @@
 //! GitLab.com and self-managed GitLab (`https://host/api/v4`).
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser,
+    GitAccess, GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
     NewPullRequest, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};

@@ -11,10 +11,10 @@ mod paging;
 mod pull_request;
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitError, GitPage, GitPageRequest, GitRepository, GitUser, NewPullRequest,
-    OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask, SuggestedTaskType,
+    GitBranch, GitError, GitPage, GitPageRequest, GitProvider, GitRepository, GitUser,
+    NewPullRequest, OwnerType, RepositoryQuery, RepositorySortKey, SuggestedTask,
+    SuggestedTaskType,
 };
 use serde_json::Value;
 use url::Url;

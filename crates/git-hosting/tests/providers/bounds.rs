@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use domain::conversation::GitProvider::{Forgejo, Gitlab};
+use domain::git::GitProvider::{Forgejo, Gitlab};
 use domain::git::{
     CloneSourceResolver as _, GitAccess, GitError, GitHosting as _, GitPageRequest, GitUser,
 };

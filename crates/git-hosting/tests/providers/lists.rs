@@ -1,6 +1,6 @@
 //! Lists of all providers, in pages of many lengths.
 
-use domain::conversation::GitProvider::{
+use domain::git::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
 };
 use domain::git::{

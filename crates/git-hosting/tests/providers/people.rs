@@ -1,6 +1,6 @@
 //! Users, tasks and credentials.
 
-use domain::conversation::GitProvider::{
+use domain::git::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, EnterpriseSso, Forgejo, Github, Gitlab,
 };
 use domain::git::SuggestedTaskType::{

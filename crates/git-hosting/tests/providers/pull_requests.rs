@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::conversation::GitProvider::{
+use domain::git::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, EnterpriseSso, Forgejo, Github, Gitlab,
 };
 use domain::git::{GitError, GitHosting as _, NewPullRequest};

@@ -1,6 +1,6 @@
 //! Scripted providers after their documentation, with lists of known lengths.
 
-use domain::conversation::GitProvider::{
+use domain::git::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
 };
 use serde_json::{Value, json};

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
-use domain::git::GitAccess;
+use domain::git::{GitAccess, GitProvider};
 use git_hosting::{Config, HttpGitHosting, PrivateHosts};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};

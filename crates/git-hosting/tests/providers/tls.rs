@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::conversation::GitProvider::Gitlab;
+use domain::git::GitProvider::Gitlab;
 use domain::git::{GitError, GitHosting as _};
 use git_hosting::{CaCertificates, Config, HttpGitHosting, PrivateHosts};
 use serde_json::json;

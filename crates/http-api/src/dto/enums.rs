@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use domain::audit::AuditOutcome;
-use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
+use domain::conversation::{ExecutionStatus, Trigger};
 use domain::event::EventOrder;
-use domain::git::{OwnerType, SuggestedTaskType};
+use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
 use domain::user::identity::Role;

@@ -1,6 +1,6 @@
 //! Git providers on the wire; see `docs/reference/wire/git.md`.
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitBranch, GitPage, GitPageRequest, GitRepository, GitUser, OwnerType, RepositoryQuery,
     RepositorySort, RepositorySortKey, SuggestedTask, SuggestedTaskType,

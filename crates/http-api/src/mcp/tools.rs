@@ -4,9 +4,8 @@
 use application::App;
 use application::git::GitServiceError;
 use application::pull_requests::{PullRequestCaller, failure_advice};
-use domain::conversation::GitProvider;
 use domain::error::chain;
-use domain::git::OpenedPullRequest;
+use domain::git::{GitProvider, OpenedPullRequest};
 use serde_json::{Map, Value, json};
 
 use super::arguments;

@@ -2,8 +2,7 @@
 
 use actix_web::test::TestRequest;
 use domain::agent::McpServer;
-use domain::conversation::GitProvider;
-use domain::git::GitError;
+use domain::git::{GitError, GitProvider};
 use http_api::Listener;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

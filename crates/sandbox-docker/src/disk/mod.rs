@@ -1,6 +1,5 @@
 //! Disk limits: set by the engine if its storage supports them, and measured in any case, because no engine limits volumes.
 
-mod grace;
 mod usage;
 
 use std::collections::HashMap;
@@ -11,9 +10,9 @@ use bollard::Docker;
 use bollard::models::SystemInfo;
 use domain::error::chain;
 use domain::id::SandboxId;
+use sandbox_provider::{OverLimitGrace, over_disk_limit};
 use tokio::sync::{Mutex, OnceCell};
 
-use self::grace::OverLimitGrace;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::container::labels;
 use crate::engine::Engine;
@@ -127,7 +126,8 @@ impl DiskMonitor {
         let over = grace.take_over_limit(measured).into_iter();
         Ok(over
             .map(|id| {
-                let cause = cause(used(&id), limits.get(&id).copied().unwrap_or_default());
+                let limit = limits.get(&id).copied().unwrap_or_default();
+                let cause = over_disk_limit(used(&id), limit, "the disk limit of its template");
                 (id, cause)
             })
             .collect())
@@ -167,46 +167,9 @@ pub(crate) fn may_limit(info: &SystemInfo) -> bool {
     }
 }
 
-fn cause(used: u64, limit: u64) -> String {
-    format!(
-        "the sandbox used {} of disk, more than its limit of {}, and was stopped; its files are kept: resume it and delete \
-         some, or ask the operator to raise the disk limit of its template",
-        size(used),
-        size(limit)
-    )
-}
-
-/// Rounds up, so that usage over a limit is never shown as the limit.
-fn size(bytes: u64) -> String {
-    const MIB: u64 = 1 << 20;
-    if bytes < 1024 * MIB {
-        return format!("{} MiB", bytes.div_ceil(MIB));
-    }
-    let tenths = (u128::from(bytes) * 10).div_ceil(1024 * u128::from(MIB));
-    match (tenths / 10, tenths % 10) {
-        (whole, 0) => format!("{whole} GiB"),
-        (whole, tenth) => format!("{whole}.{tenth} GiB"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_rounded_up() {
-        for (bytes, text) in [
-            (0, "0 MiB"),
-            (1, "1 MiB"),
-            (64 << 20, "64 MiB"),
-            ((64 << 20) + 1, "65 MiB"),
-            (20 << 30, "20 GiB"),
-            ((20 << 30) + 1, "20.1 GiB"),
-            (21 << 30, "21 GiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn only_some_storage_drivers_may_limit_containers() {

@@ -79,7 +79,7 @@ impl DockerConfig {
             grace: reader.duration("sandbox.stop_grace"),
             call_limit: Duration::from_secs(30),
             pull_stall: Duration::from_secs(5 * 60),
-            disk_interval: disk_interval(reader),
+            disk_interval: sandbox_provider::disk_check(reader, "docker.disk_check"),
             registry: registry(reader),
         }
     }
@@ -97,14 +97,6 @@ fn specs(reader: &SettingReader<'_>) -> Vec<DockerSpec> {
         specs.push(spec);
     }
     specs
-}
-
-fn disk_interval(reader: &SettingReader<'_>) -> Duration {
-    let interval = reader.duration("docker.disk_check");
-    if interval < Duration::from_secs(1) {
-        reader.problem("docker.disk_check", "must be 1s or more");
-    }
-    interval
 }
 
 fn registry(reader: &SettingReader<'_>) -> Option<RegistryCredentials> {

@@ -1,5 +1,6 @@
 //! Starts, stops, observes and monitors sandboxes.
 
+mod disk;
 mod fork_server;
 pub(crate) mod monitor;
 pub(crate) mod observe;

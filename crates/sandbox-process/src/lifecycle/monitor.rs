@@ -136,6 +136,11 @@ impl ProcessInner {
         Ok(())
     }
 
+    /// The sandboxes whose main processes run.
+    pub(crate) fn running_sandboxes(&self) -> Vec<SandboxId> {
+        self.tracked().keys().cloned().collect()
+    }
+
     fn tracked(&self) -> MutexGuard<'_, HashMap<SandboxId, TrackedProcess>> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,8 +177,7 @@ impl ProcessInner {
 
     /// Blocks.
     fn truncate_logs(&self) {
-        let running: Vec<SandboxId> = self.tracked().keys().cloned().collect();
-        for id in running {
+        for id in self.running_sandboxes() {
             if let Err(error) =
                 log_file::truncate(&self.paths(&id).log_file(), self.config.log_bytes)
             {

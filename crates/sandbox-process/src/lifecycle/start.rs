@@ -255,7 +255,8 @@ impl ProcessInner {
         };
         if !is_current {
             tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key or isolation; restarting it");
-            self.end_processes(id, StopMode::Graceful).await?;
+            self.end_processes(id, StopMode::Graceful, LifecyclePhase::Stopped)
+                .await?;
             return Ok(None);
         }
         if state.process != Some(key) {

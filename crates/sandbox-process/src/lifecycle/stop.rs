@@ -9,7 +9,7 @@ use std::time::Duration;
 use domain::crash_point;
 use domain::error::chain;
 use domain::id::SandboxId;
-use domain::sandbox::SandboxError;
+use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
@@ -34,7 +34,31 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 impl ProcessInner {
     pub(crate) async fn stop(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
         let _lock = self.lock_existing(id).await?;
-        self.end_processes(id, StopMode::Graceful).await
+        self.end_processes(id, StopMode::Graceful, LifecyclePhase::Stopped)
+            .await
+    }
+
+    /// Stops a running sandbox on the service's own decision, and reports the cause.
+    pub(crate) async fn stop_for_cause(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        detail: String,
+    ) -> Result<(), SandboxError> {
+        let _lock = self.lock_existing(id).await?;
+        let state = self.load(id).await?;
+        if state.is_none_or(|state| state.phase != LifecyclePhase::Running) {
+            return Ok(());
+        }
+        tracing::warn!(sandbox.id = %id, cause = detail, "sandbox {id} stopped by the service");
+        let exited = LifecyclePhase::Exited {
+            detail: detail.clone(),
+        };
+        self.end_processes(id, StopMode::Graceful, exited).await?;
+        self.tasks.report(BackendFact {
+            id: id.clone(),
+            state: BackendState::Exited { detail },
+        });
+        Ok(())
     }
 
     pub(crate) async fn remove(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
@@ -42,7 +66,8 @@ impl ProcessInner {
             Err(SandboxError::NotFound) => return Ok(()),
             other => other?,
         };
-        self.end_processes(id, StopMode::Immediate).await?;
+        self.end_processes(id, StopMode::Immediate, LifecyclePhase::Stopped)
+            .await?;
         let paths = self.paths(id);
         let deleted = blocking(move || {
             paths.delete()?;
@@ -78,11 +103,12 @@ impl ProcessInner {
         }
     }
 
-    /// Ends all processes and records that this was requested.
+    /// Ends all processes and records the phase in which this leaves the sandbox.
     pub(crate) async fn end_processes(
         self: &Arc<Self>,
         id: &SandboxId,
         mode: StopMode,
+        phase: LifecyclePhase,
     ) -> Result<(), SandboxError> {
         let marker = self.marker(id);
         let former = self.load(id).await?;
@@ -117,7 +143,7 @@ impl ProcessInner {
         self.remove_cgroup(id).await?;
         let port = former.map_or(0, |state| state.port);
         let stopped = ProcessState {
-            phase: LifecyclePhase::Stopped,
+            phase,
             port,
             process: None,
             boot: proc::boot_id().to_owned(),

@@ -69,6 +69,9 @@ impl InstalledAgentServer {
 pub struct Provisioner {
     config: Arc<Config>,
     requirements: Arc<Vec<String>>,
+    /// The real path of `<data>/agent-server`, which an operator may have linked to another disk. Confined sandboxes see an
+    /// installation at this path.
+    dir: PathBuf,
 }
 
 impl std::fmt::Debug for Provisioner {
@@ -88,7 +91,7 @@ struct InstallationMarker {
 }
 
 impl Provisioner {
-    /// Checks the configuration without changing anything.
+    /// Checks the configuration without changing anything. Blocks.
     pub fn new(config: Config) -> Result<Self, ProvisionError> {
         let requirements = requirements(&config)?;
         if !config.data_dir.is_absolute() {
@@ -96,9 +99,12 @@ impl Provisioner {
                 "the data directory must be an absolute path (WORKSPACE_DATA_DIR)".into(),
             ));
         }
+        let data_dir = fs::canonicalize(&config.data_dir).unwrap_or(config.data_dir.clone());
+        let dir = data_dir.join("agent-server");
         Ok(Self {
             config: Arc::new(config),
             requirements: Arc::new(requirements),
+            dir: fs::canonicalize(&dir).unwrap_or(dir),
         })
     }
 
@@ -113,7 +119,7 @@ impl Provisioner {
 
     /// The finished installation, if there is one and it still runs. Takes some milliseconds.
     pub async fn find(&self) -> Option<InstalledAgentServer> {
-        let (dir, requirements) = (self.dir(), Arc::clone(&self.requirements));
+        let (dir, requirements) = (self.dir.clone(), Arc::clone(&self.requirements));
         let (version, python) = (self.config.version.clone(), self.config.python.clone());
         let roots = tokio::task::spawn_blocking(move || {
             complete_in(&dir, &version, &requirements, python.as_deref())
@@ -157,14 +163,10 @@ impl Provisioner {
         Ok(server)
     }
 
-    fn dir(&self) -> PathBuf {
-        self.config.data_dir.join("agent-server")
-    }
-
     /// Waits for the installation lock. The returned file *and* every step with it as standard input hold the lock.
     async fn lock(&self) -> Result<File, ProvisionError> {
         const STEP: &str = "waiting for another installation";
-        let dir = self.dir();
+        let dir = self.dir.clone();
         let file = blocking("opening the lock", move || {
             fs::DirBuilder::new()
                 .recursive(true)
@@ -220,7 +222,7 @@ impl Provisioner {
             python.version.as_bytes(),
         ];
         let short = sandbox_provider::short_digest(&requirements.chain(python).collect::<Vec<_>>());
-        self.dir().join(format!("{}-{short}", self.config.version))
+        self.dir.join(format!("{}-{short}", self.config.version))
     }
 }
 

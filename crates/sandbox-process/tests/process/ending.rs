@@ -181,6 +181,31 @@ async fn an_exit_by_sigkill_is_reported_as_such() {
 }
 
 #[tokio::test]
+async fn a_sandbox_over_its_disk_limit_is_stopped_and_keeps_its_files() {
+    let fixture = ProcessFixture::new();
+    fixture.set_agent_script("head -c 4194304 /dev/zero > workspace/large; sleep 600 & wait");
+    let mut config = fixture.config();
+    config.disk = Some(2 << 20);
+    config.disk_interval = Duration::from_millis(50);
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let mut facts = backend.watch();
+    let launch = launch("s1");
+    for _ in 0..2 {
+        backend.start(&launch).await.unwrap();
+        let detail = exit_reported(&mut facts, &launch.id).await;
+        for part in ["more than its limit of 2 MiB", "process.disk"] {
+            assert!(detail.contains(part), "{detail}");
+        }
+        assert_eq!(
+            state(&backend, &launch.id).await,
+            Some(BackendState::Exited { detail })
+        );
+        fixture.assert_none_left(&launch.id);
+    }
+    assert!(fixture.root(&launch.id).join("workspace/large").exists());
+}
+
+#[tokio::test]
 async fn a_removal_deletes_all_files() {
     let fixture = ProcessFixture::new();
     let backend = fixture.backend().await;

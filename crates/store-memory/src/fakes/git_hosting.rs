@@ -5,11 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use domain::conversation::GitProvider;
 use domain::git::{
     CloneSource, CloneSourceResolver, GitAccess, GitBranch, GitError, GitHosting, GitPage,
-    GitPageRequest, GitRepository, GitUser, HostNotAllowed, NewPullRequest, OpenedPullRequest,
-    RepositoryQuery, SuggestedTask,
+    GitPageRequest, GitProvider, GitRepository, GitUser, HostNotAllowed, NewPullRequest,
+    OpenedPullRequest, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;

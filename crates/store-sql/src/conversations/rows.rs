@@ -7,10 +7,11 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationReport, ConversationView, ExecutionStatus,
-    GitProvider, Metrics, Trigger, fold_title,
+    Metrics, Trigger, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
+use domain::git::GitProvider;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::patch::Patch;
 use domain::sandbox::Sandbox;

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use domain::conversation::pending::{EnqueueOutcome, MessageTarget};
-use domain::conversation::{
-    Conversation, ConversationFilter, ExecutionStatus, GitProvider, Metrics,
-};
+use domain::conversation::{Conversation, ConversationFilter, ExecutionStatus, Metrics};
 use domain::encryption::cipher::Sealed;
 use domain::event::{Event, EventFilter, EventOrder};
+use domain::git::GitProvider;
 use domain::id::ApiKeyId;
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};

@@ -66,7 +66,7 @@ impl DocsHome {
     pub(crate) fn stub_sandboxes(
         &self,
         programs: &Programs,
-    ) -> anyhow::Result<[(&'static str, String); 2]> {
+    ) -> anyhow::Result<[(&'static str, String); 3]> {
         let folder = self.file("stub");
         fs::create_dir_all(&folder)?;
         let stub = programs.stub.display();
@@ -74,6 +74,10 @@ impl DocsHome {
         Ok([
             ("WORKSPACE_SANDBOX__BACKEND", "process".to_owned()),
             ("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", command),
+            (
+                "WORKSPACE_PROCESS__WRITABLE_PATHS",
+                folder.display().to_string(),
+            ),
         ])
     }
 }

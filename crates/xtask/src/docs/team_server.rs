@@ -119,7 +119,7 @@ impl TeamServer {
             .map(|(name, value)| format!("export {name}=\"{value}\"\n"));
         let environment = format!(
             ". ~/.env\nAGENT_WORKSPACE_BIND={}\nPOSTGRES_PORT={}\n{}\
-             export WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true WORKSPACE_DATA_DIR=~/data\n",
+             export WORKSPACE_DATA_DIR=~/data\n",
             self.service,
             port(&self.postgres),
             exports.collect::<String>()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-
-use crate::machine_address;
 
 use super::mode::{Mode, ModelBehavior};
 use super::script::{ModelTurn, decide};
@@ -69,27 +67,18 @@ impl ScriptedLlm {
     /// # Errors
     /// When the port is taken.
     pub async fn start_on(port: u16) -> io::Result<Self> {
-        Self::listen(SocketAddr::from(([127, 0, 0, 1], port)), None).await
+        Self::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "127.0.0.1").await
     }
 
-    /// Listens on the address of this machine that confined sandboxes reach.
+    /// Listens on a free port of this address, for clients that reach it by the name `host`.
     ///
     /// # Errors
     /// When no port is free.
-    pub async fn start_for_confined() -> io::Result<Self> {
-        Self::listen(SocketAddr::from((machine_address(), 0)), None).await
+    pub async fn start_at(address: Ipv4Addr, host: &str) -> io::Result<Self> {
+        Self::listen(SocketAddr::from((address, 0)), host).await
     }
 
-    /// Listens on all addresses, with the host name by which containers reach this machine.
-    ///
-    /// # Errors
-    /// When no port is free.
-    pub async fn start_for_containers() -> io::Result<Self> {
-        let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        Self::listen(any, Some("host.docker.internal")).await
-    }
-
-    async fn listen(address: SocketAddr, name: Option<&str>) -> io::Result<Self> {
+    async fn listen(address: SocketAddr, host: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(LlmState::default());
@@ -97,7 +86,6 @@ impl ScriptedLlm {
         let serving = serve(listener, Arc::clone(&state), count);
         #[expect(clippy::disallowed_methods, reason = "the handle owns the task")]
         let task = tokio::spawn(serving);
-        let host = name.map_or_else(|| address.ip().to_string(), str::to_owned);
         Ok(Self {
             authority: format!("{host}:{}", address.port()),
             state,

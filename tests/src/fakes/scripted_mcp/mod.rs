@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,18 +60,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ScriptedMcp {
-    /// Listens on a free port, for processes of this machine or also for containers.
+    /// Listens on a free port of this address, for clients that reach it by the name `host`.
     ///
     /// # Errors
     /// When no port is free.
-    pub async fn start(for_containers: bool) -> io::Result<Self> {
-        let (ip, name) = if for_containers {
-            ([0, 0, 0, 0], "host.docker.internal")
-        } else {
-            ([127, 0, 0, 1], "127.0.0.1")
-        };
-        let listener = TcpListener::bind(SocketAddr::from((ip, 0))).await?;
-        let authority = format!("{name}:{}", listener.local_addr()?.port());
+    pub async fn start(address: Ipv4Addr, host: &str) -> io::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from((address, 0))).await?;
+        let authority = format!("{host}:{}", listener.local_addr()?.port());
         let state = Arc::new(McpState::default());
         let serving = serve(listener, Arc::clone(&state));
         #[expect(clippy::disallowed_methods, reason = "the handle owns the task")]

@@ -236,8 +236,7 @@ pub(super) fn clone_failure(
 
 #[cfg(test)]
 mod tests {
-    use domain::conversation::GitProvider;
-    use domain::git::CloneSource;
+    use domain::git::{CloneSource, GitProvider};
 
     use super::*;
 

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::conversation::GitProvider;
 use domain::error::{ErrorClass, chain};
-use domain::git::{CloneSource, CloneSourceResolver, GitError};
+use domain::git::{CloneSource, CloneSourceResolver, GitError, GitProvider};
 use domain::id::ConversationId;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};

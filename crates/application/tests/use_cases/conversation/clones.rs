@@ -3,9 +3,9 @@
 use application::AppError;
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
-use domain::conversation::GitProvider;
 use domain::encryption::cipher::Cipher as _;
 use domain::error::{Classify, ErrorClass};
+use domain::git::GitProvider;
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartStatus};
 use secrecy::{ExposeSecret, SecretString};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
 use domain::agent::workspace::ProjectSkill;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
 use serde_json::json;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use domain::agent::LaunchSecret;
-use domain::conversation::GitProvider;
 use domain::encryption::cipher::Sealed;
+use domain::git::GitProvider;
 use domain::id::{HostId, SandboxId, SecretId};
 use domain::sandbox::{DesiredState, HostSandboxRepository, MAX_SHARED_CONVERSATIONS};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskQueue};

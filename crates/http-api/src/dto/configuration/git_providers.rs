@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use application::settings::{
     GitProvidersInput, Issue, McpConfig, TokenInput, TokenRefusal, UpdateError,
 };
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 

@@ -6,8 +6,9 @@ use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, Metrics, Trigger,
+    Metrics, Trigger,
 };
+use domain::git::GitProvider;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::PageRequest;
 use domain::sandbox::SandboxStatus;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use application::start::StartInput;
-use domain::conversation::{GitProvider, MAX_PULL_REQUESTS, MessageInput, Trigger};
-use domain::git::SuggestedTaskType;
+use domain::conversation::{MAX_PULL_REQUESTS, MessageInput, Trigger};
+use domain::git::{GitProvider, SuggestedTaskType};
 use domain::id::{ConversationId, SandboxId};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use application::settings::MASK;
 use domain::clock::Timestamp;
-use domain::conversation::{GitProvider, MessageInput, Trigger};
+use domain::conversation::{MessageInput, Trigger};
+use domain::git::GitProvider;
 use domain::id::{ConversationId, SandboxId, StartTaskId, UserId};
 use domain::page::PageRequest;
 use domain::start_task::{

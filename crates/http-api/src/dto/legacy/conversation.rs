@@ -5,8 +5,9 @@ use application::sandboxes::SandboxService;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, Trigger,
+    Trigger,
 };
+use domain::git::GitProvider;
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::SandboxStatus;

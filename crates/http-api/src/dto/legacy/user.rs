@@ -1,8 +1,7 @@
 //! Queries about git providers of front ends of the 1.0 to 1.3 line.
 
 use application::git::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
-use domain::conversation::GitProvider;
-use domain::git::{GitBranch, GitRepository};
+use domain::git::{GitBranch, GitProvider, GitRepository};
 
 use crate::decode::{SaturatedInt, model};
 use crate::dto::each;

@@ -1,6 +1,6 @@
 //! The git routes; see `docs/reference/wire/git.md`.
 
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::git::{
     GitBranch, GitError, GitRepository, GitUser, OwnerType, SuggestedTask, SuggestedTaskType,
 };

@@ -2,8 +2,9 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use domain::conversation::GitProvider;
-use domain::git::{GitBranch, GitRepository, GitUser, SuggestedTask, SuggestedTaskType};
+use domain::git::{
+    GitBranch, GitProvider, GitRepository, GitUser, SuggestedTask, SuggestedTaskType,
+};
 use http_api::Listener;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::test::TestRequest;
 use application::secrets::{NewSecret, TokenUse};
 use application::settings::ProviderToken;
-use domain::conversation::GitProvider;
+use domain::git::GitProvider;
 use domain::id::{SandboxId, UserId};
 use domain::user::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, MAX_PULL_REQUESTS, Metrics, Trigger, UnsettledConversation,
+    MAX_PULL_REQUESTS, Metrics, Trigger, UnsettledConversation,
 };
 use domain::event::AppendOutcome;
+use domain::git::GitProvider;
 use domain::id::HostId;
 use domain::patch::Patch;
 use domain::sandbox::{DesiredState, SandboxFacts};

@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use domain::conversation::{GitProvider, MessageInput, Trigger};
+use domain::conversation::{MessageInput, Trigger};
 use domain::error::{ReachedCap, StoreError};
+use domain::git::GitProvider;
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxCaps};

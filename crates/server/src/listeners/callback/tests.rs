@@ -22,7 +22,11 @@ fn network(config: &Config, in_containers: bool) -> SandboxNetworking {
 }
 
 fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> CallbackRoute {
-    let mut all = vec![("HOME".into(), "/home/someone".into())];
+    let mut all = vec![
+        ("HOME".into(), "/home/someone".into()),
+        // Only processes without isolation share the network of the machine.
+        ("WORKSPACE_PROCESS__ISOLATION".into(), "none".into()),
+    ];
     all.extend(
         variables
             .iter()

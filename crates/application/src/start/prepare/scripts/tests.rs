@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use domain::agent::workspace::ShellOutcome;
-use domain::conversation::GitProvider;
-use domain::git::CloneSource;
+use domain::git::{CloneSource, GitProvider};
 use tempfile::TempDir;
 
 use super::super::output::{CheckoutState, Redactor, WorkspaceFacts, clone_failure};

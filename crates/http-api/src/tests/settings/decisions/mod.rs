@@ -4,8 +4,7 @@
 mod rows;
 
 use application::settings::MASK;
-use domain::conversation::GitProvider;
-use domain::git::GitError;
+use domain::git::{GitError, GitProvider};
 use serde_json::json;
 use store_memory::{FakeGitHosting, FakeProvider};
 

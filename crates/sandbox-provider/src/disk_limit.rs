@@ -1,4 +1,4 @@
-//! Delays the stop of a sandbox over its disk limit, so that its owner can resume it and delete files.
+//! Disk limits that a backend enforces by measuring: what happens to a sandbox that uses more.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,15 @@ use domain::id::SandboxId;
 /// Measurements during which a sandbox may stay over its limit if the first one already found it so.
 const MEASUREMENTS_OF_GRACE: u32 = 2;
 
-/// Remaining measurements of grace of running sandboxes, by id.
+/// Remaining measurements of grace of running sandboxes, by id. They delay the stop of a sandbox over its limit, so that its
+/// owner can resume it and delete files.
 #[derive(Debug, Default)]
-pub(super) struct OverLimitGrace(HashMap<SandboxId, u32>);
+pub struct OverLimitGrace(HashMap<SandboxId, u32>);
 
 impl OverLimitGrace {
     /// Records a measurement: which running sandboxes are over their limits. Returns those to stop; they count as new when
     /// they run again.
-    pub(super) fn take_over_limit(
+    pub fn take_over_limit(
         &mut self,
         measured: impl IntoIterator<Item = (SandboxId, bool)>,
     ) -> Vec<SandboxId> {
@@ -34,6 +35,29 @@ impl OverLimitGrace {
         }
         self.0 = remaining;
         over
+    }
+}
+
+/// The cause of the stop, for the owner of the sandbox. `setting` names what the operator can raise.
+pub fn over_disk_limit(used: u64, limit: u64, setting: &str) -> String {
+    format!(
+        "the sandbox used {} of disk, more than its limit of {}, and was stopped; its files are kept: resume it and delete \
+         some, or ask the operator to raise {setting}",
+        size(used),
+        size(limit)
+    )
+}
+
+/// Rounds up, so that usage over a limit is never shown as the limit.
+fn size(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes < 1024 * MIB {
+        return format!("{} MiB", bytes.div_ceil(MIB));
+    }
+    let tenths = (u128::from(bytes) * 10).div_ceil(1024 * u128::from(MIB));
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} GiB"),
+        (whole, tenth) => format!("{whole}.{tenth} GiB"),
     }
 }
 
@@ -83,5 +107,20 @@ mod tests {
         measure(grace, Some(false));
         assert!(measure(grace, Some(true)));
         assert!(!measure(grace, Some(true)));
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0 MiB"),
+            (1, "1 MiB"),
+            (64 << 20, "64 MiB"),
+            ((64 << 20) + 1, "65 MiB"),
+            (20 << 30, "20 GiB"),
+            ((20 << 30) + 1, "20.1 GiB"),
+            (21 << 30, "21 GiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

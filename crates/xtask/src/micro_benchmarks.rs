@@ -28,7 +28,7 @@ struct BenchResult {
 }
 
 /// Runs all benchmarks with optimization and prints a table; with `short`, runs each once in a test build.
-pub(crate) fn micro(short: bool) -> anyhow::Result<()> {
+pub(crate) fn micro_benchmarks(short: bool) -> anyhow::Result<()> {
     let mut command = bench_cargo();
     command.arg(if short { "test" } else { "bench" });
     for bench in BENCHES {

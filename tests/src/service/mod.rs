@@ -17,6 +17,7 @@ use tokio::net::TcpSocket;
 pub use builder::{Builder, Sandboxing};
 pub use sandboxes::Trace;
 
+use crate::agent_server::Version;
 use crate::client::Client;
 use crate::proxy::Proxy;
 use crate::wait::wait_for;

@@ -172,6 +172,7 @@ pub(crate) fn show_timings(world: &World, task: &Task) {
     let Setup {
         version,
         sandboxing,
+        ..
     } = &world.setup;
     print_line(&format!(
         "agent server {version} ({sandboxing:?}): start to READY by step (ms): {}",

@@ -116,7 +116,7 @@ fn masked_server(server: &Value) -> Value {
 }
 
 /// The first server with a user name or password in its URL.
-pub(crate) fn with_credentials(document: &Value) -> Option<&str> {
+pub(crate) fn first_server_with_credentials(document: &Value) -> Option<&str> {
     let with = |server: &Value| {
         let url = server.get("url").and_then(Value::as_str);
         url.is_some_and(server_url::has_credentials)

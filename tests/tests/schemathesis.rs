@@ -9,7 +9,7 @@ use serde_json::json;
 const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
                       content_type_conformance,response_headers_conformance,ignored_auth";
 
-/// The file of the document in the service's directory.
+/// The `OpenAPI` document, a file in the service's directory.
 const DOCUMENT: &str = "document.json";
 
 /// Routes that need a session key.
@@ -18,7 +18,7 @@ const WEBHOOKS: &str = "^/api/v1/webhooks/";
 /// Routes that revoke keys and delete users. They are called with a separate key, which may be revoked.
 const ACCOUNTS: &str = "^/api/v1/keys|^/api/v1/admin/";
 
-/// Both, and endless streams: the tool waits for complete responses.
+/// The webhooks, the accounts and endless streams: the tool waits for complete responses.
 const EXCLUDED_FOR_USERS: &str =
     "^/api/v1/webhooks/|/events/stream$|/logs$|^/api/v1/keys|^/api/v1/admin/";
 
@@ -123,7 +123,13 @@ async fn responses_match_the_document() {
         60,
     )
     .await;
-    let spare = user.post("/api/v1/keys", &json!({})).await.ok();
-    let spare = spare["key"].as_str().expect("a key's text");
-    run(&service, spare, ["--include-path-regex", ACCOUNTS], 20).await;
+    let revocable_key = user.post("/api/v1/keys", &json!({})).await.ok();
+    let revocable_key = revocable_key["key"].as_str().expect("a key's text");
+    run(
+        &service,
+        revocable_key,
+        ["--include-path-regex", ACCOUNTS],
+        20,
+    )
+    .await;
 }

@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The connection ended before the response did. The service may have executed the request.
     #[error("the connection to {origin} broke before the response was complete")]
-    Cut {
+    Interrupted {
         /// Scheme, host and port.
         origin: String,
         /// The cause.
@@ -74,7 +74,7 @@ impl Error {
 
     /// Whether the connection was lost, so that the service may have executed the request.
     pub fn is_uncertain(&self) -> bool {
-        matches!(self, Self::Cut { .. } | Self::TimedOut { .. })
+        matches!(self, Self::Interrupted { .. } | Self::TimedOut { .. })
     }
 
     /// Whether a later attempt may succeed.
@@ -131,7 +131,7 @@ impl Refusal {
     fn hint(&self) -> Option<&'static str> {
         match self.status {
             401 => Some("the API key is missing, wrong, expired or revoked"),
-            301..=308 => Some("the service is somewhere else: use that URL"),
+            301..=308 => Some("the service has moved: use the URL in `Location`"),
             413 if self.message.is_empty() => Some("the request is too large"),
             502..=504 if self.message.is_empty() => Some("the service is not available right now"),
             _ => None,

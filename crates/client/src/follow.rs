@@ -143,7 +143,7 @@ impl EventFollower {
         };
         let piece = self.client.http.piece(body, self.client.timeouts.idle);
         let Some(piece) = piece.await? else {
-            return Err(self.client.http.cut("the service ended the stream"));
+            return Err(self.client.http.interrupted("the service ended the stream"));
         };
         let messages = parser.push(&piece);
         let messages = messages.map_err(|error| unreadable(&self.call, error))?;
@@ -185,7 +185,7 @@ impl EventFollower {
                     return Err(self
                         .client
                         .http
-                        .cut(format!("the service reports: {reason}")));
+                        .interrupted(format!("the service reports: {reason}")));
                 }
                 self.arrived.push_back(FollowItem::Ended { reason });
                 self.is_over = true;

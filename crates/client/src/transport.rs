@@ -115,7 +115,7 @@ impl Http {
             let Some(frame) = self.within(limit, body.frame()).await? else {
                 return Ok(None);
             };
-            let frame = frame.map_err(|error| self.cut(error))?;
+            let frame = frame.map_err(|error| self.interrupted(error))?;
             // Trailers are ignored.
             if let Ok(bytes) = frame.into_data() {
                 return Ok(Some(bytes));
@@ -139,7 +139,7 @@ impl Http {
                     None => error,
                 },
             },
-            SendError::Broken(error) => self.cut(error),
+            SendError::Broken(error) => self.interrupted(error),
             SendError::Forbidden(_) | SendError::InvalidUrl(_) => invalid_arguments(),
         })
     }
@@ -183,7 +183,7 @@ impl Http {
         let body = read_body(body, MAX_RESPONSE_BYTES).await;
         let body = body.map_err(|error| match error {
             BodyError::TooLarge(max) => Error::TooLarge(max),
-            BodyError::Broken(error) => self.cut(error),
+            BodyError::Broken(error) => self.interrupted(error),
         })?;
         Ok(Reply {
             status: parts.status.as_u16(),
@@ -200,8 +200,11 @@ impl Http {
         })
     }
 
-    pub(crate) fn cut(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::Cut {
+    pub(crate) fn interrupted(
+        &self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error::Interrupted {
             origin: self.origin.to_string(),
             source: source.into(),
         }

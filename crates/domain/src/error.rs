@@ -97,13 +97,13 @@ pub enum StoreError {
     )]
     UserNameReserved,
     /// This store did not issue the page token.
-    #[error("page token was not issued by this server")]
+    #[error("page token is invalid: repeat the search without `page_id`")]
     InvalidPageToken,
     /// The cap on running sandboxes or on unfinished starts is reached.
     #[error("{0}")]
     CapReached(ReachedCap),
     /// The owner has the maximum number of these objects.
-    #[error("you already have {limit} {entity}, the most one user may have")]
+    #[error("limit of {limit} {entity} reached: delete one first")]
     Full {
         /// The objects.
         entity: &'static str,

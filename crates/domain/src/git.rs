@@ -219,7 +219,7 @@ pub enum GitError {
         reason: String,
     },
     /// The page token was not issued by this service.
-    #[error("page token was not issued by this server")]
+    #[error("page token is invalid: repeat the search without `page_id`")]
     InvalidPageToken,
     #[error("{provider} limits requests")]
     Limited {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use domain::network::Network;
 
-use crate::rate::client_network;
+use crate::rate_limit::client_network;
 
 /// A new connection does not count as idle for this long, because its first request usually follows at once. The longest
 /// idle ones are closed first, so this matters only when thousands of connections arrive in a second.
@@ -250,7 +250,7 @@ impl OpenConnections {
     ) -> (ConnectionPhase, Option<&'static str>) {
         let per_address = address.and_then(|address| self.per_address.get(&address));
         if per_address.is_some_and(|count| *count >= limits.max_per_address) {
-            let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
+            let why = "refusing connections from one address: limit http.max_connections_per_address reached";
             return (ConnectionPhase::Closed, Some(why));
         }
         if self.live < limits.max_connections {

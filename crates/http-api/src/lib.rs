@@ -89,7 +89,7 @@ mod openapi;
 mod page_security;
 pub mod problem;
 mod process_stats;
-mod rate;
+mod rate_limit;
 mod readiness;
 mod route_table;
 mod routes;

@@ -23,7 +23,7 @@ use crate::metrics::{HttpMetrics, PoolStatsSource};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::process_stats::ProcessStats;
-use crate::rate::RateLimiter;
+use crate::rate_limit::RateLimiter;
 use crate::readiness::{Readiness, ReadinessCache, ReadinessCheck};
 use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
@@ -35,7 +35,7 @@ pub struct RequestLimits {
     pub body: usize,
     /// Largest body of a webhook, in bytes. Events carry the output of tools.
     pub webhook_body: usize,
-    /// Requests per second that one key may send; 0 means no limit.
+    /// The rate limit: requests per second that one key may send; 0 means no limit.
     pub requests_per_second: u32,
     /// Wrong keys per second that one address may try; 0 means no limit.
     pub wrong_keys_per_second: u32,

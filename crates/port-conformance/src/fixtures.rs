@@ -195,7 +195,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
             updated_at: created_at,
         },
         assignment: SandboxAssignment::New(sandbox(sandbox_name, owner, created_at)),
-        answer: None,
+        response: None,
     }
 }
 

@@ -104,9 +104,9 @@ macro_rules! store_conformance {
             use super::$fresh;
             $crate::usage_repository_conformance!($fresh());
         }
-        mod unusual_text {
+        mod nul_text {
             use super::$fresh;
-            $crate::unusual_text_conformance!($fresh());
+            $crate::nul_text_conformance!($fresh());
         }
         mod pending_messages {
             use super::$fresh;

@@ -175,7 +175,7 @@ impl ProcessInner {
     }
 
     pub(crate) async fn lock(&self, id: &SandboxId) -> Result<SandboxFileLock, SandboxError> {
-        let (file, limit) = (self.paths(id).lock, self.config.queue_limit);
+        let (file, limit) = (self.paths(id).lock, self.config.queue_timeout);
         lock::lock(&self.locks, id, &file, limit).await
     }
 }

@@ -49,14 +49,14 @@ pub struct ProcessConfig {
     pub extra_env: BTreeMap<String, SecretString>,
     /// Time for a stopped agent server to deliver its last events.
     pub grace: Duration,
-    /// Time for killed processes to disappear.
-    pub kill_limit: Duration,
+    /// Longest wait for killed processes to disappear.
+    pub kill_timeout: Duration,
     /// Longest wait for other operations on the same sandbox.
-    pub queue_limit: Duration,
-    /// Longest wait for a start permit. The starts of a burst wait for each other, each up to the boot time-out.
-    pub start_queue_limit: Duration,
+    pub queue_timeout: Duration,
+    /// Longest wait for a start permit. The starts of a burst wait for each other, each up to `boot_permit_timeout`.
+    pub start_queue_timeout: Duration,
     /// Longest time that a start holds its permit while the agent server does not answer.
-    pub boot_limit: Duration,
+    pub boot_permit_timeout: Duration,
     /// Concurrent starts. Each costs some seconds of processor time, so more of them slow down all.
     pub parallel_starts: usize,
     /// Size from which a log file is truncated to its end.
@@ -98,10 +98,10 @@ impl ProcessConfig {
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             extra_env: BTreeMap::new(),
             grace: Duration::from_secs(10),
-            kill_limit: Duration::from_secs(10),
-            queue_limit: Duration::from_secs(120),
-            start_queue_limit: Duration::from_secs(60 * 60),
-            boot_limit: Duration::from_secs(60),
+            kill_timeout: Duration::from_secs(10),
+            queue_timeout: Duration::from_secs(120),
+            start_queue_timeout: Duration::from_secs(60 * 60),
+            boot_permit_timeout: Duration::from_secs(60),
             parallel_starts: 2,
             log_bytes: 20 * 1024 * 1024,
             disk: None,

@@ -32,7 +32,7 @@ use crate::{confinement, environment};
 pub(crate) const NAME: &str = "process";
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
-    reason: "Sandboxes are processes of one machine account",
+    reason: "Sandboxes run under one operating-system account, so they are not isolated from each other",
     advice: "Confine sandboxes (WORKSPACE_PROCESS__ISOLATION=auto), run them in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each other's files \
              and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).",
 };
@@ -89,7 +89,7 @@ pub(crate) struct ConfiguredProcess {
     fork_server: ForkServerMode,
     parallel_starts: usize,
     grace: Duration,
-    boot_limit: Duration,
+    boot_permit_timeout: Duration,
     disk: Option<u64>,
     disk_interval: Duration,
     idle_stop: Option<Duration>,
@@ -145,7 +145,7 @@ impl ConfiguredProcess {
             ),
             parallel_starts: sandbox_provider::parallel_starts(reader),
             grace: reader.duration("sandbox.stop_grace"),
-            boot_limit: reader.deadline("start.sandbox_deadline"),
+            boot_permit_timeout: reader.deadline("start.sandbox_deadline"),
             disk: reader.size_limit("process.disk"),
             disk_interval: sandbox_provider::disk_check(reader, "process.disk_check"),
             idle_stop: reader.limit("sandbox.idle_stop"),
@@ -211,7 +211,7 @@ impl ConfiguredProcess {
             path: self.path(installation).unwrap_or(defaults.path),
             extra_env: env.map(|(name, value)| (name, value.into())).collect(),
             grace: self.grace,
-            boot_limit: self.boot_limit,
+            boot_permit_timeout: self.boot_permit_timeout,
             parallel_starts: self.parallel_starts,
             disk: self.disk,
             disk_interval: self.disk_interval,

@@ -121,8 +121,8 @@ pub(crate) struct RotateKey {
     pub(crate) wait: Duration,
     /// Time to wait for writes in progress, which may still seal with the former key, before the last search for such
     /// secrets. Default: longer than any write can take (a minute and a half). Shorten it only while no service runs.
-    #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub(crate) settle: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = lifetime, alias = "settle")]
+    pub(crate) write_grace: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

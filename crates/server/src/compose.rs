@@ -136,7 +136,7 @@ pub(crate) fn service(
     let ports = ports(config, vault, store, sandboxes)?;
     let mut policy = policy(config, host, route)?;
     policy.single_user = sandboxes.features.single_user;
-    policy.warm.keep = config.kept_warm(&sandboxes.features);
+    policy.warm.target_count = config.kept_warm(&sandboxes.features);
     let app = App::new(&ports, policy, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
@@ -198,7 +198,7 @@ fn ports(
         users: Arc::clone(store) as _,
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
-        answers: Arc::clone(store) as _,
+        idempotent_responses: Arc::clone(store) as _,
         usage: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
@@ -248,7 +248,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     policy.clone_timeout = config.start.clone_deadline;
     policy.setup_timeout = config.start.setup_deadline;
     policy.max_parallel_starts = config.start.parallel;
-    policy.parallel_boots = config.sandbox.parallel_starts;
+    policy.max_parallel_boots = config.sandbox.parallel_starts;
     policy.warm.max_age = config.sandbox.warm_max_age;
     policy.retention.set(config.retention);
     policy.quota.set(config.quota);

@@ -87,7 +87,8 @@ impl DiskSpace {
 
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.is_low.load(Ordering::Relaxed).then(|| {
-            "The disk of this service is nearly full, so nothing new is stored: delete something, or let its operator make room"
+            "The disk of this service is nearly full, so nothing new is stored: delete conversations, or ask the operator to free \
+             disk space"
                 .to_owned()
         })
     }

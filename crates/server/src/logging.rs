@@ -65,12 +65,15 @@ impl Drop for FlushOnDrop {
     }
 }
 
-/// Formats the line that reports lost lines.
+/// Formats the line that reports dropped lines.
 fn lost_lines_message(format: LogFormat) -> fn(u64) -> String {
     match format {
-        LogFormat::Text => |lost| format!("WARN lines of the log were lost lost_lines={lost}\n"),
+        LogFormat::Text => |lost| {
+            format!("WARN log lines were dropped (the writer was too slow) lost_lines={lost}\n")
+        },
         LogFormat::Json => |lost| {
-            let fields = json!({"message": "lines of the log were lost", "lost_lines": lost});
+            let message = "log lines were dropped (the writer was too slow)";
+            let fields = json!({"message": message, "lost_lines": lost});
             let line = json!({"level": "WARN", "target": module_path!(), "fields": fields});
             format!("{line}\n")
         },

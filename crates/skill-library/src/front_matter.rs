@@ -115,7 +115,7 @@ impl<'a> Events<'a> {
     fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.next()? {
             Event::Scalar(text, style, ..) => bounded(&text, style),
-            _ => Err(format!("`{key}` in its front matter is not a text")),
+            _ => Err(format!("`{key}` in the front matter must be a string")),
         }
     }
 

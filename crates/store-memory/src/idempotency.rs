@@ -1,4 +1,4 @@
-//! `IdempotencyRepository`.
+//! Stored responses of idempotent requests, in memory.
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
@@ -15,27 +15,32 @@ impl MemoryState {
     pub(crate) fn check_idempotency(&self, request: &IdempotentRequest) -> IdempotencyCheck {
         let key = (request.owner.clone(), request.key.clone());
         match self
-            .answers
+            .idempotent_responses
             .get(&key)
-            .filter(|kept| kept.at >= request.since)
+            .filter(|stored| stored.at >= request.since)
         {
             None => IdempotencyCheck::New,
-            Some(kept) if kept.request.fingerprint == request.fingerprint => {
-                IdempotencyCheck::Replay(kept.answer.clone())
+            Some(stored) if stored.request.fingerprint == request.fingerprint => {
+                IdempotencyCheck::Replay(stored.response.clone())
             }
             Some(_) => IdempotencyCheck::Mismatch,
         }
     }
 
-    pub(crate) fn store_response(&mut self, answer: &IdempotentResponse) {
-        let request = &answer.request;
+    pub(crate) fn store_response(&mut self, response: &IdempotentResponse) {
+        let request = &response.request;
         let key = (request.owner.clone(), request.key.clone());
-        self.answers.insert(key, answer.clone());
-        let theirs = self.answers.iter().filter(|it| it.0.0 == request.owner);
-        let mut theirs: Vec<_> = theirs.map(|(key, it)| (it.at, key.clone())).collect();
-        theirs.sort();
-        for (_, key) in theirs.iter().rev().skip(MAX_RESPONSES_PER_USER) {
-            self.answers.remove(key);
+        self.idempotent_responses.insert(key, response.clone());
+        let responses_of_owner = self
+            .idempotent_responses
+            .iter()
+            .filter(|it| it.0.0 == request.owner);
+        let mut responses_of_owner: Vec<_> = responses_of_owner
+            .map(|(key, it)| (it.at, key.clone()))
+            .collect();
+        responses_of_owner.sort();
+        for (_, key) in responses_of_owner.iter().rev().skip(MAX_RESPONSES_PER_USER) {
+            self.idempotent_responses.remove(key);
         }
     }
 }
@@ -48,28 +53,28 @@ impl IdempotencyRepository for MemoryStore {
 
     async fn store_response(
         &self,
-        answer: &IdempotentResponse,
+        response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
-        let known = state.check_idempotency(&answer.request);
-        if known == IdempotencyCheck::New {
-            state.check_not_deleted(&answer.request.owner)?;
-            state.store_response(answer);
+        let check = state.check_idempotency(&response.request);
+        if check == IdempotencyCheck::New {
+            state.check_not_deleted(&response.request.owner)?;
+            state.store_response(response);
         }
-        Ok(known)
+        Ok(check)
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut state = self.lock();
         let old: Vec<_> = state
-            .answers
+            .idempotent_responses
             .iter()
-            .filter(|(_, kept)| kept.at < before)
+            .filter(|(_, stored)| stored.at < before)
             .map(|(key, _)| key.clone())
             .take(limit)
             .collect();
         for key in &old {
-            state.answers.remove(key);
+            state.idempotent_responses.remove(key);
         }
         Ok(old.len() as u64)
     }

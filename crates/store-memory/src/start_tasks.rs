@@ -184,8 +184,8 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<StartTaskInsertOutcome, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
-        if let Some(answer) = &start.answer {
-            match state.check_idempotency(&answer.request) {
+        if let Some(response) = &start.response {
+            match state.check_idempotency(&response.request) {
                 IdempotencyCheck::New => {}
                 known => return Ok(StartTaskInsertOutcome::KeyUsed(known)),
             }
@@ -223,8 +223,8 @@ impl StartTaskRepository for MemoryStore {
             begun: false,
         };
         state.tasks.insert(task.id, row);
-        if let Some(answer) = &start.answer {
-            state.store_response(answer);
+        if let Some(response) = &start.response {
+            state.store_response(response);
         }
         self.publish(StoreChange::StartTaskQueued(task.host.clone()));
         Ok(StartTaskInsertOutcome::New)

@@ -81,7 +81,7 @@ pub(crate) struct MemoryState {
     pub(crate) users: BTreeMap<UserId, User>,
     pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
     /// Stored responses, by owner and idempotency key.
-    pub(crate) answers: BTreeMap<(UserId, String), IdempotentResponse>,
+    pub(crate) idempotent_responses: BTreeMap<(UserId, String), IdempotentResponse>,
     pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and expiry, by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,

@@ -22,7 +22,7 @@ pub(crate) enum TransactionError {
 
 impl TransactionError {
     /// Whether a retry of the transaction may succeed (Postgres: serialization failure or deadlock).
-    pub(crate) fn is_lost_race(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::Driver(DriverError::DatabaseError(kind, info)) => {
                 matches!(kind, DatabaseErrorKind::SerializationFailure)
@@ -94,7 +94,7 @@ impl TransactionError {
 }
 
 /// Replaces the error of a violated unique constraint. Leaves other errors as they are.
-pub(crate) fn if_duplicate(
+pub(crate) fn map_unique_violation(
     instead: TransactionError,
 ) -> impl FnOnce(DriverError) -> TransactionError {
     move |error| match error {
@@ -245,17 +245,17 @@ mod tests {
             ("Relation »x« existiert nicht", Some(15), false),
         ] {
             let error = server_error(text, position).classify_untranslated();
-            assert_eq!(error.is_lost_race(), is_temporary, "{text}");
+            assert_eq!(error.is_retryable(), is_temporary, "{text}");
             let is_unavailable = matches!(error.into_store(), StoreError::Unavailable { .. });
             assert_eq!(is_unavailable, is_temporary, "{text}");
             let unclassified = server_error(text, position);
-            assert!(!unclassified.is_lost_race(), "{text}");
+            assert!(!unclassified.is_retryable(), "{text}");
             assert!(
                 matches!(unclassified.into_store(), StoreError::Other(_)),
                 "{text}"
             );
         }
         let deadlock = server_error("deadlock detected", None).classify_untranslated();
-        assert!(deadlock.is_lost_race());
+        assert!(deadlock.is_retryable());
     }
 }

@@ -32,8 +32,8 @@ pub(crate) fn check(
         .optional()?;
     Ok(match stored {
         None => IdempotencyCheck::New,
-        Some((fingerprint, answer)) if fingerprint == request.fingerprint => {
-            IdempotencyCheck::Replay(answer)
+        Some((fingerprint, response)) if fingerprint == request.fingerprint => {
+            IdempotencyCheck::Replay(response)
         }
         Some(_) => IdempotencyCheck::Mismatch,
     })
@@ -55,7 +55,7 @@ pub(crate) fn store_response(
             keys::owner.eq(id.0),
             keys::key.eq(id.1),
             keys::fingerprint.eq(&request.fingerprint),
-            keys::answer.eq(&response.answer),
+            keys::answer.eq(&response.response),
             keys::given_at.eq(TimestampCol(response.at)),
         ))
         .execute(conn)?;
@@ -86,15 +86,15 @@ impl IdempotencyRepository for SqlStore {
 
     async fn store_response(
         &self,
-        answer: &IdempotentResponse,
+        response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let jobs = self.db.for_user(&answer.request.owner);
-        let answer = answer.clone();
+        let jobs = self.db.for_user(&response.request.owner);
+        let response = response.clone();
         jobs.run(JobMode::Write, move |conn| {
-            let checked = check(conn, &answer.request)?;
+            let checked = check(conn, &response.request)?;
             if checked == IdempotencyCheck::New {
-                check_not_deleted(conn, answer.request.owner.as_str())?;
-                store_response(conn, &answer)?;
+                check_not_deleted(conn, response.request.owner.as_str())?;
+                store_response(conn, &response)?;
             }
             Ok(checked)
         })

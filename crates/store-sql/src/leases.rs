@@ -7,7 +7,7 @@ use domain::coordination::lease::LeaseRepository;
 use domain::error::StoreError;
 
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{conflict, if_duplicate};
+use crate::error::{conflict, map_unique_violation};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::leases;
 use crate::store::SqlStore;
@@ -38,7 +38,7 @@ impl LeaseRepository for SqlStore {
                     diesel::insert_into(leases::table)
                         .values((leases::name.eq(&name), values))
                         .execute(conn)
-                        .map_err(if_duplicate(conflict("lease")))?;
+                        .map_err(map_unique_violation(conflict("lease")))?;
                 }
                 Ok(())
             })

@@ -74,7 +74,7 @@ function frame() {
   who.replaceChildren(
     h("span", { class: "name", id: "name" }, access.user_id),
     role ? h("span", { class: "small" }, role) : "",
-    isOpen ? h("span", { class: "small" }, "open, no key") : button("Sign out", () => signOut()),
+    isOpen ? h("span", { class: "small" }, "open mode, no sign-in") : button("Sign out", () => signOut()),
   );
   who.hidden = false;
 }
@@ -108,7 +108,7 @@ function signIn(problem = null) {
       problem ? failure(problem) : null,
       h("label", { for: "key" }, "API key"),
       field,
-      h("p", { class: "small", id: "key-help" }, "It stays in this tab, and is forgotten when you sign out or close it. The first key of a service is in the file bootstrap.key of its data directory."),
+      h("p", { class: "small", id: "key-help" }, "The key is kept in this tab only and is removed when you sign out or close the tab. The first key of a service is in the file bootstrap.key of its data directory."),
       h("button", { type: "submit", class: "primary" }, "Sign in"),
     ),
   );

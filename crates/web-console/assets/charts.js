@@ -19,7 +19,7 @@ function ticks(most) {
 }
 
 function legend(series) {
-  const entry = (it) => h("li", {}, svg("svg", { viewBox: "0 0 10 10", class: "swatch", "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, rx: 2, class: it.look })), it.name);
+  const entry = (it) => h("li", {}, svg("svg", { viewBox: "0 0 10 10", class: "swatch", "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, rx: 2, class: it.className })), it.name);
   return h("ul", { class: "legend" }, series.map(entry));
 }
 
@@ -74,7 +74,7 @@ function numbers(name, head, rows) {
 }
 
 /**
- * Stacked bars. `series`: `{name, look}`; `columns`: `{label, values}` with a value of each series;
+ * Stacked bars. `series`: `{name, className}`; `columns`: `{label, values}` with a value of each series;
  * `say(value)` formats a value.
  */
 export function stacked(name, series, columns, say = String) {
@@ -85,7 +85,7 @@ export function stacked(name, series, columns, say = String) {
     let base = 0;
     column.values.forEach((value, which) => {
       if (value === 0) return;
-      const bar = { x: x + step * 0.12, width: step * 0.76, y: y(base + value), height: y(base) - y(base + value), class: series[which].look };
+      const bar = { x: x + step * 0.12, width: step * 0.76, y: y(base + value), height: y(base) - y(base + value), class: series[which].className };
       drawing.append(svg("rect", bar, svg("title", {}, `${column.label}, ${series[which].name}: ${say(value)}`)));
       base += value;
     });
@@ -110,7 +110,7 @@ export function rows(name, series, columns, say = String) {
     column.values.forEach((value, which) => {
       const width = ((WIDTH - left - right) * value) / most;
       if (width <= 0) return;
-      drawing.append(svg("rect", { x, y, width, height: line - 12, class: series[which].look }, svg("title", {}, `${column.label}, ${series[which].name}: ${say(value)}`)));
+      drawing.append(svg("rect", { x, y, width, height: line - 12, class: series[which].className }, svg("title", {}, `${column.label}, ${series[which].name}: ${say(value)}`)));
       x += width;
     });
     drawing.append(svg("text", { x: x + 8, y: y + 16, class: "axis" }, column.total ?? say(sums[at])));
@@ -126,9 +126,9 @@ export function lines(name, series, columns, say = String) {
   series.forEach((one, which) => {
     const points = columns.map((it, at) => [LEFT + (at + 0.5) * step, it.values[which], it.label]).filter((it) => it[1] !== null);
     const path = points.map(([x, value]) => `${x},${y(value)}`).join(" ");
-    drawing.append(svg("polyline", { points: path, class: `line ${one.look}` }));
+    drawing.append(svg("polyline", { points: path, class: `line ${one.className}` }));
     for (const [x, value, label] of points) {
-      drawing.append(svg("circle", { cx: x, cy: y(value), r: 3.5, class: one.look }, svg("title", {}, `${label}, ${one.name}: ${say(value)}`)));
+      drawing.append(svg("circle", { cx: x, cy: y(value), r: 3.5, class: one.className }, svg("title", {}, `${label}, ${one.name}: ${say(value)}`)));
     }
   });
   const table = columns.map((it) => [it.label, ...it.values.map((value) => (value === null ? "–" : say(value)))]);

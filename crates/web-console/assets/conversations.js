@@ -2,7 +2,7 @@
 
 import { batch, get, pages, part, remove } from "./api.js";
 import { act, confirm } from "./dialogs.js";
-import { button, facts, h, only, section, table } from "./dom.js";
+import { button, facts, h, card, section, table } from "./dom.js";
 import { money, short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
 import { brief, hasFailed, isReady, stepBar, stepTable } from "./starts.js";
@@ -19,7 +19,7 @@ const LONG_RESPONSE_CHARS = 1_000_000;
 /** Drops the keys of agent servers, which must not be shown. */
 const keyless = ({ session_api_key: key, ...it }) => it;
 
-const title = (it) => it.title || "Without a title";
+const title = (it) => it.title || "Untitled";
 const link = (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, title(it));
 
 function states(it) {
@@ -34,7 +34,7 @@ function cause(it, sandboxes) {
   return detail ?? (it.sandbox_status === "MISSING" ? SANDBOX_GONE : null);
 }
 
-function list({ items, starts, sandboxes, more: isMore }, count, look) {
+function list({ items, starts, sandboxes, more: isMore }, count, refresh) {
   const tasks = new Map(starts.filter(isReady).map((it) => [it.app_conversation_id, it]));
   const columns = [
     { title: "Title", cell: link },
@@ -45,18 +45,18 @@ function list({ items, starts, sandboxes, more: isMore }, count, look) {
     { title: "Changed", cell: (it) => when(it.updated_at) },
   ];
   const open = starts.filter((it) => !isReady(it));
-  const wished = (it) => it.request.title || it.request.selected_repository || "Without a title";
+  const requested = (it) => it.request.title || it.request.selected_repository || "Untitled";
   const unfinished = [
-    { title: "Start", cell: (it) => h("span", {}, wished(it), " ", h("span", { class: "small" }, short(it.id))) },
+    { title: "Start", cell: (it) => h("span", {}, requested(it), " ", h("span", { class: "small" }, short(it.id))) },
     { title: "State", cell: (it) => state(it.status) },
     { title: "Cause", cell: (it) => it.detail ?? "–" },
     { title: "Steps", cell: stepBar },
     { title: "Sandbox", cell: (it) => (it.sandbox_id ? h("a", { href: `#/sandboxes/${part(it.sandbox_id)}` }, short(it.sandbox_id)) : "–") },
-    { title: "Asked for", cell: (it) => when(it.created_at) },
+    { title: "Requested", cell: (it) => when(it.created_at) },
   ];
   const failed = open.some(hasFailed) ? "Starts that failed or are under way" : "Starts under way";
   return [
-    only("Conversations", table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, look)),
+    card("Conversations", table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, refresh)),
     open.length ? section(failed, table(failed, unfinished, open, { key: (it) => it.id })) : null,
   ];
 }
@@ -84,12 +84,12 @@ export function conversations(place, context) {
   const type = (event) => {
     wanted = event.target.value.trim();
     clearTimeout(typed);
-    typed = setTimeout(() => look(), 300);
+    typed = setTimeout(() => refresh(), 300);
   };
   const field = h("input", { type: "search", id: "wanted", oninput: type, placeholder: "part of a title", autocomplete: "off" });
   place.append(h("div", { class: "filters" }, h("label", {}, "Title ", field)));
-  const render = (found) => list({ ...found, sandboxes: new Map(found.causes.map((it) => [it.id, it])) }, count, () => look());
-  const look = live(place, signal, load, render, { isSlow: () => count.count > 2 || areLong });
+  const render = (found) => list({ ...found, sandboxes: new Map(found.causes.map((it) => [it.id, it])) }, count, () => refresh());
+  const refresh = live(place, signal, load, render, { isSlow: () => count.count > 2 || areLong });
 }
 
 async function take(it) {
@@ -125,7 +125,7 @@ function one({ found, task, sandbox }, context) {
     task
       ? section(
           "Start",
-          facts(["State", state(task.status)], ["Cause", task.detail], ["Asked for", when(task.created_at)]),
+          facts(["State", state(task.status)], ["Cause", task.detail], ["Requested", when(task.created_at)]),
           task.notes.length ? h("ul", {}, task.notes.map((it) => h("li", {}, it))) : null,
           stepTable(task),
         )

@@ -48,14 +48,14 @@ export async function once(name, what) {
 export async function showKey(text) {
   const field = h("input", { id: "new-key", readonly: true, value: text, spellcheck: "false" });
   // Messages behind an open dialog are not visible or read out, so the dialog has its own place for them.
-  const said = h("p", { class: "small", role: "status" });
+  const message = h("p", { class: "small", role: "status" });
   const copy = async () => {
     field.select();
     try {
       await navigator.clipboard.writeText(text);
-      said.textContent = "Copied.";
+      message.textContent = "Copied.";
     } catch {
-      said.textContent = "The browser does not let this page copy: the text is selected, copy it yourself.";
+      message.textContent = "Copying is blocked. The key is selected; press Ctrl-C.";
     }
   };
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
@@ -63,7 +63,7 @@ export async function showKey(text) {
     h("h2", { id: "dialog-title" }, "The new key"),
     h("label", { for: "new-key" }, "Copy it now: it cannot be shown again."),
     h("div", { class: "line" }, field, button("Copy", copy, { kind: "primary" })),
-    said,
+    message,
     h("div", { class: "line end" }, button("I have it", () => dialog.close(""))),
   );
   const closed = open(dialog);

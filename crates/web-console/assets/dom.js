@@ -81,7 +81,7 @@ export function section(title, ...children) {
 }
 
 /** The only section of a page, whose heading is the page's. */
-export function only(title, ...children) {
+export function card(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, children);
 }
 
@@ -90,14 +90,14 @@ export function button(text, onclick, { kind = "", at = null, label = null } = {
   return h("button", { type: "button", class: kind, onclick, "data-at": at, "aria-label": label }, text);
 }
 
-let quiet;
+let hideTimer;
 
 /** Shows a message, also to screen readers, and removes it after a while. */
 export function say(text) {
-  const place = document.getElementById("said");
+  const place = document.getElementById("message");
   place.textContent = text;
-  clearTimeout(quiet);
-  quiet = setTimeout(() => (place.textContent = ""), 6000);
+  clearTimeout(hideTimer);
+  hideTimer = setTimeout(() => (place.textContent = ""), 6000);
 }
 
 /** An error with the server's text. */

@@ -11,42 +11,42 @@ const LIFETIMES = [["without an end", ""], ["for 30 days", 30 * DAY], ["for 90 d
 
 const named = (it) => it.name || it.prefix;
 
-async function rotate(path, it, look) {
+async function rotate(path, it, refresh) {
   const text = "A new key replaces it. The old key stays valid for a day, so that there is time to switch.";
   if (!(await confirm(`Replace the key “${named(it)}”?`, text, "Replace", { kind: "primary" }))) return;
   await once(`rotate ${it.id}`, async () => {
-    const made = await act("The key is created.", () => post(`${path}/${part(it.id)}/rotate`, {}));
-    look();
+    const made = await act("Key created.", () => post(`${path}/${part(it.id)}/rotate`, {}));
+    refresh();
     if (made) await showKey(made.key);
   });
 }
 
-async function revoke(path, it, look) {
+async function revoke(path, it, refresh) {
   const text = "Requests with it are refused from now on. It cannot be restored.";
   if (!(await confirm(`Revoke the key “${named(it)}”?`, text, "Revoke"))) return;
   await act("The key is revoked.", () => remove(`${path}/${part(it.id)}`));
-  look();
+  refresh();
 }
 
-function actions(path, it, look) {
+function actions(path, it, refresh) {
   const of = (text) => ({ at: `${text} ${it.id}`, label: `${text} ${named(it)}` });
   return h(
     "div",
     { class: "line" },
-    button("Replace…", () => rotate(path, it, look), of("Replace")),
-    it.is_current ? null : button("Revoke…", () => revoke(path, it, look), { kind: "danger", ...of("Revoke") }),
+    button("Replace…", () => rotate(path, it, refresh), of("Replace")),
+    it.is_current ? null : button("Revoke…", () => revoke(path, it, refresh), { kind: "danger", ...of("Revoke") }),
   );
 }
 
-function form(path, look) {
+function form(path, refresh) {
   const name = h("input", { id: "key-name", maxlength: 100, autocomplete: "off", placeholder: "what it is for" });
   const life = h("select", { id: "key-life" }, LIFETIMES.map(([text, value]) => h("option", { value }, text)));
   const make = async () => {
-    const wish = {};
-    if (name.value.trim()) wish.name = name.value.trim();
-    if (life.value) wish.expires_in = Number(life.value);
-    const made = await act("The key is created.", () => post(path, wish));
-    look();
+    const requested = {};
+    if (name.value.trim()) requested.name = name.value.trim();
+    if (life.value) requested.expires_in = Number(life.value);
+    const made = await act("Key created.", () => post(path, requested));
+    refresh();
     if (!made) return;
     name.value = "";
     await showKey(made.key);
@@ -60,7 +60,7 @@ function form(path, look) {
     { class: "filters", onsubmit: submit },
     h("label", {}, "Name ", name),
     h("label", {}, "Good ", life),
-    h("button", { type: "submit", class: "primary" }, "Make a key"),
+    h("button", { type: "submit", class: "primary" }, "Create key"),
   );
 }
 
@@ -73,11 +73,11 @@ export function keysAt(path, title, place, signal) {
     { title: "Expires", cell: (it) => (it.expires_at ? when(it.expires_at) : "never") },
     { title: "Last used", cell: (it) => (it.last_used_at ? when(it.last_used_at) : "never") },
     { title: "Made by", cell: (it) => it.made_by ?? "–" },
-    { title: "Actions", cell: (it) => actions(path, it, () => look()) },
+    { title: "Actions", cell: (it) => actions(path, it, () => refresh()) },
   ];
-  place.append(form(path, () => look()));
+  place.append(form(path, () => refresh()));
   const load = (until) => get(path, {}, until);
-  const look = live(place, signal, load, ({ items }) => section(title, table(title, columns, items, { key: (it) => it.id, empty: "No keys." })));
+  const refresh = live(place, signal, load, ({ items }) => section(title, table(title, columns, items, { key: (it) => it.id, empty: "No keys." })));
 }
 
 /** Opens the view. */

@@ -36,7 +36,7 @@ export function live(place, signal, load, render, { isSlow = () => false } = {})
   const trouble = h("div");
   const content = h("div", { class: "stack" }, h("p", { class: "empty" }, "Loading…"));
   place.append(trouble, content);
-  const look = async () => {
+  const refresh = async () => {
     turn += 1;
     const mine = turn;
     try {
@@ -54,22 +54,22 @@ export function live(place, signal, load, render, { isSlow = () => false } = {})
     }
   };
   const run = async () => {
-    await look();
+    await refresh();
     while (!signal.aborted) {
       await sleep(isSlow() ? SLOW_REFRESH_INTERVAL_MS : REFRESH_INTERVAL_MS, signal);
-      if (!signal.aborted && isWatched()) await look();
+      if (!signal.aborted && isWatched()) await refresh();
     }
   };
   run();
-  return look;
+  return refresh;
 }
 
 /** A button that loads older items, if there are more. */
-export function more(pages, isMore, look) {
+export function more(pages, isMore, refresh) {
   if (!isMore) return null;
   const wants = () => {
     pages.count += 1;
-    look();
+    refresh();
   };
   return h("p", { class: "more" }, button("Show older ones", wants, { at: "more" }));
 }

@@ -64,15 +64,15 @@ function tiles(tasks) {
 }
 
 const OUTCOMES = [
-  { name: "Ready", look: "good" },
-  { name: "Failed", look: "bad" },
-  { name: "Under way", look: "busy" },
+  { name: "Ready", className: "good" },
+  { name: "Failed", className: "bad" },
+  { name: "Under way", className: "busy" },
 ];
 const QUANTILES = [
-  { name: "p50", look: "step1" },
-  { name: "p95", look: "step5" },
+  { name: "p50", className: "step1" },
+  { name: "p95", className: "step5" },
 ];
-const OF_STEPS = STEPS.map(([, name], at) => ({ name, look: `step${at}` }));
+const OF_STEPS = STEPS.map(([, name], at) => ({ name, className: `step${at}` }));
 
 /** The task at this quantile of all durations. Its steps add up, unlike quantiles of each step. */
 function example(tasks, part) {
@@ -122,7 +122,7 @@ export function overview(place, { signal }) {
   };
   const choose = (event) => {
     span = SPANS.find((it) => it.id === event.target.value);
-    look();
+    refresh();
   };
   const options = SPANS.map((it) => h("option", { value: it.id, selected: it === span }, it.name));
   place.append(h("div", { class: "filters" }, h("label", {}, "The last ", h("select", { onchange: choose, id: "span" }, options)), h("p", { class: "small" }, "Your own starts.")));
@@ -131,6 +131,6 @@ export function overview(place, { signal }) {
     tiles(items),
     h("div", { class: "two" }, charts(items, span)),
   ];
-  const look = live(place, signal, load, render, { isSlow: () => true });
+  const refresh = live(place, signal, load, render, { isSlow: () => true });
   usageAt("api/v1/usage", "What you store", place, signal);
 }

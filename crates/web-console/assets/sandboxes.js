@@ -2,7 +2,7 @@
 
 import { batch, pages, part, post, remove } from "./api.js";
 import { act, confirm, once } from "./dialogs.js";
-import { button, facts, h, only, section, table } from "./dom.js";
+import { button, facts, h, card, section, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
 
@@ -13,35 +13,35 @@ const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed
   id, status, status_detail, sandbox_spec_id, created_at, ports: (exposed_urls ?? []).map((it) => it.name),
 });
 
-async function pause(it, look) {
+async function pause(it, refresh) {
   const text = "What runs in it is interrupted and its memory is freed. Its files stay, and it can be resumed.";
   if (!(await confirm("Pause this sandbox?", text, "Pause", { kind: "primary" }))) return;
   await act("The sandbox is being paused.", () => post(`${SANDBOXES}/${part(it.id)}/pause`));
-  look();
+  refresh();
 }
 
-async function resume(it, look) {
+async function resume(it, refresh) {
   await once(`resume ${it.id}`, async () => {
     await act("The sandbox is being resumed.", () => post(`${SANDBOXES}/${part(it.id)}/resume`));
-    await look();
+    await refresh();
   });
 }
 
-async function take(it, look) {
+async function deleteSandbox(it, refresh) {
   const text = "It is deleted permanently, with all its files. Its conversations stay readable.";
   if (!(await confirm("Delete this sandbox?", text, "Delete"))) return;
   await act("The sandbox is being deleted.", () => remove(`${SANDBOXES}/${part(it.id)}`));
-  look();
+  refresh();
 }
 
-function actions(it, look) {
+function actions(it, refresh) {
   const of = (text) => ({ at: `${text} ${it.id}`, label: `${text} ${it.id}` });
   return h(
     "div",
     { class: "line" },
-    it.status === "RUNNING" || it.status === "STARTING" ? button("Pause…", () => pause(it, look), of("Pause")) : null,
-    it.status === "PAUSED" || it.status === "ERROR" ? button("Resume", () => resume(it, look), of("Resume")) : null,
-    it.status === "MISSING" ? null : button("Delete…", () => take(it, look), { kind: "danger", ...of("Delete") }),
+    it.status === "RUNNING" || it.status === "STARTING" ? button("Pause…", () => pause(it, refresh), of("Pause")) : null,
+    it.status === "PAUSED" || it.status === "ERROR" ? button("Resume", () => resume(it, refresh), of("Resume")) : null,
+    it.status === "MISSING" ? null : button("Delete…", () => deleteSandbox(it, refresh), { kind: "danger", ...of("Delete") }),
   );
 }
 
@@ -56,11 +56,11 @@ export function sandboxes(place, context) {
     { title: "Cause", cell: (it) => it.status_detail ?? "–" },
     { title: "Template", cell: (it) => it.sandbox_spec_id },
     { title: "Made", cell: (it) => when(it.created_at) },
-    { title: "Actions", cell: (it) => actions(it, () => look()) },
+    { title: "Actions", cell: (it) => actions(it, () => refresh()) },
   ];
   const render = ({ items, more: isMore }) =>
-    only("Sandboxes", table("Sandboxes", columns, items, { key: (it) => it.id, empty: "No sandboxes." }), more(count, isMore, () => look()));
-  const look = live(place, context.signal, load, render, { isSlow: () => count.count > 2 });
+    card("Sandboxes", table("Sandboxes", columns, items, { key: (it) => it.id, empty: "No sandboxes." }), more(count, isMore, () => refresh()));
+  const refresh = live(place, context.signal, load, render, { isSlow: () => count.count > 2 });
 }
 
 function sandbox(place, context) {
@@ -77,7 +77,7 @@ function sandbox(place, context) {
     };
   };
   const columns = [
-    { title: "Title", cell: (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, it.title || "Without a title") },
+    { title: "Title", cell: (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, it.title || "Untitled") },
     { title: "Agent", cell: (it) => state(it.execution_status) },
   ];
   // One log for the whole visit, below the content that is redrawn.
@@ -97,11 +97,11 @@ function sandbox(place, context) {
           ["Made", when(found.created_at)],
           ["Id", h("code", {}, found.id)],
         ),
-        actions(found, () => look()),
+        actions(found, () => refresh()),
       ),
       section("Conversations in it", table("Conversations in it", columns, inside, { empty: "None." })),
     ];
   };
-  const look = live(place, signal, load, render);
+  const refresh = live(place, signal, load, render);
   place.append(below);
 }

@@ -45,8 +45,8 @@ export function quantile(values, part) {
 export function stepBar(task) {
   const parts = steps(task);
   const sum = total(task);
-  const said = parts.map((it) => `${it.name} ${duration(it.ms)}`).join(", ");
-  const bar = svg("svg", { class: "steps", viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": said });
+  const summary = parts.map((it) => `${it.name} ${duration(it.ms)}`).join(", ");
+  const bar = svg("svg", { class: "steps", viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": summary });
   let x = 0;
   for (const it of parts) {
     const width = sum === 0 ? 0 : (100 * it.ms) / sum;

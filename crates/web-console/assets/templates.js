@@ -1,7 +1,7 @@
 // Sandbox specs and the warm pool.
 
 import { get, pages } from "./api.js";
-import { facts, h, only, section, table } from "./dom.js";
+import { facts, h, card, section, table } from "./dom.js";
 import { when } from "./format.js";
 import { live } from "./live.js";
 
@@ -28,7 +28,7 @@ function pool(warm) {
       ["Ready", `${warm.ready} of ${warm.target}`],
       ["Booting", warm.booting],
       ["Promised", warm.claimed],
-      ["Starts that got one", warm.hits],
+      ["Starts with a warm sandbox", warm.hits],
       ["Starts that found none", warm.misses],
       ["Boots that failed", warm.failed_boots],
       ["Ended unused", warm.ended],
@@ -47,7 +47,7 @@ export function templates(place, { signal, access }) {
     return { specs: specs.items, warm };
   };
   const render = ({ specs, warm }) => [
-    only("Templates", table("Templates", COLUMNS, specs, { empty: "No templates." })),
+    card("Templates", table("Templates", COLUMNS, specs, { empty: "No templates." })),
     warm ? pool(warm) : null,
   ];
   live(place, signal, load, render);

@@ -288,8 +288,13 @@ fn rotate_master_key(bench: &mut CanaryBench) {
     let _ = bench.world.run(&["secrets", "rotate-key", "--dry-run"]);
     bench.add_master_key();
     // The command blocks this thread, and the service runs in its own process.
-    let printed = bench
-        .world
-        .run(&["secrets", "rotate-key", "--wait", "1m", "--settle", "1s"]);
+    let printed = bench.world.run(&[
+        "secrets",
+        "rotate-key",
+        "--wait",
+        "1m",
+        "--write-grace",
+        "1s",
+    ]);
     assert!(printed.contains("may be removed"), "{printed}");
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use acceptance::print_line;
-use acceptance::stub::traffic::{is_intact, piece};
+use acceptance::stub::traffic::{chunk, is_intact};
 use serde_json::{Value, json};
 
 use crate::ProxyBench;
@@ -42,9 +42,9 @@ pub(crate) async fn upload_and_download(bench: &ProxyBench) {
     connection.send_head(&request, &headers).await;
     let mut sent = 0;
     while sent < size {
-        let piece = piece(sent, size - sent);
-        connection.send(&piece).await;
-        sent += piece.len() as u64;
+        let chunk = chunk(sent, size - sent);
+        connection.send(&chunk).await;
+        sent += chunk.len() as u64;
     }
     let head = connection.read_head().await;
     let mut answer = Vec::new();

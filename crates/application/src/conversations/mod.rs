@@ -3,6 +3,7 @@
 pub mod event_streams;
 pub mod events;
 pub mod export;
+mod git_names;
 pub mod pending;
 pub(crate) mod stream_registry;
 pub mod sync;
@@ -22,9 +23,10 @@ use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ConversationId, HostId, SandboxId, UserId};
 use domain::page::{Page, PageRequest};
-use domain::patch::Patch;
 use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
 use domain::user::scope::Scope;
+
+pub use git_names::{check_branch, check_change, check_repository};
 
 use crate::sandboxes::{SandboxReconciler, endpoint};
 use crate::sync::ConversationSyncer;
@@ -107,6 +109,7 @@ impl ConversationService {
         check_change(change).map_err(AppError::invalid)?;
         let now = self.clock.now();
         let updated = self.conversations.update(scope, id, change, now).await?;
+        // The text is part of the wire, like those of `delete` and `send_message`.
         updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
     }
 
@@ -123,9 +126,13 @@ impl ConversationService {
         let (this, sandbox) = (self.clone(), view.conversation.sandbox_id);
         self.tasks.spawn(async move {
             let row = this.sandboxes.find(&Scope::System, &sandbox).await;
-            let must_go =
+            let is_deletion_pending =
                 |row: &Sandbox| row.desired == DesiredState::Deleted && row.host == this.host;
-            if row.ok().flatten().is_some_and(|row| must_go(&row)) {
+            if row
+                .ok()
+                .flatten()
+                .is_some_and(|row| is_deletion_pending(&row))
+            {
                 this.reconciler.cancel_start(&sandbox);
                 this.reconciler.converge_soon(&sandbox);
             } else {
@@ -157,16 +164,16 @@ impl ConversationService {
             let detail = "No agent server URL found for sandbox.";
             AppError::refused(ErrorClass::Unavailable, detail)
         })?;
-        let at = endpoint(&*self.cipher, &sandbox, url)?;
+        let endpoint = endpoint(&*self.cipher, &sandbox, url)?;
         // Taken before the call: the run's own reports are later and take precedence.
         let now = self.clock.now();
-        let sent = self.agents.send(&at, id, message).await;
+        let sent = self.agents.send(&endpoint, id, message).await;
         let sent = sent.map_err(map_unknown_conversation)?;
         if sent == MessageDelivery::Delivered && message.run {
             mark_running(&*self.reports, &sandbox.id, id, now).await?;
         }
         let note = (sent == MessageDelivery::RunRefused)
-            .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
+            .then(|| "The message is saved and not started: the sandbox is at its limit of concurrent runs. Send it again when a run ends.".to_owned());
         Ok(SentMessage {
             sandbox_status: sandbox.status,
             note,
@@ -174,7 +181,7 @@ impl ConversationService {
     }
 }
 
-/// A row that shows nothing yet.
+/// A conversation without reported or chosen values.
 pub(crate) fn new_conversation_row(
     id: ConversationId,
     owner: &UserId,
@@ -227,13 +234,13 @@ pub fn provisional_title(id: ConversationId) -> String {
 }
 
 /// An agent server that does not know the conversation is a conflict, neither a missing conversation nor a server
-/// failure (the reference answers 502). The start may not have reached it yet; or an older release skips what a newer
-/// one wrote (seen: 1.34.0 in a sandbox that 1.58.0 had run), and leaves it in place.
+/// failure (the reference answers 502). The start may not have reached it yet. Or a newer release of the agent server
+/// created it: an older release skips it and leaves it in place.
 fn map_unknown_conversation(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => AppError::conflict(
-            "The agent server in this sandbox does not know the conversation. If its start still runs, try again. If a newer agent \
-             server wrote it, configure that release again.",
+            "The agent server in this sandbox does not know the conversation. If its start still runs, try again. If a newer \
+             release of the agent server created it, set the template's image or `sandbox.agent_server_command` to that release.",
         ),
         error => error.into(),
     }
@@ -256,125 +263,5 @@ fn check_accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
             "Sandbox is {status}. Use POST /api/v1/sandboxes/{}/resume to resume it first.",
             sandbox.id
         ))),
-    }
-}
-
-/// Checks repository and branch of a change (`docs/reference/wire/conversations.md`).
-pub fn check_change(change: &ConversationChange) -> Result<(), String> {
-    if let Patch::Set(repository) = &change.selected_repository {
-        check_repository(repository)?;
-    }
-    if let Patch::Set(branch) = &change.selected_branch {
-        check_branch(branch)?;
-    }
-    let names_more = matches!(change.selected_branch, Patch::Set(_))
-        || matches!(change.git_provider, Patch::Set(_));
-    if change.selected_repository == Patch::Clear && names_more {
-        return Err(
-            "selected_repository cannot be removed while selected_branch or git_provider is set"
-                .to_owned(),
-        );
-    }
-    Ok(())
-}
-
-/// Checks for `owner/repo`, with optional groups in between and no tricks for shells or paths. Projects and
-/// repositories of Azure DevOps may have blanks in their names. A trailing `.git` is not part of the name.
-pub fn check_repository(repository: &str) -> Result<(), String> {
-    let name = repository.strip_suffix(".git").unwrap_or(repository);
-    let parts: Vec<_> = name.split('/').collect();
-    let is_deep = parts.len() > 2;
-    let part = |p: &str| {
-        !p.is_empty()
-            && p != "."
-            && p != ".."
-            // The last part becomes a directory of the workspace.
-            && !p.eq_ignore_ascii_case(".git")
-            && p.trim() == p
-            && p.chars()
-                .all(|c| c.is_alphanumeric() || "-_.~".contains(c) || (c == ' ' && is_deep))
-    };
-    let fits = repository.len() <= 512 && parts.len() >= 2;
-    if fits && parts.iter().all(|p| part(p)) {
-        Ok(())
-    } else {
-        Err("selected_repository must look like owner/repo".to_owned())
-    }
-}
-
-/// Checks a branch name, roughly as `git check-ref-format` does.
-pub fn check_branch(branch: &str) -> Result<(), String> {
-    let bad = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\;&|$`\"'<>".contains(c);
-    let fine = !branch.is_empty()
-        && branch.len() <= 255
-        && !branch.contains(bad)
-        && !branch.contains("..")
-        && !branch.contains("//")
-        && !branch.contains("@{")
-        && !branch.starts_with(['-', '/', '.'])
-        && !branch.ends_with(['/', '.'])
-        && branch.strip_suffix(".lock").is_none();
-    if fine {
-        Ok(())
-    } else {
-        Err("selected_branch is not a valid branch name".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repositories_and_branches() {
-        for good in [
-            "a/b",
-            "group/sub/repo",
-            "OpenHands/agent-sdk.rs",
-            "org/My Project/my repo",
-            "org/.github",
-            "org/repo.git",
-        ] {
-            assert!(check_repository(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "a",
-            "/a",
-            "a/",
-            "a/..",
-            "a/b;rm",
-            "a/b\n",
-            "a b/c",
-            "$(x)/y",
-            "a//b",
-            "a/.git",
-            "a/b/ c",
-            "a/.git.git",
-            "a/.GIT.git",
-            "a/.git/c",
-            "a/..git",
-            "a/...git",
-        ] {
-            assert!(check_repository(bad).is_err(), "{bad:?}");
-        }
-        for good in ["main", "feature/x-1", "v1.2"] {
-            assert!(check_branch(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "", "-x", "a..b", "a b", "x.lock", "a;b", "a\nb", "x/", "a@{b",
-        ] {
-            assert!(check_branch(bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn a_repository_does_not_go_while_its_branch_comes() {
-        let change = ConversationChange {
-            selected_repository: Patch::Clear,
-            selected_branch: Patch::Set("main".to_owned()),
-            ..ConversationChange::default()
-        };
-        assert!(check_change(&change).is_err());
     }
 }

@@ -147,8 +147,8 @@ impl PendingMessageService {
                 Ok(IdempotentResult::New(QueuedMessage { id, position }))
             }
             EnqueueOutcome::KeyUsed(known) => {
-                let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
-                Ok(IdempotentResult::Repeated(answer))
+                let response = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
+                Ok(IdempotentResult::Repeated(response))
             }
             EnqueueOutcome::Full => Err(AppError::refused(
                 ErrorClass::RateLimited,
@@ -456,7 +456,7 @@ impl PendingDelivery {
                 }
             }
             Ok(MessageDelivery::RunRefused) => {
-                let note = "A pending message is saved, but the sandbox already ran as many conversations as it may.";
+                let note = "A pending message is saved and not started: the sandbox was at its limit of concurrent runs. Send it again when a run ends.";
                 self.pending.drop_with_note(message.id, note).await?;
             }
             Err(error) if is_permanent_refusal(&error) => {

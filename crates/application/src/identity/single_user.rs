@@ -9,7 +9,8 @@ use domain::sandbox::SingleUserRule;
 use domain::user::identity::UserRepository;
 
 use crate::AppError;
-use crate::ports::{AuthMode, Policy, Ports};
+use crate::policy::{AuthMode, Policy};
+use crate::ports::Ports;
 
 pub async fn refuse_second_user(
     rule: SingleUserRule,

@@ -80,7 +80,7 @@ impl ChangeFollower {
     async fn apply(&self, change: StoreChange) {
         match change {
             StoreChange::StartTaskQueued(host) if host == self.host => self.starts.wake(),
-            StoreChange::StartTask(id) if self.starts.follows_elsewhere(id) => {
+            StoreChange::StartTask(id) if self.starts.is_followed_remotely(id) => {
                 self.starts.poll_other_processes().await;
             }
             StoreChange::Sandbox { id, host } if host == self.host => {

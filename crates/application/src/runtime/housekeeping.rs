@@ -19,7 +19,8 @@ use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserReposi
 use futures::future::BoxFuture;
 
 use crate::idempotency::RESPONSE_TTL;
-use crate::ports::{Policy, Ports, Retention};
+use crate::policy::{Policy, Retention};
+use crate::ports::Ports;
 use crate::runtime::ticker;
 use crate::{AppError, LiveSetting, users};
 
@@ -56,7 +57,7 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9
             p.pending.prune(at, N)
         }),
         ("Answers", Some(RESPONSE_TTL), |p, at| {
-            p.answers.prune(at, N)
+            p.idempotent_responses.prune(at, N)
         }),
         ("Leases", Some(ENDED_LEASE_TTL), |p, at| {
             p.leases.prune(at, N)
@@ -79,7 +80,7 @@ pub(crate) struct Housekeeping {
     start_queue: Arc<dyn StartTaskQueue>,
     conversations: Arc<dyn ConversationDeletionRepository>,
     pending: Arc<dyn PendingMessageRepository>,
-    answers: Arc<dyn IdempotencyRepository>,
+    idempotent_responses: Arc<dyn IdempotencyRepository>,
     leases: Arc<dyn LeaseRepository>,
     users: Arc<dyn UserRepository>,
     vault: Arc<dyn VaultRepository>,
@@ -97,7 +98,7 @@ impl Housekeeping {
             start_queue: Arc::clone(&ports.start_queue),
             conversations: Arc::clone(&ports.conversation_deletions),
             pending: Arc::clone(&ports.pending),
-            answers: Arc::clone(&ports.answers),
+            idempotent_responses: Arc::clone(&ports.idempotent_responses),
             leases: Arc::clone(&ports.leases),
             users: Arc::clone(&ports.users),
             vault: Arc::clone(&ports.vault),

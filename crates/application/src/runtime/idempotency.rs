@@ -47,7 +47,7 @@ impl<T> IdempotentResult<T> {
 /// The stored responses of idempotent requests.
 #[derive(Clone)]
 pub(crate) struct IdempotencyService {
-    answers: Arc<dyn IdempotencyRepository>,
+    responses: Arc<dyn IdempotencyRepository>,
     fingerprints: Arc<dyn Fingerprints>,
     clock: Arc<dyn Clock>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct IdempotencyService {
 impl IdempotencyService {
     pub(crate) fn new(ports: &Ports) -> Self {
         Self {
-            answers: Arc::clone(&ports.answers),
+            responses: Arc::clone(&ports.idempotent_responses),
             fingerprints: Arc::clone(&ports.fingerprints),
             clock: Arc::clone(&ports.clock),
         }
@@ -88,7 +88,7 @@ impl<T> IdempotentCall<'_, T> {
         let at = service.clock.now();
         IdempotentResponse {
             request: self.request(service, owner, at),
-            answer: (self.render)(made),
+            response: (self.render)(made),
             at,
         }
     }
@@ -102,7 +102,7 @@ impl<T> IdempotentCall<'_, T> {
         found: T,
     ) -> Result<IdempotentResult<T>, AppError> {
         let response = self.response(service, owner, &found);
-        let earlier = earlier_response(service.answers.store_response(&response).await?)?;
+        let earlier = earlier_response(service.responses.store_response(&response).await?)?;
         Ok(earlier.map_or(IdempotentResult::New(found), IdempotentResult::Repeated))
     }
 
@@ -113,7 +113,7 @@ impl<T> IdempotentCall<'_, T> {
         owner: &UserId,
     ) -> Result<Option<String>, AppError> {
         let request = self.request(service, owner, service.clock.now());
-        earlier_response(service.answers.look_up(&request).await?)
+        earlier_response(service.responses.look_up(&request).await?)
     }
 }
 
@@ -121,7 +121,7 @@ impl<T> IdempotentCall<'_, T> {
 pub(crate) fn earlier_response(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
     match known {
         IdempotencyCheck::New => Ok(None),
-        IdempotencyCheck::Replay(answer) => Ok(Some(answer)),
+        IdempotencyCheck::Replay(response) => Ok(Some(response)),
         IdempotencyCheck::Mismatch => Err(AppError::IdempotencyKeyReused),
     }
 }

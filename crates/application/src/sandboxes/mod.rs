@@ -28,13 +28,14 @@ use secrecy::SecretString;
 
 pub use logs::{SandboxLogReader, SandboxLogService};
 pub use reconcile::SandboxReconciler;
-pub(crate) use reconcile::{SpareBootSlot, endpoint, is_known, log_failure};
+pub(crate) use reconcile::{SpareBootSlot, endpoint, is_state_current, log_failure};
 pub(crate) use sandbox_factory::{SandboxFactory, SandboxKeys};
 use session_key_cache::SessionKeyCache;
 
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
 use crate::identity::key_cache::KeyCache;
-use crate::ports::{Policy, Ports};
+use crate::policy::Policy;
+use crate::ports::Ports;
 use crate::settings::{Settings, SettingsService};
 use crate::single_user::SingleUserCheck;
 use crate::warm::{WarmClaim, WarmSandboxPool};
@@ -43,7 +44,7 @@ use crate::{AppError, BackgroundTasks, LiveSetting};
 /// How long a request waits for a pause or a deletion. The work continues without it.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Rows of one query of [`list_on_host`].
+/// Rows of one query of [`for_each_on_host`].
 const MAX_PAGE_ROWS: usize = 500;
 
 /// Interval of polls for changes by other processes, without a notification.
@@ -98,13 +99,13 @@ pub(crate) async fn choose_spec(
     named: Option<&str>,
 ) -> Result<SandboxSpec, AppError> {
     let specs = specs.list().await?;
-    let take = |id: &str| specs.iter().find(|spec| spec.id.as_str() == id).cloned();
+    let find_spec = |id: &str| specs.iter().find(|spec| spec.id.as_str() == id).cloned();
     let missing = || AppError::not_found("Sandbox spec not found");
     if let Some(id) = named {
-        return take(id).ok_or_else(missing);
+        return find_spec(id).ok_or_else(missing);
     }
     let preferred = settings.and_then(|settings| settings.default_sandbox_spec_id.as_deref());
-    if let Some(spec) = preferred.and_then(|id| take(id.trim())) {
+    if let Some(spec) = preferred.and_then(|id| find_spec(id.trim())) {
         return Ok(spec);
     }
     specs.first().cloned().ok_or_else(missing)
@@ -128,7 +129,7 @@ pub struct SandboxService {
     warm: WarmSandboxPool,
     reconciler: SandboxReconciler,
     session_keys: SessionKeyCache,
-    reporters: KeyCache<Sandbox>,
+    reporter_cache: KeyCache<Sandbox>,
     tasks: BackgroundTasks,
 }
 
@@ -139,7 +140,7 @@ impl SandboxService {
         settings: SettingsService,
         warm: WarmSandboxPool,
         reconciler: SandboxReconciler,
-        reporters: KeyCache<Sandbox>,
+        reporter_cache: KeyCache<Sandbox>,
         tasks: BackgroundTasks,
     ) -> Self {
         Self {
@@ -158,7 +159,7 @@ impl SandboxService {
             warm,
             reconciler,
             session_keys: SessionKeyCache::default(),
-            reporters,
+            reporter_cache,
             tasks,
         }
     }
@@ -181,8 +182,8 @@ impl SandboxService {
         Ok(self.sandboxes.find_many(scope, ids).await?)
     }
 
-    /// The session key, which the owner sees while the sandbox is RUNNING. A key that does not open is logged and
-    /// shown as none, so that one damaged row does not spoil a list.
+    /// The session key, which the owner sees while the sandbox is RUNNING. A key that cannot be decrypted is logged and
+    /// omitted, so that one damaged row does not fail the whole list.
     pub fn session_key<'a>(
         &self,
         of: impl Into<SealedSessionKey<'a>>,
@@ -205,7 +206,7 @@ impl SandboxService {
         self.start_once(owner, spec, None).await?.into_new()
     }
 
-    /// The same; a repetition of an idempotent request starts nothing.
+    /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
         owner: &UserId,
@@ -213,11 +214,11 @@ impl SandboxService {
         idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
         if let Some(idempotent_call) = idempotent_call
-            && let Some(answer) = idempotent_call
+            && let Some(response) = idempotent_call
                 .find_earlier(&self.idempotency, owner)
                 .await?
         {
-            return Ok(IdempotentResult::Repeated(answer));
+            return Ok(IdempotentResult::Repeated(response));
         }
         self.single_user.check_owner(owner).await?;
         let settings = match spec {
@@ -227,18 +228,18 @@ impl SandboxService {
         let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
         let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
-        let answer = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
-        let known = if let Some(answer) = answer {
-            sandboxes.insert_once(&sandbox, caps, &answer).await
+        let response = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
+        let check = if let Some(response) = response {
+            sandboxes.insert_once(&sandbox, caps, &response).await
         } else {
             let inserted = sandboxes.insert(&sandbox, caps).await;
             inserted.map(|()| IdempotencyCheck::New)
         };
         if let Some(claim) = claim {
-            claim.settle(&known, |known| matches!(known, IdempotencyCheck::New));
+            claim.complete_or_abandon(&check, |check| matches!(check, IdempotencyCheck::New));
         }
-        if let Some(answer) = earlier_response(known?)? {
-            return Ok(IdempotentResult::Repeated(answer));
+        if let Some(response) = earlier_response(check?)? {
+            return Ok(IdempotentResult::Repeated(response));
         }
         self.reconciler.converge_soon(&sandbox.id);
         Ok(IdempotentResult::New(sandbox))
@@ -269,7 +270,7 @@ impl SandboxService {
             ));
         }
         let row = self.set_intent(scope, id, DesiredState::Paused).await?;
-        if !self.is_here(&row) {
+        if !self.is_on_this_host(&row) {
             let is_down = |row: Option<&Sandbox>| {
                 row.is_none_or(|row| row.desired != DesiredState::Paused || !row.status.is_up())
             };
@@ -286,7 +287,7 @@ impl SandboxService {
             self.single_user.check_owner(owner).await?;
         }
         let row = self.set_intent(scope, id, DesiredState::Running).await?;
-        if self.is_here(&row) {
+        if self.is_on_this_host(&row) {
             self.reconciler.converge_soon(id);
         }
         Ok(())
@@ -296,7 +297,7 @@ impl SandboxService {
     /// backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         let row = self.set_intent(scope, id, DesiredState::Deleted).await?;
-        let done = if self.is_here(&row) {
+        let done = if self.is_on_this_host(&row) {
             self.reconciler.cancel_start(id);
             self.converge_and_wait(id).await
         } else {
@@ -323,12 +324,12 @@ impl SandboxService {
         let (now, caps) = (self.clock.now(), self.caps.get());
         let intent = self.sandboxes.set_desired(scope, id, desired, &caps, now);
         let intent = intent.await;
-        self.reporters.clear();
+        self.reporter_cache.clear();
         intent?.ok_or_else(|| AppError::not_found("Not Found"))
     }
 
     /// Whether this process serves the sandbox's host. If not, the process that does is notified of the intent.
-    fn is_here(&self, row: &Sandbox) -> bool {
+    fn is_on_this_host(&self, row: &Sandbox) -> bool {
         row.host == self.host
     }
 
@@ -381,6 +382,9 @@ impl SandboxService {
 }
 
 fn still_in_progress() -> AppError {
-    let detail = "The operation takes long and continues; the sandbox's status shows its progress.";
+    let seconds = CONVERGE_TIMEOUT.as_secs();
+    let detail = format!(
+        "The operation is still running after {seconds} seconds. Poll the sandbox's status."
+    );
     AppError::refused(ErrorClass::Unavailable, detail)
 }

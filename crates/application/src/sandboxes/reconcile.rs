@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub(crate) use backend_contact::is_known;
+pub(crate) use backend_contact::is_state_current;
 pub(crate) use boot_slots::{BootSlots, SpareBootSlot};
 use domain::agent::{AgentEndpoint, AgentLifecycle, AgentRuntime};
 use domain::clock::{Clock, Timestamp};
@@ -41,7 +41,8 @@ use tracing::Instrument;
 use url::Url;
 
 use crate::identity::key_cache::KeyCache;
-use crate::ports::{Policy, Ports};
+use crate::policy::Policy;
+use crate::ports::Ports;
 use crate::sync::ConversationSyncer;
 use crate::{AppError, BackgroundTasks};
 
@@ -189,7 +190,7 @@ impl SandboxReconciler {
             relist_requested: Notify::new(),
             started_at: ports.clock.now(),
             owns_host: AtomicBool::new(false),
-            boots: BootSlots::new(policy.parallel_boots),
+            boots: BootSlots::new(policy.max_parallel_boots),
             up: AtomicU32::new(0),
             statuses: Default::default(),
             contact: backend_contact::ContactTracker::default(),

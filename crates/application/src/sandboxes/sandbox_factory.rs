@@ -9,7 +9,8 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::identity::KeyHash;
 use secrecy::ExposeSecret;
 
-use crate::ports::{Policy, Ports};
+use crate::policy::Policy;
+use crate::ports::Ports;
 
 pub(crate) struct SandboxKeys {
     pub(crate) id: SandboxId,

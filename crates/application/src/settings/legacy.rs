@@ -86,7 +86,7 @@ fn merge(mut s: Settings, input: &LegacySettings) -> Settings {
         input.llm_base_url.as_deref(),
         input.llm_api_key.as_ref(),
     );
-    s.settle_profiles();
+    s.reconcile_profiles();
     s
 }
 

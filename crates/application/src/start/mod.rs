@@ -1,11 +1,11 @@
 //! Starts of conversations: check at once, commit a start task, let a worker run it.
 
-mod grouping;
 mod interrupted;
 mod launch_request;
 mod prepare;
 mod profile_seeding;
 mod request_checks;
+mod sandbox_choice;
 mod start_run;
 mod updates;
 mod warm_claim;
@@ -40,7 +40,7 @@ pub use updates::StartUpdates;
 pub(crate) use worker::StartWorker;
 pub(crate) use working_dir::{plan_path, project_of};
 
-use self::grouping::SandboxChoice;
+use self::sandbox_choice::SandboxChoice;
 
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
 use crate::quotas::Quotas;
@@ -126,7 +126,7 @@ impl StartService {
         self.start_once(owner, input, None).await?.into_new()
     }
 
-    /// The same; a repetition of an idempotent request starts nothing.
+    /// Starts like [`StartService::start`]; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
         owner: &UserId,
@@ -137,15 +137,15 @@ impl StartService {
             let planned = self.plan(owner, input).await?;
             return self.commit(planned).await;
         };
-        if let Some(answer) = idempotent_call
+        if let Some(response) = idempotent_call
             .find_earlier(&self.idempotency, owner)
             .await?
         {
-            return Ok(IdempotentResult::Repeated(answer));
+            return Ok(IdempotentResult::Repeated(response));
         }
         let mut planned = self.plan(owner, input).await?;
         let start = &mut planned.start;
-        start.answer = Some(idempotent_call.response(&self.idempotency, owner, &start.task));
+        start.response = Some(idempotent_call.response(&self.idempotency, owner, &start.task));
         let id = start.task.id;
         match self.commit(planned).await? {
             IdempotentResult::New(earlier) if earlier.id != id => {
@@ -153,7 +153,7 @@ impl StartService {
                     .store(&self.idempotency, owner, earlier)
                     .await
             }
-            answer => Ok(answer),
+            result => Ok(result),
         }
     }
 
@@ -191,7 +191,7 @@ impl StartService {
     ) -> Result<(StartTask, mpsc::Receiver<StartTask>), AppError> {
         let planned = self.plan(owner, input).await?;
         let id = planned.start.task.id;
-        // A poll of other processes would take a task that is not committed yet for a deleted one.
+        // The poll for other processes' tasks would treat the uncommitted task as deleted.
         let uncommitted = self.updates.track_local(id);
         // Subscribe before the commit, so that no state is missed.
         let updates = self.updates.subscribe(&planned.start.task);
@@ -232,8 +232,8 @@ impl StartService {
         Ok(self.tasks.find_many(scope, ids).await?)
     }
 
-    /// Commits the start where there is room. Only the transaction knows whether a sandbox has room: one that has
-    /// filled up, stopped or gone meanwhile is skipped, and the new one is the last choice.
+    /// Commits the start where there is room. Only the transaction knows whether a sandbox has room. A sandbox that is
+    /// full, stopped or deleted by then is skipped, and the new one is the last choice.
     async fn commit(
         &self,
         mut planned: PlannedStart,
@@ -254,23 +254,24 @@ impl StartService {
                         entity: SANDBOX_ENTITY,
                     },
                 ) => {}
-                done => return self.map_commit(start.task, done),
+                done => return self.finish_commit(start.task, done),
             }
         }
         let mut start = planned.start;
         let claim = self.claim_warm(&mut start).await;
         let done = self.insert(&start).await;
         if let Some(claim) = claim {
-            claim.settle(&done, |done| matches!(done, StartTaskInsertOutcome::New));
+            claim.complete_or_abandon(&done, |done| matches!(done, StartTaskInsertOutcome::New));
         }
-        self.map_commit(start.task, done)
+        self.finish_commit(start.task, done)
     }
 
     async fn insert(&self, start: &NewStartTask) -> Result<StartTaskInsertOutcome, StoreError> {
         self.tasks.insert(start, &self.caps.get()).await
     }
 
-    fn map_commit(
+    /// Converts the outcome of a commit. For a new task it also counts the usage and wakes the worker.
+    fn finish_commit(
         &self,
         task: StartTask,
         done: Result<StartTaskInsertOutcome, StoreError>,
@@ -287,8 +288,8 @@ impl StartService {
             }
             Ok(StartTaskInsertOutcome::Existing(task)) => Ok(IdempotentResult::New(task)),
             Ok(StartTaskInsertOutcome::KeyUsed(known)) => {
-                let answer = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
-                Ok(IdempotentResult::Repeated(answer))
+                let response = earlier_response(known)?.ok_or(AppError::IdempotencyKeyReused)?;
+                Ok(IdempotentResult::Repeated(response))
             }
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
                 Err(AppError::conflict(request_checks::CONVERSATION_ID_IN_USE))
@@ -301,7 +302,7 @@ impl StartService {
         }
     }
 
-    /// Checks everything that can be refused, before any work.
+    /// Checks everything that can be refused, before any work, and chooses the sandbox.
     async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<PlannedStart, AppError> {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
@@ -328,7 +329,7 @@ impl StartService {
         let new_id = || ConversationId::new(self.ids.uuid());
         let id = input.request.conversation_id.unwrap_or_else(new_id);
         let request = &mut input.request;
-        let chosen = self.choose_sandbox(&scope, owner, id, request, parent.as_ref());
+        let chosen = self.choose_sandbox_and_directory(&scope, owner, id, request, parent.as_ref());
         let (sandbox, shared, is_new) = match chosen.await? {
             SandboxChoice::Named(sandbox) => (sandbox, Vec::new(), false),
             SandboxChoice::New { shared, new } => (new, shared, true),
@@ -345,13 +346,13 @@ impl StartService {
         let start = NewStartTask {
             task,
             assignment,
-            answer: None,
+            response: None,
         };
         Ok(PlannedStart { start, shared })
     }
 
     /// Whether a client follows this task, which another process runs.
-    pub(crate) fn follows_elsewhere(&self, id: StartTaskId) -> bool {
+    pub(crate) fn is_followed_remotely(&self, id: StartTaskId) -> bool {
         self.updates.list_remote().contains(&id)
     }
 
@@ -386,11 +387,11 @@ impl StartService {
         let task = self.new_task(&known.owner, StartInput::default(), known.id, sandbox)?;
         let start = NewStartTask {
             task,
-            // If the predecessor fails at this moment, nothing starts in its place.
+            // If the existing task fails at this moment, nothing starts in its place.
             assignment: SandboxAssignment::Shared {
                 max_conversations: 0,
             },
-            answer: None,
+            response: None,
         };
         let shared = Vec::new();
         Ok(PlannedStart { start, shared })

@@ -24,10 +24,10 @@ use domain::start_task::{
 use tokio::time::Instant;
 use url::Url;
 
-use super::grouping::directory_tag;
 use super::launch_request::{AgentSummary, LaunchBuilder, agent_summary};
 use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation, WorkspacePreparer};
 use super::request_checks::{CONVERSATION_ID_IN_USE, wants_auto_title};
+use super::sandbox_choice::directory_tag;
 use super::{StartService, StartUpdates, interrupted, profile_seeding};
 use crate::conversations::{new_conversation_row, provisional_title};
 use crate::runtime::metrics::{MetricsRecorder, StartOutcome};

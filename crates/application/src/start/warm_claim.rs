@@ -12,7 +12,8 @@ const WARM_SANDBOX_TIMING: &str = "WARM_SANDBOX";
 const NO_WARM_SANDBOX_TIMING: &str = "NO_WARM_SANDBOX";
 
 impl StartService {
-    /// Replaces the new sandbox of a start by a warm one, if one is available. The caller settles the returned claim.
+    /// Replaces the new sandbox of a start by a warm one, if one is available. The caller completes or abandons the
+    /// returned claim.
     pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<WarmClaim> {
         let SandboxAssignment::New(new) = &mut start.assignment else {
             return None;

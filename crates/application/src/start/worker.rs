@@ -107,7 +107,7 @@ impl StartWorker {
         // After `App::hand_over` this process claims no more tasks, not even the ones that it has handed over and that
         // wake this loop.
         while !self.leaving.is_cancelled() {
-            let until = Instant::now() + policy.lease;
+            let until = Instant::now() + policy.lease_ttl;
             for claim in self.claim(slots.available_permits()).await {
                 // Only this loop takes permits, so the free ones are still there.
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
@@ -155,7 +155,7 @@ impl StartWorker {
         }
         let policy = &self.policy;
         let now = self.clock.now();
-        let until = now.plus(policy.lease);
+        let until = now.plus(policy.lease_ttl);
         let limit = ClaimLimit {
             tasks: free,
             per_owner: max_starts_per_user(policy),
@@ -196,7 +196,7 @@ impl StartWorker {
 
     /// Renews the lease; returns when another worker has it or it cannot be renewed in time.
     async fn renew_lease(&self, id: StartTaskId, fence: i64, until: Instant) {
-        let length = self.policy.lease;
+        let length = self.policy.lease_ttl;
         let never = CancellationToken::new();
         let renew = || async {
             let until = self.clock.now().plus(length);

@@ -3,8 +3,8 @@
 use domain::conversation::Conversation;
 use domain::git::GitProvider;
 
-use super::grouping::directory_of;
 use super::prepare::directory_of_repository;
+use super::sandbox_choice::directory_of;
 
 /// Tag with a conversation's repository (`docs/reference/wire/conversations.md`).
 pub(super) const REPOSITORY_TAG: &str = "repo_name";

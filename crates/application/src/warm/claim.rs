@@ -14,8 +14,8 @@ use crate::sandboxes::SandboxKeys;
 
 const DORMANT_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The result of a look-up for a warm sandbox, which is claimed. If it is dropped unsettled, the sandbox stays claimed
-/// until the pool finds out its state.
+/// The result of a look-up for a warm sandbox, which is claimed. If it is dropped before
+/// [`WarmClaim::complete_or_abandon`], the sandbox stays claimed until the pool finds out its state.
 pub(crate) struct WarmClaim {
     warm: WarmSandboxPool,
     /// `None`: no warm sandbox was available.
@@ -105,11 +105,15 @@ impl WarmClaim {
         Some(self.warm.0.factory.row(keys, owner, it.spec_id))
     }
 
-    /// Settles the claim after the start's transaction: the sandbox (warm or cold) was stored, or not. An unclear
-    /// outcome is left to the pool.
-    pub(crate) fn settle<T>(self, done: &Result<T, StoreError>, is_stored: impl Fn(&T) -> bool) {
-        let is_stored = match done {
-            Ok(answer) => is_stored(answer),
+    /// Completes the claim after the start's transaction if it has stored the sandbox (warm or cold), else abandons it.
+    /// An unclear outcome is left to the pool.
+    pub(crate) fn complete_or_abandon<T>(
+        self,
+        outcome: &Result<T, StoreError>,
+        is_stored: impl Fn(&T) -> bool,
+    ) {
+        let is_stored = match outcome {
+            Ok(stored) => is_stored(stored),
             Err(StoreError::Unavailable { .. }) => return,
             Err(_) => false,
         };
@@ -123,13 +127,13 @@ impl WarmClaim {
         let tasks = warm.0.tasks.clone();
         // In the background, so that the start does not wait.
         tasks.spawn(async move {
-            let settled = if is_stored {
+            let result = if is_stored {
                 warm.0.warm.remove(&id).await
             } else {
                 warm.0.warm.release(&id, warm.0.clock.now()).await
             };
-            if let Err(error) = settled {
-                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot settle a claim of a warm sandbox; the pool tries again");
+            if let Err(error) = result {
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "cannot complete or abandon a claim of a warm sandbox; the pool tries again");
             }
             warm.0.wake.notify_one();
         });

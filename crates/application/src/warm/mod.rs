@@ -29,7 +29,8 @@ use tokio::time::Instant;
 
 use self::demand::WarmDemand;
 use crate::BackgroundTasks;
-use crate::ports::{Policy, Ports};
+use crate::policy::Policy;
+use crate::ports::Ports;
 use crate::sandboxes::{SandboxFactory, SandboxReconciler};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl WarmSandboxPool {
     }
 
     fn is_on(&self) -> bool {
-        self.0.policy.warm.keep > 0
+        self.0.policy.warm.target_count > 0
     }
 
     pub(crate) fn counts(&self) -> WarmCounts {
@@ -134,7 +135,7 @@ impl WarmSandboxPool {
             .overall
             .saturating_sub(self.0.reconciler.running_count());
         let mut state = self.state();
-        let target = state.demand.target(policy.warm.keep, room, now);
+        let target = state.demand.target(policy.warm.target_count, room, now);
         state.counts.target = target;
         target
     }

@@ -247,7 +247,7 @@ impl WarmSandboxPool {
         let booting = self.state().booting.len() + found.elsewhere;
         let there = found.ready.len() + booting;
         // Other processes may see more demand, but not more room.
-        let is_room_short = target < self.0.policy.warm.keep as usize;
+        let is_room_short = target < self.0.policy.warm.target_count as usize;
         let may_remove = |row: &WarmSandbox| is_room_short || !self.is_reserved_for_replicas(row);
         let surplus = there.saturating_sub(target).min(found.ready.len());
         let surplus: Vec<_> = found

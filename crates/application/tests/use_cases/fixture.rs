@@ -248,7 +248,7 @@ fn build(
         users: Arc::clone(store) as _,
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
-        answers: Arc::clone(store) as _,
+        idempotent_responses: Arc::clone(store) as _,
         usage: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,

@@ -18,13 +18,13 @@ fn shared(policy: &mut Policy) {
     policy.relist_interval = Duration::from_secs(3);
     policy.claim_interval = Duration::from_secs(1);
     // Leases expire by the real clock: on a busy machine a short one expires while its holder lives.
-    policy.lease = Duration::from_secs(3600);
+    policy.lease_ttl = Duration::from_secs(3600);
 }
 
 fn shared_with_short_leases(policy: &mut Policy) {
     shared(policy);
     // The real clock nearly stands still in these tests.
-    policy.lease = Duration::from_millis(20);
+    policy.lease_ttl = Duration::from_millis(20);
 }
 
 async fn is(fixture: &Fixture, id: &domain::id::SandboxId, status: SandboxStatus) {

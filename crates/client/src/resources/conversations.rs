@@ -61,7 +61,9 @@ impl Conversations {
                 // A step may take as long as the pull of an image, without any output.
                 let piece = client.http.piece(&mut body, client.timeouts.idle).await?;
                 let Some(piece) = piece else {
-                    return Err(client.http.cut("the list of states has no end"));
+                    return Err(client
+                        .http
+                        .interrupted("the stream ended before a final state"));
                 };
                 let complete = elements.push(&piece);
                 let complete = complete.map_err(|error| unreadable(&call, error))?;

@@ -80,7 +80,7 @@ impl StartTasks {
                     failures = 0;
                 }
                 Ok(None) => {
-                    let problem = "the start is gone: its conversation was deleted";
+                    let problem = "the start task no longer exists: its conversation was deleted";
                     return Err(Error::Unusable(problem.to_owned()));
                 }
                 Err(error)

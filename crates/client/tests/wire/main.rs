@@ -261,7 +261,7 @@ fn a_read_is_repeated_once_if_its_connection_breaks() {
     let filter = ConversationFilter::default();
     assert_eq!(run(conversations.count(&filter)).unwrap(), 7);
     let given_up = run(conversations.count(&filter)).unwrap_err();
-    assert!(matches!(given_up, Error::Cut { .. }), "{given_up}");
+    assert!(matches!(given_up, Error::Interrupted { .. }), "{given_up}");
 }
 
 #[test]
@@ -299,6 +299,9 @@ fn a_truncated_download_is_an_error() {
     let mut file = Vec::new();
     assert_eq!(run(conversations.download("x", &mut file)).unwrap(), 3);
     assert_eq!(file, b"abc");
-    let cut = run(conversations.download("x", &mut Vec::new())).unwrap_err();
-    assert!(matches!(cut, Error::Cut { .. }), "{cut}");
+    let interrupted = run(conversations.download("x", &mut Vec::new())).unwrap_err();
+    assert!(
+        matches!(interrupted, Error::Interrupted { .. }),
+        "{interrupted}"
+    );
 }

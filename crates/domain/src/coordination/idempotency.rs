@@ -32,7 +32,7 @@ pub struct IdempotentRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotentResponse {
     pub request: IdempotentRequest,
-    pub answer: String,
+    pub response: String,
     pub at: Timestamp,
 }
 
@@ -58,7 +58,7 @@ pub trait IdempotencyRepository: Send + Sync + 'static {
     /// [`IdempotencyCheck::New`] if the response was stored, else the result of the look-up.
     async fn store_response(
         &self,
-        answer: &IdempotentResponse,
+        response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError>;
     /// Deletes at most `limit` responses from before `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;

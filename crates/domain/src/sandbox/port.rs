@@ -39,7 +39,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         &self,
         sandbox: &Sandbox,
         caps: &SandboxCaps,
-        answer: &IdempotentResponse,
+        response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError>;
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
     /// Several sandboxes, in the order of `ids`; `None` for unknown ones.

@@ -43,7 +43,7 @@ pub struct NewStartTask {
     pub task: StartTask,
     pub assignment: SandboxAssignment,
     /// The response to store, if the request has an idempotency key.
-    pub answer: Option<IdempotentResponse>,
+    pub response: Option<IdempotentResponse>,
 }
 
 /// The result of inserting a start task.

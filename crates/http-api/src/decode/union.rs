@@ -13,14 +13,14 @@ pub type UnionArm<T> = (
 /// Decodes the first alternative that fits.
 pub fn union<T>(
     value: &Value,
-    at: &Path<'_>,
+    location: &Path<'_>,
     errors: &mut FieldErrors,
     arms: &[UnionArm<T>],
 ) -> Option<T> {
     let mut all = FieldErrors::new();
     for (name, read) in arms {
         let mut found = FieldErrors::new();
-        match read(value, &at.key(name), &mut found) {
+        match read(value, &location.key(name), &mut found) {
             Some(decoded) if found.is_empty() => return Some(decoded),
             _ => all.append(found),
         }

@@ -39,7 +39,8 @@ impl TimestampedJson {
             timestamp_offset,
         };
         if json.at(last) != expected {
-            let text = "a cached response depends on more than the time";
+            let text =
+                "a cacheable response contains a value other than the timestamp that changes";
             return Err(Problem::internal(text));
         }
         Ok(json)

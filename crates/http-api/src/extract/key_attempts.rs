@@ -10,7 +10,7 @@ use super::callers::{bearer_of, bearer_text, key_of, key_text};
 use super::client::ClientAddress;
 use super::{received_at, state_of};
 use crate::problem::Problem;
-use crate::rate::{KeyPurpose, RateLimitStatus};
+use crate::rate_limit::{KeyPurpose, RateLimitStatus};
 
 /// Refuses a request with keys if its address has tried too many wrong ones.
 pub(super) fn refuse_excess_attempts(

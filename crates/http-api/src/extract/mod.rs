@@ -28,7 +28,7 @@ use crate::state::HttpState;
 
 pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::AuditOrigin;
-pub use crate::rate::KeyPurpose;
+pub use crate::rate_limit::KeyPurpose;
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use callers::{
     Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,

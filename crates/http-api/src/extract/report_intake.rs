@@ -34,7 +34,7 @@ impl ReportIntake {
             tracing::warn!(sandbox.id = %sandbox, "report refused: too many concurrent reports of this sandbox");
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Too many reports of this sandbox are under way. Send the report again later.",
+                "Too many reports from this sandbox are being processed. Send the report again later.",
             )
         })
     }

@@ -35,7 +35,7 @@ use crate::extract::{
     received_at, state_of, user_of,
 };
 use crate::problem::Problem;
-use crate::rate::{self, KeyPurpose};
+use crate::rate_limit::{self, KeyPurpose};
 use crate::state::HttpState;
 use crate::trace;
 
@@ -127,7 +127,7 @@ fn address_of(req: &HttpRequest) -> IpAddr {
     let client = ClientAddress::of(req);
     client
         .address
-        .map_or(Ipv4Addr::UNSPECIFIED.into(), rate::client_network)
+        .map_or(Ipv4Addr::UNSPECIFIED.into(), rate_limit::client_network)
 }
 
 /// Restricts a sandbox's response, should a browser show it as a page: it gets no rights of this origin and sends no
@@ -259,7 +259,7 @@ async fn limit_keyless_sockets(
     if let Some(held) = held {
         held.wait().await;
     }
-    Err(rate::too_many_requests(
+    Err(rate_limit::too_many_requests(
         "Too many sockets without a key to this conversation. Send the sandbox's session_api_key in the query, or slow down.",
     ))
 }

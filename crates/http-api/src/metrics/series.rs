@@ -55,7 +55,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
         counter "http_requests_total" "Requests that were answered." = answers;
         histogram "http_request_duration_seconds"
             "Time from the head of a request to the head of its response." = durations;
-        gauge "http_requests_in_flight" "Requests that have no answer yet." = one(requests.in_flight.get());
+        gauge "http_requests_in_flight" "Requests in progress." = one(requests.in_flight.get());
     });
 }
 

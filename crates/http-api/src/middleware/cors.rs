@@ -8,7 +8,7 @@ use actix_web::http::header::{
     HeaderValue, ORIGIN, VARY,
 };
 
-use crate::rate;
+use crate::rate_limit;
 
 const ALLOWED_METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 /// Seconds for which a browser may cache a preflight.
@@ -89,7 +89,7 @@ impl Cors {
             HeaderValue::from_static("true"),
         );
         // Appended to the headers that an agent server exposes.
-        let exposed = HeaderValue::from_static(rate::EXPOSED_HEADERS);
+        let exposed = HeaderValue::from_static(rate_limit::EXPOSED_HEADERS);
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
 }

@@ -37,7 +37,7 @@ use crate::audit::{self, AuditContext};
 use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
-use crate::rate::RateLimitStatus;
+use crate::rate_limit::RateLimitStatus;
 use crate::state::Listener;
 use crate::trace;
 

@@ -9,7 +9,7 @@ use super::body::with_guard;
 use super::connection_slot::ChunkedBody;
 use crate::audit::actor_of;
 use crate::extract::ClientAddress;
-use crate::rate::client_network;
+use crate::rate_limit::client_network;
 use crate::state::HttpState;
 use crate::unsent_bytes::{MIN_COUNTED_BYTES, UnsentOwner};
 

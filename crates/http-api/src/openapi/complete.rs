@@ -199,6 +199,10 @@ fn widen(own: &mut Value, shared: &Value) {
     }
 }
 
+/// Description of the status 429.
+const LIMIT_REACHED: &str =
+    "The rate limit or a cap is reached; try again after `Retry-After` seconds";
+
 /// Status, description and schema of the responses of extractors and layers to this operation.
 fn shared_answers(
     (path, method): (&str, &str),
@@ -231,7 +235,7 @@ fn shared_answers(
             "The caller is not an administrator",
             "Detail",
         ),
-        (!public, "429", "A limit was reached", "Detail"),
+        (!public, "429", LIMIT_REACHED, "Detail"),
         (!public, "503", "Temporarily unavailable", "Detail"),
         (writes, "507", full, "Detail"),
         (

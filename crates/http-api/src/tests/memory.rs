@@ -44,7 +44,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         users: store.clone(),
         administration: store.clone(),
         audit: store.clone(),
-        answers: store.clone(),
+        idempotent_responses: store.clone(),
         usage: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),

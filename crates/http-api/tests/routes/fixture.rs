@@ -247,7 +247,7 @@ fn ports(
         users: store.clone(),
         administration: store.clone(),
         audit: store.clone(),
-        answers: store.clone(),
+        idempotent_responses: store.clone(),
         usage: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),

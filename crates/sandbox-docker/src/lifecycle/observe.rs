@@ -262,7 +262,7 @@ impl DockerInner {
                     // A container that the engine cannot inspect must not hide all others.
                     Err(error) if !error.is_connection_failure() => {
                         tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot inspect an exited container; the cause of its end stays unknown");
-                        let detail = format!("its container ended, and the cause is unknown: {}", error.detail());
+                        let detail = format!("the container exited; cannot read the cause: {}", error.detail());
                         Some(BackendState::Exited { detail })
                     }
                     state => state?,

@@ -1,6 +1,6 @@
 //! Section `docker`: the engine, and the templates for sandboxes.
 
-mod template;
+mod spec;
 mod values;
 
 use std::collections::BTreeSet;

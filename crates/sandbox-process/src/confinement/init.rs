@@ -49,7 +49,7 @@ pub(crate) struct InitPlan {
     /// Private networks that the sandbox reaches.
     pub(crate) reachable_networks: Vec<Ipv4Net>,
     /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
-    pub(crate) owner: Option<u32>,
+    pub(crate) account_id: Option<u32>,
     pub(crate) walls: WallPlan,
     /// If the launcher is connected to a fork server.
     pub(crate) fork: Option<ForkPlan>,
@@ -97,7 +97,7 @@ fn run() -> io::Result<i32> {
         let plan = &handover.plan;
         routes::set(&plan.own_addresses, &plan.reachable_networks)?;
     }
-    become_user(handover.plan.owner)?;
+    become_user(handover.plan.account_id)?;
     let walls = &handover.plan.walls;
     let connection = handover.fork_server.take();
     let fork_server = connection.map(|fd| ForkConnection::new(fd, walls));
@@ -169,9 +169,9 @@ fn await_network(network: &NetworkEnds) -> io::Result<()> {
 }
 
 /// Becomes the sandbox's user in a user namespace of its own. Its capabilities there last until the walls are raised.
-fn become_user(owner: Option<u32>) -> io::Result<()> {
-    let outer = owner.unwrap_or(0);
-    if let Some(id) = owner {
+fn become_user(account_id: Option<u32>) -> io::Result<()> {
+    let outer = account_id.unwrap_or(0);
+    if let Some(id) = account_id {
         let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
         set_thread_groups(&[])?;
         set_thread_res_gid(gid, gid, gid)?;

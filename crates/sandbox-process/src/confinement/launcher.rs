@@ -34,7 +34,7 @@ pub(crate) fn main() -> io::Error {
 
 fn run() -> io::Result<Infallible> {
     let plan: ConfinementPlan = serde_json::from_reader(io::stdin().lock())?;
-    let control = listen(&plan.control)?;
+    let control = listen(&plan.control_socket)?;
     enter_session()?;
     let (mut arguments, files) = view::arguments(&plan)?;
     let executable = File::open("/proc/self/exe")?;
@@ -64,7 +64,7 @@ fn run() -> io::Result<Infallible> {
         has_network: plan.slirp4netns.is_some(),
         own_addresses: routes::own_addresses()?,
         reachable_networks: plan.reachable_networks,
-        owner: plan.owner,
+        account_id: plan.account_id,
         walls: plan.walls,
         fork,
         command: plan.command,

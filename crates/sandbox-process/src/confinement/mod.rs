@@ -61,7 +61,7 @@ pub struct Confinement {
 pub(crate) struct ConfinedLaunch<'a> {
     pub(crate) paths: &'a SandboxPaths,
     pub(crate) port: u16,
-    pub(crate) owner: Option<u32>,
+    pub(crate) account_id: Option<u32>,
     pub(crate) cgroup: Option<&'a Cgroup>,
     pub(crate) command: Vec<OsString>,
     pub(crate) fork_server: Option<PathBuf>,
@@ -80,9 +80,9 @@ impl Confinement {
             bubblewrap: find_program("bwrap".as_ref(), &self.search_path)?,
             slirp4netns,
             reachable_networks: self.reachable_networks.clone(),
-            control: launch.paths.control.clone(),
+            control_socket: launch.paths.control.clone(),
             port: launch.port,
-            owner: launch.owner,
+            account_id: launch.account_id,
             walls: self.walls(&files, cgroup.is_some_and(Cgroup::limits_memory)),
             cgroups: cgroup.map(Cgroup::members).unwrap_or_default(),
             files,
@@ -108,7 +108,7 @@ impl Confinement {
     fn files(&self, launch: &ConfinedLaunch<'_>) -> FileView {
         let mut readable = self.readable_paths.clone();
         let agent = agent_files::of(&launch.command);
-        if launch.owner.is_some() {
+        if launch.account_id.is_some() {
             for path in &agent {
                 agent_files::make_readable(path);
             }

@@ -56,7 +56,7 @@ impl NetworkPipes {
         // The marker makes it a process of the sandbox, which ends with it.
         command.env_clear();
         command.env(marker::VARIABLE, own_marker()).current_dir("/");
-        let log = File::create(plan.control.with_extension("network.log"))?;
+        let log = File::create(plan.control_socket.with_extension("network.log"))?;
         command
             .stdin(reserve(plan.port)?)
             .stdout(log.try_clone()?)

@@ -1,4 +1,4 @@
-//! What the service tells the launcher and init of a confined sandbox.
+//! What the service passes to the launcher and init of a confined sandbox.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -27,12 +27,12 @@ pub(crate) struct ConfinementPlan {
     /// Private networks and addresses of the machine that the sandbox reaches.
     pub(crate) reachable_networks: Vec<Ipv4Net>,
     /// The path of the control socket, which only the service reaches.
-    pub(crate) control: PathBuf,
+    pub(crate) control_socket: PathBuf,
     /// The port of the agent server. It is reserved on the machine as long as the sandbox lives, so that the URLs of
     /// sandboxes differ.
     pub(crate) port: u16,
     /// The user and group id on the machine that own the sandbox's files. `None`: the service's own account.
-    pub(crate) owner: Option<u32>,
+    pub(crate) account_id: Option<u32>,
     pub(crate) files: FileView,
     pub(crate) walls: WallPlan,
     /// The files through which the sandbox joins its cgroups.

@@ -111,7 +111,7 @@ fn own_files() -> [(&'static str, String); 5] {
 /// All arguments up to the command, and the files whose descriptors they name.
 pub(crate) fn arguments(plan: &ConfinementPlan) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut view = View::default();
-    view.namespaces(plan.owner.is_some());
+    view.namespaces(plan.account_id.is_some());
     view.system();
     view.own_files()?;
     view.own_directories(&plan.files);

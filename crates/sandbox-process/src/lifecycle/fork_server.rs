@@ -37,7 +37,7 @@ impl ProcessInner {
         if self.config.fork_server == ForkServerMode::Auto {
             return Ok(server.socket());
         }
-        let ready = timeout(self.config.start_queue_limit, server.ready_socket());
+        let ready = timeout(self.config.start_queue_timeout, server.ready_socket());
         ready.await.map_err(|_| SandboxError::TimedOut {
             what: "waiting for the fork server (process.fork_server=auto boots without it)",
         })

@@ -246,7 +246,7 @@ impl Monitor {
             return Ok(());
         }
         let marker = inner.marker(&self.id);
-        let limit = inner.config.kill_limit;
+        let limit = inner.config.kill_timeout;
         let killed = marker::kill_all(&marker, Some(self.key), BTreeSet::new(), limit).await;
         if let Err(error) = killed {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot kill all processes of a crashed sandbox");
@@ -356,6 +356,6 @@ async fn hold_permit_until_boot(
             sleep(LISTENER_CHECK_INTERVAL).await;
         }
     };
-    let _ = timeout(inner.config.boot_limit, listens).await;
+    let _ = timeout(inner.config.boot_permit_timeout, listens).await;
     drop((permit, reservation));
 }

@@ -55,7 +55,7 @@ impl ProcessInner {
             return Ok(None);
         }
         let permit = timeout(
-            self.config.start_queue_limit,
+            self.config.start_queue_timeout,
             Arc::clone(&self.starts).acquire_owned(),
         );
         match permit.await {
@@ -81,7 +81,7 @@ impl ProcessInner {
         }
         // Processes of an earlier run (a tmux server, a shell) would hold sockets and files of the new one.
         let marker = self.marker(&id);
-        marker::kill_all(&marker, None, BTreeSet::new(), self.config.kill_limit)
+        marker::kill_all(&marker, None, BTreeSet::new(), self.config.kill_timeout)
             .await
             .map_err(errors::removal_failed)?;
 
@@ -179,7 +179,7 @@ impl ProcessInner {
             cgroup.create(&confinement.limits)?;
         }
         let plan = confinement.plan(ConfinedLaunch {
-            owner: self.give_files(id, &paths)?,
+            account_id: self.give_files(id, &paths)?,
             paths: &paths,
             port,
             cgroup: cgroup.as_ref(),

@@ -131,7 +131,7 @@ impl ProcessInner {
             let terminated = self.terminate(id, main).await;
             terminated.map_err(SandboxError::other)?;
         }
-        marker::kill_all(&marker, main, known, self.config.kill_limit)
+        marker::kill_all(&marker, main, known, self.config.kill_timeout)
             .await
             .map_err(errors::removal_failed)?;
         if let Some(mut exit) = exit {

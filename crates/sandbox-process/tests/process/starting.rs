@@ -228,8 +228,8 @@ async fn a_start_holds_its_permit_until_the_agent_server_answers() {
     let fixture = ProcessFixture::new();
     let mut config = fixture.config();
     config.parallel_starts = 1;
-    config.boot_limit = Duration::from_secs(3600);
-    config.start_queue_limit = Duration::from_millis(20);
+    config.boot_permit_timeout = Duration::from_secs(3600);
+    config.start_queue_timeout = Duration::from_millis(20);
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let (silent, waiting, third) = (launch("silent"), launch("waiting"), launch("third"));
     backend.start(&silent).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_start_cancelled_in_the_queue_creates_nothing() {
     let fixture = ProcessFixture::new();
     let mut config = fixture.config();
     config.parallel_starts = 1;
-    config.boot_limit = Duration::from_secs(3600);
+    config.boot_permit_timeout = Duration::from_secs(3600);
     let backend = ProcessSandboxes::new(config).await.unwrap();
     let (silent, cancelled) = (launch("silent"), launch("cancelled"));
     backend.start(&silent).await.unwrap();

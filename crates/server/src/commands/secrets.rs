@@ -63,10 +63,12 @@ pub(crate) async fn run(command: Secrets, config: &Config) -> anyhow::Result<(St
         ));
     }
     wait_for_use(&rotation, &target, options.wait).await?;
-    let write_wait = options.settle.unwrap_or_else(|| store.max_write_duration());
+    let write_grace = options
+        .write_grace
+        .unwrap_or_else(|| store.max_write_duration());
     to_stderr(&format!(
         "sealing all secrets with the new key; after {} s, when earlier writes have ended, the command searches once more",
-        write_wait.as_secs()
+        write_grace.as_secs()
     ));
     let mut report = |count: SealedRecordCount| {
         let text = format!(
@@ -76,7 +78,7 @@ pub(crate) async fn run(command: Secrets, config: &Config) -> anyhow::Result<(St
         );
         to_stderr(&text);
     };
-    let counts = rotation.reseal(write_wait, &mut report).await.context(
+    let counts = rotation.reseal(write_grace, &mut report).await.context(
         "some secrets are not sealed with the new key yet; no secret is lost, keep both keys and run this command again",
     )?;
     let is_complete = counts.iter().all(|count| count.broken == 0);
@@ -156,7 +158,7 @@ async fn wait_for_use(
     time_limit: Duration,
 ) -> anyhow::Result<()> {
     let seals_with_key = |holder: &KeyHolder| holder.seals_with.as_deref() == Some(key);
-    let waiting = format!("waiting for services to seal with the key {key}");
+    let waiting = format!("waiting until all services encrypt with the key {key}");
     if let Some(missing) = wait_for_services(rotation, seals_with_key, time_limit, &waiting).await?
     {
         bail!(

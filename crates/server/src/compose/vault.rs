@@ -307,6 +307,6 @@ impl KeyFollower {
             seen_at: self.clock.now(),
         };
         let announced = self.store.announce(&announcement).await;
-        announced.context("cannot record in the store which master keys this service has")
+        announced.context("cannot register this service's master keys in the database")
     }
 }

@@ -94,7 +94,7 @@ fn explicit_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Resu
         (Some(file), None) => read(&file, KEY_FILE_VARIABLE).map(Some),
         (None, Some(key)) => Ok(Some((
             Some(key.into()),
-            format!("the one in {KEY_VARIABLE}"),
+            format!("the key in {KEY_VARIABLE}"),
         ))),
         (None, None) => Ok(None),
     }
@@ -103,7 +103,7 @@ fn explicit_key(service: &ServiceArgs, variables: &EnvVariables) -> anyhow::Resu
 fn read(file: &Path, named_by: &str) -> anyhow::Result<Key> {
     let key = private_file::read(file)
         .with_context(|| format!("cannot read the API key in {} ({named_by})", file.display()))?;
-    Ok((Some(key), format!("the one in {}", file.display())))
+    Ok((Some(key), format!("the key in {}", file.display())))
 }
 
 fn local_url(config: &Config) -> anyhow::Result<String> {
@@ -120,7 +120,7 @@ fn local_key(config: &Config) -> anyhow::Result<Key> {
         return Ok(no_key());
     }
     if let Some(key) = &config.auth.bootstrap_key {
-        return Ok((Some(key.clone()), "the configured one".into()));
+        return Ok((Some(key.clone()), "the key `auth.bootstrap_key`".into()));
     }
     let file = DataDir::at(&config.data_dir).bootstrap_key();
     read(&file, "the first key of the service configured here").with_context(|| {

@@ -11,7 +11,7 @@ use crate::support::{RunningService, run, service, text};
 
 const OPEN: (&str, &str) = ("WORKSPACE_AUTH__MODE", "open");
 /// With a short wait for writes in progress. Tests of the use case cover the wait.
-const ROTATE: [&str; 4] = ["secrets", "rotate-key", "--settle", "1s"];
+const ROTATE: [&str; 4] = ["secrets", "rotate-key", "--write-grace", "1s"];
 const SETTINGS: &str = "/api/v1/settings";
 
 fn save(running: &RunningService, model: &str) {

@@ -42,7 +42,10 @@ impl MemoryState {
                 .any(|row| row.conversation.owner == *user)
             || self.tasks.values().any(|it| it.task.owner == *user)
             || self.pending.iter().any(|it| it.owner == *user)
-            || self.answers.keys().any(|(owner, _)| owner == user)
+            || self
+                .idempotent_responses
+                .keys()
+                .any(|(owner, _)| owner == user)
             || self
                 .sandboxes
                 .values()
@@ -101,12 +104,15 @@ impl MemoryState {
 
     /// Deletes stored responses, pending messages and records of deleted conversations.
     fn purge_others(&mut self, user: &UserId, budget: &mut usize) -> u64 {
-        let answers = self.answers.keys().filter(|(owner, _)| owner == user);
-        let answers: Vec<_> = answers.take(*budget).cloned().collect();
-        for key in &answers {
-            self.answers.remove(key);
+        let responses = self
+            .idempotent_responses
+            .keys()
+            .filter(|(owner, _)| owner == user);
+        let responses: Vec<_> = responses.take(*budget).cloned().collect();
+        for key in &responses {
+            self.idempotent_responses.remove(key);
         }
-        *budget -= answers.len();
+        *budget -= responses.len();
         let pending = self.purge_pending(user, *budget);
         *budget -= pending;
         let theirs = |id| self.sandboxes.get(id).is_some_and(|it| it.owner == *user);
@@ -116,7 +122,7 @@ impl MemoryState {
             self.deleted.remove(id);
         }
         *budget -= deletions.len();
-        (answers.len() + pending + deletions.len()) as u64
+        (responses.len() + pending + deletions.len()) as u64
     }
 
     fn purge_starts(&mut self, user: &UserId, budget: &mut usize) -> u64 {

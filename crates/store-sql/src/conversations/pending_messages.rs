@@ -22,7 +22,7 @@ use crate::conversations::deletion::DELETION_BATCH_ROWS;
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::idempotency;
 use crate::schema::codec::{replace_nul, row_limit};
 use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
@@ -76,8 +76,8 @@ fn enqueue(
     message: &NewPendingMessage,
 ) -> Result<EnqueueOutcome, TransactionError> {
     let owner = message.owner.as_str();
-    if let Some(answer) = message.responses.first() {
-        let checked = idempotency::check(conn, &answer.request)?;
+    if let Some(response) = message.responses.first() {
+        let checked = idempotency::check(conn, &response.request)?;
         if checked != IdempotencyCheck::New {
             return Ok(EnqueueOutcome::KeyUsed(checked));
         }
@@ -107,9 +107,9 @@ fn enqueue(
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(if_duplicate(conflict("pending message")))?;
-    if let Some(answer) = message.responses.get(count) {
-        idempotency::store_response(conn, answer)?;
+        .map_err(map_unique_violation(conflict("pending message")))?;
+    if let Some(response) = message.responses.get(count) {
+        idempotency::store_response(conn, response)?;
     }
     notify_host(conn, conversation)?;
     Ok(EnqueueOutcome::Queued(count + 1))

@@ -18,7 +18,7 @@ use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 
 use crate::database::connection::AnyConnection;
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::queries::static_sql::StaticSql;
 use crate::sandboxes::rows::SandboxRow;
 use crate::schema::codec::{replace_nul, row_limit};
@@ -190,7 +190,7 @@ pub(crate) fn insert(
             conversations::title_folded.eq(folded_title(conversation)),
         ))
         .execute(conn)
-        .map_err(if_duplicate(conflict("conversation")))?;
+        .map_err(map_unique_violation(conflict("conversation")))?;
     Ok(())
 }
 

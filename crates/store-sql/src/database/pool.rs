@@ -264,7 +264,7 @@ impl JobContext {
         loop {
             match self.perform(mode, &mut job) {
                 Err(error)
-                    if error.is_lost_race() && retries < error.max_retries() && may_retry() =>
+                    if error.is_retryable() && retries < error.max_retries() && may_retry() =>
                 {
                     retries += 1;
                     std::thread::sleep(retry_backoff(retries));

@@ -28,7 +28,7 @@ use self::rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::database::changes::announce;
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::idempotency;
 use crate::queries::filter_by;
 use crate::queries::page_token::{self, Cursor, keyset};
@@ -85,7 +85,7 @@ pub(crate) fn insert_within_caps(
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(if_duplicate(conflict("sandbox")))?;
+        .map_err(map_unique_violation(conflict("sandbox")))?;
     Ok(())
 }
 
@@ -161,15 +161,15 @@ impl SandboxRepository for SqlStore {
         &self,
         sandbox: &Sandbox,
         caps: &SandboxCaps,
-        answer: &IdempotentResponse,
+        response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
         let jobs = self.db.for_user(&sandbox.owner);
-        let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
+        let (sandbox, caps, response) = (sandbox.clone(), *caps, response.clone());
         jobs.run(JobMode::Write, move |conn| {
-            let checked = idempotency::check(conn, &answer.request)?;
+            let checked = idempotency::check(conn, &response.request)?;
             if checked == IdempotencyCheck::New {
                 insert_within_caps(conn, &sandbox, caps)?;
-                idempotency::store_response(conn, &answer)?;
+                idempotency::store_response(conn, &response)?;
             }
             Ok(checked)
         })

@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::database::connection::{AnyConnection, on_backend};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, conflict, if_duplicate};
+use crate::error::{QueryResultExt, conflict, map_unique_violation};
 use crate::schema::codec::{replace_nul, row_limit};
 use crate::schema::column_types::{Instant, JsonCol, TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
@@ -100,7 +100,7 @@ impl WarmRepository for SqlStore {
             diesel::insert_into(warm_sandboxes::table)
                 .values(WarmRow::from(&warm))
                 .execute(conn)
-                .map_err(if_duplicate(conflict(ENTITY)))?;
+                .map_err(map_unique_violation(conflict(ENTITY)))?;
             Ok(true)
         })
         .await

@@ -19,7 +19,7 @@ use domain::user::secret::{
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::JobMode;
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::events::octet_length;
 use crate::queries::page_token;
 use crate::schema::codec::replace_nul;
@@ -145,7 +145,7 @@ fn update(
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
         .execute(conn)
-        .map_err(if_duplicate(conflict("secret")))
+        .map_err(map_unique_violation(conflict("secret")))
 }
 
 /// Look-ups by sandboxes and starts do not use the connections of users' requests.

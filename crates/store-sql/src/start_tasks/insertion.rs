@@ -14,7 +14,7 @@ use super::rows::{ENTITY, StartTaskRow};
 use crate::conversations::rows as conversations;
 use crate::database::changes::announce;
 use crate::database::connection::AnyConnection;
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate, not_found};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation, not_found};
 use crate::idempotency;
 use crate::sandboxes::occupancy::check_room;
 use crate::sandboxes::{insert_within_caps, load_undeleted, resume};
@@ -86,8 +86,8 @@ pub(super) fn insert(
     caps: SandboxCaps,
 ) -> Result<StartTaskInsertOutcome, TransactionError> {
     let task = &start.task;
-    if let Some(answer) = &start.answer {
-        let checked = idempotency::check(conn, &answer.request)?;
+    if let Some(response) = &start.response {
+        let checked = idempotency::check(conn, &response.request)?;
         if checked != IdempotencyCheck::New {
             return Ok(StartTaskInsertOutcome::KeyUsed(checked));
         }
@@ -112,9 +112,9 @@ pub(super) fn insert(
     diesel::insert_into(start_tasks::table)
         .values(StartTaskRow::from(task))
         .execute(conn)
-        .map_err(if_duplicate(conflict(ENTITY)))?;
-    if let Some(answer) = &start.answer {
-        idempotency::store_response(conn, answer)?;
+        .map_err(map_unique_violation(conflict(ENTITY)))?;
+    if let Some(response) = &start.response {
+        idempotency::store_response(conn, response)?;
     }
     announce(conn, &StoreChange::StartTaskQueued(task.host.clone()))?;
     Ok(StartTaskInsertOutcome::New)

@@ -9,7 +9,7 @@ use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, 
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError, conflict, if_duplicate};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::queries::filter_by;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
@@ -43,7 +43,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(if_duplicate(conflict("API key")))?;
+        .map_err(map_unique_violation(conflict("API key")))?;
     Ok(())
 }
 

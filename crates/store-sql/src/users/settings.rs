@@ -10,7 +10,7 @@ use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::database::connection::on_backend;
 use crate::database::pool::JobMode;
-use crate::error::{if_duplicate, stale};
+use crate::error::{map_unique_violation, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::rows::same_fields;
 use crate::schema::settings;
@@ -72,7 +72,7 @@ impl SettingsRepository for SqlStore {
                 None => diesel::insert_into(settings::table)
                     .values((settings::owner.eq(&owner), values))
                     .execute(conn)
-                    .map_err(if_duplicate(stale("settings")))?,
+                    .map_err(map_unique_violation(stale("settings")))?,
             };
             if saved == 0 {
                 return Err(stale("settings"));

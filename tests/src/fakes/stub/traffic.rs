@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::server::{StubServer, refusal};
 
-/// Files repeat a pattern of this length. It is not a power of two, so that lost and repeated pieces are detected.
+/// Files repeat a pattern of this length. It is not a power of two, so that lost and repeated chunks are detected.
 const PATTERN_BYTES: usize = 251;
-/// The size of a piece.
-const MAX_PIECE_BYTES: usize = 64 * 1024;
+/// The size of a chunk.
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 /// The example key of RFC 6455, section 1.3.
 pub const SOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const SOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -25,33 +25,33 @@ pub(super) fn register(config: &mut web::ServiceConfig) {
         .route("/sockets/events/{id}", web::get().to(socket));
 }
 
-/// The pattern, repeated for a piece from any offset.
+/// The pattern, repeated for a chunk from any offset.
 static PATTERN_BLOCK: LazyLock<web::Bytes> = LazyLock::new(|| {
     // The pattern is shorter than 256 bytes.
     let byte = |at: usize| u8::try_from(at % PATTERN_BYTES).unwrap_or_default();
-    (0..PATTERN_BYTES + MAX_PIECE_BYTES)
+    (0..PATTERN_BYTES + MAX_CHUNK_BYTES)
         .map(byte)
         .collect::<Vec<_>>()
         .into()
 });
 
-/// The bytes of a file from this offset, up to `size` and one piece.
+/// The bytes of a file from this offset, up to `size` and one chunk.
 #[must_use]
-pub fn piece(from: u64, size: u64) -> web::Bytes {
-    let at = usize::try_from(from % PATTERN_BYTES as u64).unwrap_or_default();
+pub fn chunk(offset: u64, size: u64) -> web::Bytes {
+    let start = usize::try_from(offset % PATTERN_BYTES as u64).unwrap_or_default();
     let length = usize::try_from(size)
-        .unwrap_or(MAX_PIECE_BYTES)
-        .min(MAX_PIECE_BYTES);
-    PATTERN_BLOCK.slice(at..at + length)
+        .unwrap_or(MAX_CHUNK_BYTES)
+        .min(MAX_CHUNK_BYTES);
+    PATTERN_BLOCK.slice(start..start + length)
 }
 
 /// Whether these are the bytes of a file from this offset.
 #[must_use]
-pub fn is_intact(mut from: u64, bytes: &[u8]) -> bool {
-    bytes.chunks(MAX_PIECE_BYTES).all(|chunk| {
-        let expected = piece(from, chunk.len() as u64);
-        from += chunk.len() as u64;
-        *expected == *chunk
+pub fn is_intact(mut offset: u64, bytes: &[u8]) -> bool {
+    bytes.chunks(MAX_CHUNK_BYTES).all(|sent| {
+        let expected = chunk(offset, sent.len() as u64);
+        offset += sent.len() as u64;
+        *expected == *sent
     })
 }
 
@@ -64,15 +64,15 @@ async fn upload(
     if let Some(refused) = refusal(&stub, &request) {
         return refused;
     }
-    let (mut size, mut is_whole) = (0_u64, true);
-    while let Some(piece) = body.next().await {
-        let Ok(piece) = piece else {
-            return HttpResponse::BadRequest().json(json!({"detail": "cut"}));
+    let (mut size, mut is_intact_so_far) = (0_u64, true);
+    while let Some(received) = body.next().await {
+        let Ok(received) = received else {
+            return HttpResponse::BadRequest().json(json!({"detail": "the body is truncated"}));
         };
-        is_whole &= is_intact(size, &piece);
-        size += piece.len() as u64;
+        is_intact_so_far &= is_intact(size, &received);
+        size += received.len() as u64;
     }
-    HttpResponse::Ok().json(json!({"size": size, "is_intact": is_whole}))
+    HttpResponse::Ok().json(json!({"size": size, "is_intact": is_intact_so_far}))
 }
 
 async fn download(
@@ -84,12 +84,12 @@ async fn download(
         return refused;
     }
     let size = size.into_inner();
-    let pieces = stream::unfold(0_u64, move |from| async move {
-        let piece = piece(from, size - from);
-        let end = from + piece.len() as u64;
-        (!piece.is_empty()).then_some((Ok::<_, Error>(piece), end))
+    let chunks = stream::unfold(0_u64, move |offset| async move {
+        let next = chunk(offset, size - offset);
+        let end = offset + next.len() as u64;
+        (!next.is_empty()).then_some((Ok::<_, Error>(next), end))
     });
-    HttpResponse::Ok().no_chunking(size).streaming(pieces)
+    HttpResponse::Ok().no_chunking(size).streaming(chunks)
 }
 
 /// Sends one line and keeps the response open.

@@ -3,7 +3,7 @@
 //! A caller without a key gets 401. Another user gets the same response as for an unknown id, without any data of Alice's.
 //! Afterwards her objects are unchanged.
 
-mod fill;
+mod operation_requests;
 mod owned_objects;
 
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ impl<'a> TenancyMatrix<'a> {
         );
         let mut document = alice.get("/openapi.json").await.ok();
         if let Some(paths) = document["paths"].as_object_mut() {
-            paths.extend(fill::forwarded());
+            paths.extend(operation_requests::forwarded());
         }
         let surface = ApiSurface::read_all(document);
         let (owned, own_sandbox) = OwnedObjects::make(service, &alice).await;
@@ -182,7 +182,8 @@ impl<'a> TenancyMatrix<'a> {
     /// Failures for operations that are missing in the tables.
     fn fill_failures(&self) -> Vec<String> {
         let all = self.surface.operations().iter();
-        let filled = all.filter_map(|operation| fill::requests(operation, &self.owned).err());
+        let filled =
+            all.filter_map(|operation| operation_requests::requests(operation, &self.owned).err());
         filled.collect()
     }
 
@@ -213,7 +214,7 @@ impl<'a> TenancyMatrix<'a> {
         if administers && operation.method != "GET" {
             return;
         }
-        let fill = |objects| fill::requests(operation, objects).unwrap_or_default();
+        let fill = |objects| operation_requests::requests(operation, objects).unwrap_or_default();
         let filled = fill(&self.owned).into_iter().zip(fill(&self.unknown));
         let page = self.pages.get(&operation.name());
         let page = page.map(|page| (page.clone(), page.clone()));
@@ -318,7 +319,7 @@ impl<'a> TenancyMatrix<'a> {
             // Streams and archives contain events that other reads compare.
             let is_document =
                 !operation.path.ends_with("/stream") && !operation.path.ends_with("/download");
-            let request = fill::requests(operation, &self.owned).unwrap_or_default();
+            let request = operation_requests::requests(operation, &self.owned).unwrap_or_default();
             let Some(request) = request.first().filter(|_| is_read && is_document) else {
                 continue;
             };
@@ -347,7 +348,7 @@ async fn pages(
         if operation.method != "GET" || !parameters.any(|it| it.name == "page_id") {
             continue;
         }
-        let Some(mut request) = fill::requests(operation, owned)
+        let Some(mut request) = operation_requests::requests(operation, owned)
             .unwrap_or_default()
             .into_iter()
             .next()
@@ -427,7 +428,7 @@ mod tests {
         let filled = surface
             .operations()
             .iter()
-            .map(|it| fill::requests(it, &objects));
+            .map(|it| operation_requests::requests(it, &objects));
         let failures: Vec<String> = filled.filter_map(Result::err).collect();
         assert_eq!(failures.len(), 3, "{failures:?}");
     }

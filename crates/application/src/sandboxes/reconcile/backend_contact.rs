@@ -13,8 +13,8 @@ use crate::AppError;
 /// Suffix of a row's detail while its state is the last known one.
 const LAST_KNOWN: &str = "; what is shown is the last known state";
 
-/// Whether the status of a row is current, not the last known one.
-pub(crate) fn is_known(row: &Sandbox) -> bool {
+/// Whether the status of a row is current, not the last known one. The row has no field for it, only the detail.
+pub(crate) fn is_state_current(row: &Sandbox) -> bool {
     let detail = row.status_detail.as_deref();
     !detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
 }
@@ -48,7 +48,7 @@ impl ContactTracker {
     }
 
     /// The rows show this state now. A change in between is still to be written.
-    fn settle(&self, lost: Option<&String>) {
+    fn mark_annotated(&self, lost: Option<&String>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.needs_annotation &= state.lost.as_ref() != lost;
     }
@@ -81,7 +81,7 @@ impl SandboxReconciler {
             ?detail,
             "stored the reachability of the backend"
         );
-        self.0.contact.settle(state.lost.as_ref());
+        self.0.contact.mark_annotated(state.lost.as_ref());
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl SandboxReconciler {
         &self,
         rows: &HashMap<SandboxId, Sandbox>,
     ) -> Result<(), AppError> {
-        if !rows.values().all(is_known) && !self.is_out_of_contact() {
+        if !rows.values().all(is_state_current) && !self.is_out_of_contact() {
             let (host, sandboxes) = (&self.0.policy.host, &self.0.host_sandboxes);
             sandboxes.annotate(host, None).await?;
         }

@@ -25,10 +25,10 @@ use crate::AppError;
 /// Interval of health checks while the agent server may be booting: a start is late by half of it. A refused
 /// connection costs a process next to nothing; in front of a container a program of the engine may accept it first.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval of health checks after [`BOOT_TIMEOUT`].
+/// Interval of health checks after [`BOOT_SLOT_HOLD_TIMEOUT`].
 const SLOW_HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long an agent server without an answer counts as booting and occupies a slot.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an agent server that does not answer may hold a boot slot. The boot continues without the slot.
+const BOOT_SLOT_HOLD_TIMEOUT: Duration = Duration::from_secs(20);
 /// A process that dies while starting is started once more before the start fails.
 const MAX_START_ATTEMPTS: u32 = 2;
 
@@ -307,18 +307,19 @@ impl SandboxReconciler {
                 Err(BootFailure::Silent) => {
                     let seconds = policy.sandbox_start_timeout.as_secs();
                     return Err(start_failed(format!(
-                        "the agent server did not answer within {seconds}s"
+                        "the agent server did not answer within {seconds}s; raise `start.sandbox_deadline` or read the \
+                         sandbox's log"
                     )));
                 }
             }
         }
         let detail = last.unwrap_or_default();
         Err(start_failed(format!(
-            "the agent server ended while starting ({MAX_START_ATTEMPTS} tries): {detail}"
+            "the agent server exited during start ({MAX_START_ATTEMPTS} attempts): {detail}"
         )))
     }
 
-    /// Waits until the agent server answers. One that hangs frees its boot slot after [`BOOT_TIMEOUT`].
+    /// Waits until the agent server answers. One that hangs frees its boot slot after [`BOOT_SLOT_HOLD_TIMEOUT`].
     async fn wait_until_booted(
         &self,
         id: &SandboxId,
@@ -331,7 +332,7 @@ impl SandboxReconciler {
             tokio::select! {
                 biased;
                 outcome = &mut alive => return outcome,
-                () = tokio::time::sleep(BOOT_TIMEOUT), if boot.is_some() => *boot = None,
+                () = tokio::time::sleep(BOOT_SLOT_HOLD_TIMEOUT), if boot.is_some() => *boot = None,
             }
         }
     }
@@ -367,7 +368,7 @@ impl SandboxReconciler {
         let healthy = async {
             let began = Instant::now();
             while !self.0.agent_lifecycle.is_alive(id, url).await {
-                let is_late = began.elapsed() > BOOT_TIMEOUT;
+                let is_late = began.elapsed() > BOOT_SLOT_HOLD_TIMEOUT;
                 tokio::time::sleep(if is_late {
                     SLOW_HEALTH_CHECK_INTERVAL
                 } else {

@@ -173,7 +173,7 @@ impl SandboxReconciler {
         let (now, policy) = (self.0.clock.now(), &self.0.policy);
         // On a shared host the process that acts on the sandbox holds a lease, for which this action waits.
         let max_age = if policy.is_host_shared {
-            policy.lease / 2
+            policy.lease_ttl / 2
         } else {
             policy.sandbox_start_timeout
         };

@@ -58,7 +58,7 @@ impl SandboxReconciler {
         self.0.tasks.spawn_uncancelled(async move {
             let _renewed = renewed.drop_guard();
             let renew = || reconciler.take(&name, &holder);
-            let length = reconciler.0.policy.lease;
+            let length = reconciler.0.policy.lease_ttl;
             if !renew_until_over(&name, length, until, &over, renew).await {
                 lost.cancel();
             }
@@ -68,7 +68,7 @@ impl SandboxReconciler {
 
     async fn take(&self, name: &str, holder: &str) -> Result<bool, StoreError> {
         let (leases, now) = (&self.0.leases, self.0.clock.now());
-        let until = now.plus(self.0.policy.lease);
+        let until = now.plus(self.0.policy.lease_ttl);
         leases.acquire(name, holder, now, until).await
     }
 }
@@ -80,7 +80,7 @@ impl SandboxLease {
         loop {
             let asked = Instant::now();
             match self.reconciler.take(&self.name, &self.holder).await {
-                Ok(true) => return asked + self.reconciler.0.policy.lease,
+                Ok(true) => return asked + self.reconciler.0.policy.lease_ttl,
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(lease = self.name, error = %chain(&error), "cannot take the lease yet; trying again");

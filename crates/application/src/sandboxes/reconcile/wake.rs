@@ -29,7 +29,7 @@ impl SandboxReconciler {
     /// the sandbox cannot be one, or on failure; then its state is unknown.
     pub(super) async fn try_wake_immediately(&self, row: &Sandbox, url: &Url) -> bool {
         let is_new = row.status == SandboxStatus::Starting && row.workspace.is_none();
-        if !is_new || self.0.policy.warm.keep == 0 {
+        if !is_new || self.0.policy.warm.target_count == 0 {
             return false;
         }
         let Ok(init_request) = self.init_request(row) else {
@@ -65,7 +65,7 @@ impl SandboxReconciler {
     /// Whether an agent server that fails this request may be dormant. No agent server returns 5xx for it; a proxy in
     /// a custom image may.
     fn may_be_dormant(&self, error: &AgentError) -> bool {
-        self.0.policy.warm.keep > 0 && !matches!(error, AgentError::Rejected { .. })
+        self.0.policy.warm.target_count > 0 && !matches!(error, AgentError::Rejected { .. })
     }
 
     /// Handles an agent server that answers but cannot be woken. One that never ran has nothing to lose: it is
@@ -114,7 +114,7 @@ impl SandboxReconciler {
         let booted = self.wait_until_alive(&row.id, &endpoints.agent_url, &mut exits);
         let detail = match booted.await {
             Ok(()) => return Ok(endpoints),
-            Err(BootFailure::Exited(detail)) => format!("it ended while starting: {detail}"),
+            Err(BootFailure::Exited(detail)) => format!("it exited during start: {detail}"),
             Err(BootFailure::Silent) => {
                 let seconds = self.0.policy.sandbox_start_timeout.as_secs();
                 format!("it did not answer within {seconds}s")

@@ -11,8 +11,8 @@ mod typed_config;
 
 pub(super) use agent_servers::for_agent;
 pub(super) use opaque_config::{
-    masked as masked_opaque, masked_members, unmask as unmask_opaque, with_credentials,
-    with_masks_restored,
+    first_server_with_credentials, masked as masked_opaque, masked_members,
+    unmask as unmask_opaque, with_masks_restored,
 };
 pub use server_url::has_credentials;
 pub use typed_config::{McpConfig, McpRemote, McpStdio};

@@ -1,4 +1,4 @@
-//! The opaque form: its secrets, and how masks are replaced by stored secrets.
+//! MCP configuration as any JSON: masking its secrets, and restoring masked ones from the stored document.
 
 use serde_json::{Map, Value};
 
@@ -42,34 +42,48 @@ fn is_plain_in_group(group: &str, key: &str) -> bool {
         )
 }
 
-fn walk(value: &Value, secret: bool, group: &str) -> Value {
+/// Where a value stands in the document.
+#[derive(Clone, Copy, Default)]
+struct MaskContext<'a> {
+    is_secret: bool,
+    /// The innermost secret group around the value; empty outside of one.
+    group: &'a str,
+    /// Whether the value, or the list that holds it, has a secret name.
+    has_secret_name: bool,
+}
+
+fn mask_secrets(value: &Value, context: MaskContext<'_>) -> Value {
     match value {
         Value::Object(map) => {
             let members = map.iter().map(|(key, child)| {
-                let inner_group = if is_secret_group(key) { key } else { group };
-                let inner_secret = is_secret_group(key)
-                    || (secret && !is_plain_in_group(group, key))
-                    || is_secret_name(key);
-                let shown = if child.is_number() && is_secret_name(key) && !counts_tokens(key) {
-                    Value::from(MASK)
-                } else {
-                    walk(child, inner_secret, inner_group)
+                let is_group = is_secret_group(key);
+                let is_inherited = context.is_secret && !is_plain_in_group(context.group, key);
+                let inner = MaskContext {
+                    is_secret: is_group || is_inherited || is_secret_name(key),
+                    group: if is_group { key } else { context.group },
+                    has_secret_name: is_secret_name(key) && !is_token_count(key),
                 };
-                (key.clone(), shown)
+                (key.clone(), mask_secrets(child, inner))
             });
             Value::Object(members.collect())
         }
-        Value::Array(items) => items.iter().map(|item| walk(item, secret, group)).collect(),
-        Value::String(text) if secret && !text.is_empty() => Value::from(MASK),
-        // A number with a secret name may be a limit, and a boolean is a switch, so only a secret group makes them
-        // secret.
-        Value::Number(_) | Value::Bool(_) if secret && !group.is_empty() => Value::from(MASK),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| mask_secrets(item, context))
+            .collect(),
+        Value::String(text) if context.is_secret && !text.is_empty() => Value::from(MASK),
+        Value::Number(_) if context.has_secret_name => Value::from(MASK),
+        // Elsewhere below a secret name, a number may be a limit and a boolean is a switch, so only a secret group makes
+        // them secret.
+        Value::Number(_) | Value::Bool(_) if context.is_secret && !context.group.is_empty() => {
+            Value::from(MASK)
+        }
         other => other.clone(),
     }
 }
 
 /// `max_tokens` and the like.
-fn counts_tokens(key: &str) -> bool {
+fn is_token_count(key: &str) -> bool {
     key.to_ascii_lowercase().contains("tokens")
 }
 
@@ -90,7 +104,7 @@ pub(crate) fn masked(document: &Value) -> Value {
 
 /// The value with all members with secret names masked.
 pub(crate) fn masked_members(value: &Value) -> Value {
-    walk(value, false, "")
+    mask_secrets(value, MaskContext::default())
 }
 
 fn masked_server(server: &Value) -> Value {
@@ -102,7 +116,7 @@ fn masked_server(server: &Value) -> Value {
 }
 
 /// The first server with a user name or password in its URL.
-pub(crate) fn with_credentials(document: &Value) -> Option<&str> {
+pub(crate) fn first_server_with_credentials(document: &Value) -> Option<&str> {
     let with = |server: &Value| {
         let url = server.get("url").and_then(Value::as_str);
         url.is_some_and(server_url::has_credentials)
@@ -120,7 +134,7 @@ pub(super) fn servers(document: &Value) -> Option<&Map<String, Value>> {
     }
 }
 
-/// The document to store over `old`.
+/// The document to store over `old`: its masks are replaced by the secrets of `old`, or removed.
 pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
     let old = old.and_then(servers);
     let map = match new.get("mcpServers") {
@@ -140,10 +154,10 @@ pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
     new
 }
 
-fn same_url(one: Option<&Value>, two: Option<&Value>) -> bool {
-    match (one, two) {
-        (Some(Value::String(one)), Some(Value::String(two))) => server_url::is_same(one, two),
-        _ => one == two,
+fn same_url(left: Option<&Value>, right: Option<&Value>) -> bool {
+    match (left, right) {
+        (Some(Value::String(left)), Some(Value::String(right))) => server_url::is_same(left, right),
+        _ => left == right,
     }
 }
 
@@ -240,6 +254,23 @@ mod tests {
                 "local": {"command": "x", "env": {"PIN": MASK, "ON": MASK, "NONE": null, "LIST": [MASK, MASK]}},
                 "remote": {"url": "https://h", "timeout": 5, "api_key": MASK, "max_tokens": 3, "enabled": true,
                            "auth": {"strategy": "bearer", "value": MASK}},
+            })
+        );
+        assert_eq!(unmask(shown, Some(&stored)), stored);
+    }
+
+    #[test]
+    fn numbers_in_a_list_with_a_secret_name_are_secret() {
+        let stored = json!({
+            "remote": {"url": "https://h", "api_key": [1234, "a", [5], {"id": 6, "on": true}], "max_tokens": [3],
+                       "auth": {"type": "x"}},
+        });
+        let shown = masked(&stored);
+        assert_eq!(
+            shown,
+            json!({
+                "remote": {"url": "https://h", "api_key": [MASK, MASK, [MASK], {"id": 6, "on": true}], "max_tokens": [3],
+                           "auth": {"type": "x"}},
             })
         );
         assert_eq!(unmask(shown, Some(&stored)), stored);

@@ -139,7 +139,7 @@ impl Settings {
     }
 
     /// Clears `active` after a change of the model's configuration away from the profile.
-    pub(super) fn settle_profiles(&mut self) {
+    pub(super) fn reconcile_profiles(&mut self) {
         let profiles = &self.profiles;
         let active = profiles.active().and_then(|name| profiles.find(name));
         if active.is_none_or(|profile| !self.agent.has_llm_of(&profile.agent)) {

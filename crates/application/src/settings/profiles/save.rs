@@ -70,7 +70,7 @@ pub(super) fn save(
             agent,
         }),
     }
-    settings.settle_profiles();
+    settings.reconcile_profiles();
     Ok(settings)
 }
 

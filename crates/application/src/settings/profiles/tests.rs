@@ -86,7 +86,7 @@ fn a_profile_without_a_key_keeps_the_key_of_the_same_destination_only() {
         let s = s.clone().with_active(name).unwrap();
         assert_eq!(key_in_force(&s), key, "{name}");
         let mut settled = s.clone();
-        settled.settle_profiles();
+        settled.reconcile_profiles();
         assert_eq!(settled.profiles.active(), Some(name));
     }
 }
@@ -94,7 +94,7 @@ fn a_profile_without_a_key_keeps_the_key_of_the_same_destination_only() {
 #[test]
 fn the_active_profile_is_the_one_in_force() {
     let mut s = two().with_active("a").unwrap();
-    s.settle_profiles();
+    s.reconcile_profiles();
     assert_eq!(s.profiles.active(), Some("a"));
     let change = json!({"llm": {"temperature": 0.1}});
     super::super::fields::AGENT.merge(
@@ -102,7 +102,7 @@ fn the_active_profile_is_the_one_in_force() {
         change.as_object().unwrap(),
         &mut |_, _| Ok(()),
     );
-    s.settle_profiles();
+    s.reconcile_profiles();
     assert_eq!(s.profiles.active(), None);
     // Saved over what is in force, it is not what is in force.
     let s = two().with_active("a").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! `agent_settings_diff` and `conversation_settings_diff` are merged deeply; `mcp_config` in the former replaces the
 //! stored one. Other known fields are validated and set, so nothing is stored that cannot be shown again. Unknown keys
-//! are ignored. For a secret, `""` or null clears and the mask keeps.
+//! are ignored. For a secret, `""` or null clears and the mask keeps the stored value.
 //!
 //! Another `agent_kind` shows the fields of the other variant. The sparse document keeps those of both, so that
 //! switching back and forth loses nothing, in particular no key.
@@ -17,7 +17,7 @@ use super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
 use super::fields::{AgentKind, CONVERSATION, put};
 use super::issues::{Issue, IssueKind, MAX_DEPTH, alternatives, depth, nul_issue};
 use super::marketplaces;
-use super::mcp::{unmask_opaque, with_credentials, with_masks_restored};
+use super::mcp::{first_server_with_credentials, unmask_opaque, with_masks_restored};
 use super::model::Settings;
 use super::service::{SettingsService, UpdateError};
 
@@ -37,14 +37,14 @@ const SETTINGS_TITLE: &str = "Settings";
 const LEGACY_ONLY_FIELDS: [&str; 1] = ["enable_solvability_analysis"];
 
 impl SettingsService {
-    pub async fn store_v1(
+    pub async fn update_v1(
         &self,
         owner: &UserId,
         body: &Map<String, Value>,
     ) -> Result<(), UpdateError<V1Refusal>> {
         let saved = self.update(owner, |settings| {
             let mut settings = merge(settings, body)?;
-            settings.settle_profiles();
+            settings.reconcile_profiles();
             Ok(settings)
         });
         saved.await.map(|_| ())
@@ -66,7 +66,7 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
     }
     let mut all = body.iter();
     if let Some(issue) = all.find_map(|(key, value)| nul_issue(&[], key, value)) {
-        let text = summary(SETTINGS_TITLE, &[issue]);
+        let text = format_issues(SETTINGS_TITLE, &[issue]);
         return Err(V1Refusal::Invalid(text.unwrap_or_default()));
     }
     let mut texts = Vec::new();
@@ -87,7 +87,7 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
         let set = settings.set_plain(key, value);
         issues.extend(set.err().map(|kind| Issue::at(&[key], kind)));
     }
-    texts.extend(summary(SETTINGS_TITLE, &issues));
+    texts.extend(format_issues(SETTINGS_TITLE, &issues));
     if let Some(list) = body.get("registered_marketplaces") {
         match marketplaces::normalise(list) {
             Ok(list) => settings.registered_marketplaces = list,
@@ -111,17 +111,17 @@ fn merge_diff(
         Value::Null => None,
         Value::Object(diff) => {
             let (title, issues) = merge(diff);
-            summary(title, &issues)
+            format_issues(title, &issues)
         }
-        _ => summary(SETTINGS_TITLE, &[Issue::at(&[key], IssueKind::Object)]),
+        _ => format_issues(SETTINGS_TITLE, &[Issue::at(&[key], IssueKind::Object)]),
     }
 }
 
 /// Formats issues as clients of the reference show them.
-fn summary(title: &str, issues: &[Issue]) -> Option<String> {
+fn format_issues(title: &str, issues: &[Issue]) -> Option<String> {
     use std::fmt::Write;
-    let many = if issues.len() == 1 { "" } else { "s" };
-    let mut text = format!("{} validation error{many} for {title}", issues.len());
+    let plural = if issues.len() == 1 { "" } else { "s" };
+    let mut text = format!("{} validation error{plural} for {title}", issues.len());
     for issue in issues {
         let _ = write!(
             text,
@@ -169,7 +169,7 @@ impl AgentDocument {
     }
 
     fn replace_mcp(&mut self, new: Value) -> Result<(), Issue> {
-        if let Some(name) = with_credentials(&new) {
+        if let Some(name) = first_server_with_credentials(&new) {
             return Err(Issue::at(
                 &["mcp_config", name, "url"],
                 IssueKind::Other("URL cannot contain a user name or password".into()),

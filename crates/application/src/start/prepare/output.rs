@@ -158,7 +158,7 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
     ),
     (
         &["Repository not found", "/' not found", "error: 404"],
-        "{host} does not know it, or the token of {provider} may not read it. Check the name and the token's scope.",
+        "{host} has no such repository, or the token of {provider} cannot read it. Check the name and the token's scope.",
     ),
     (
         &[

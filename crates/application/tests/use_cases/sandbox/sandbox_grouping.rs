@@ -18,7 +18,7 @@ use crate::fixture::{Fixture, alice, alice_scope, clock, start_input};
 
 async fn settings(fixture: &Fixture, change: Value) {
     let change = change.as_object().expect("an object").clone();
-    let stored = fixture.app.settings.store_v1(&alice(), &change).await;
+    let stored = fixture.app.settings.update_v1(&alice(), &change).await;
     stored.expect("settings are stored");
 }
 

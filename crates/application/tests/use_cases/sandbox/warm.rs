@@ -52,18 +52,18 @@ fn room_for_four(policy: &mut Policy) {
 
 fn one_turn(policy: &mut Policy) {
     keep(policy, 1);
-    policy.parallel_boots = 1;
+    policy.max_parallel_boots = 1;
 }
 
 fn shared(policy: &mut Policy) {
     keep(policy, 3);
     policy.is_host_shared = true;
     // By the real clock: on a busy machine a short lease expires while its holder lives.
-    policy.lease = Duration::from_secs(3600);
+    policy.lease_ttl = Duration::from_secs(3600);
 }
 
 fn keep(policy: &mut Policy, keep: u32) {
-    policy.warm.keep = keep;
+    policy.warm.target_count = keep;
 }
 
 async fn rows(fixture: &Fixture) -> Vec<WarmSandbox> {

@@ -1,4 +1,4 @@
-//! Queries for events of a conversation. Events themselves are the agent server's documents and pass unchanged.
+//! Queries for events of a conversation, and the kinds of events that they name. Events themselves are the agent server's documents and pass unchanged.
 
 use application::event_streams::StreamPosition;
 use domain::clock::Timestamp;

@@ -1,4 +1,4 @@
-//! Conversations on the wire; see `docs/reference/wire/conversations.md`.
+//! Conversations on the wire, and the queries that filter them; see `docs/reference/wire/conversations.md`.
 
 use std::collections::BTreeMap;
 

@@ -44,7 +44,7 @@ pub(crate) async fn store(
     app: Application,
     ApiCall(actor, Body(input)): ApiCall<Actor, Body<JsonObject>>,
 ) -> Result<web::Json<Message>, Problem> {
-    match app.settings.store_v1(&actor.user, &input.0).await {
+    match app.settings.update_v1(&actor.user, &input.0).await {
         Ok(()) => Ok(web::Json(Message::new("Settings stored"))),
         Err(UpdateError::Refused(refusal)) => Err(settings_problem(refusal)),
         Err(UpdateError::Failed(error)) => Err(Problem::from(error).in_error_family()),

@@ -47,7 +47,7 @@ pub(crate) async fn info(
 #[utoipa::path(tag = "Git of older front ends", params(LegacyRepositoriesQuery, NumberedPageQuery), responses(
     (status = 200, body = Vec<RepositoryDto>),
     (status = 400, description = "The provider's host may not be called"),
-    (status = 404, description = "Not found there"),
+    (status = 404, description = "Not found at the git provider"),
     GitProviderErrors,
 ))]
 #[get("/api/user/repositories")]
@@ -69,7 +69,7 @@ pub(crate) async fn repositories(
 #[utoipa::path(tag = "Git of older front ends", params(LegacyBranchesQuery, NumberedPageQuery), responses(
     (status = 200, body = NumberedBranchesDto),
     (status = 400, description = "Not a repository's name, or the provider's host may not be called"),
-    (status = 404, description = "Not found there"),
+    (status = 404, description = "Not found at the git provider"),
     GitProviderErrors,
 ))]
 #[get("/api/user/repository/branches")]

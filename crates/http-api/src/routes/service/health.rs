@@ -42,7 +42,7 @@ pub(crate) async fn health() -> web::Json<&'static str> {
 /// The checks that fail.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct NotReady {
-    /// The failing parts, as a text.
+    /// Names of the failed checks, separated by commas.
     detail: String,
     /// Every checked part: `ok`, or what is wrong.
     checks: std::collections::BTreeMap<String, String>,

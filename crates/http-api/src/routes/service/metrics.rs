@@ -13,7 +13,7 @@ use crate::process_stats::ProcessSample;
 /// and no key, only that listener serves them.
 #[utoipa::path(tag = "Health", security((), ("ApiKey" = [])), responses(
     (status = 200, body = String, content_type = "text/plain"),
-    (status = 404, description = "Only the metrics listener serves them"),
+    (status = 404, description = "Metrics are served only by the metrics listener"),
 ))]
 #[get("/metrics")]
 pub(crate) async fn read(

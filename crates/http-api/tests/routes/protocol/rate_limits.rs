@@ -44,7 +44,7 @@ async fn a_flooding_sandbox_is_refused_and_others_are_not() {
     };
     refused.refuses(
         503,
-        "Too many reports of this sandbox are under way. Send the report again later.",
+        "Too many reports from this sandbox are being processed. Send the report again later.",
     );
     other.is(200, &json!({"success": true}));
     drop(stuck);

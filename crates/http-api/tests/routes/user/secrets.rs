@@ -239,7 +239,7 @@ async fn a_user_may_keep_so_many() {
     }
     let more = json!({"name": "MORE", "value": "v"});
     for path in [V1, LEGACY] {
-        let text = "you already have 1000 secrets, the most one user may have";
+        let text = "limit of 1000 secrets reached: delete one first";
         world.post(ADA, path, &more).await.refuses(409, text);
     }
     create(&world, BOB, &more).await;

@@ -413,17 +413,17 @@ pub async fn a_repeated_message_is_queued_once(ports: &StorePorts) {
     store_conversation(ports, 1).await;
     let keyed = |n: u64, fingerprint: &str| {
         let mut message = message(n, "alice", CONVERSATION(1));
-        let answer = |position| IdempotentResponse {
+        let response = |position| IdempotentResponse {
             request: IdempotentRequest {
                 owner: user("alice"),
                 key: "k".to_owned(),
                 fingerprint: fingerprint.to_owned(),
                 since: at(0),
             },
-            answer: format!("{n} is {position}"),
+            response: format!("{n} is {position}"),
             at: at(1),
         };
-        message.responses = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
+        message.responses = (1..=MAX_PENDING_MESSAGES).map(response).collect();
         message
     };
     queue(ports, 1, CONVERSATION(1)).await;

@@ -49,7 +49,7 @@ async fn search(
 }
 
 /// Searches with a filter and checks that `count` agrees.
-async fn matches(ports: &StorePorts, filter: ConversationFilter) -> Vec<u64> {
+async fn matching_numbers(ports: &StorePorts, filter: ConversationFilter) -> Vec<u64> {
     let alice = scope("alice");
     let found = search(ports, &alice, &filter, &page(100)).await;
     let count = ports.conversations.count(&alice, &filter).await.unwrap();
@@ -83,10 +83,10 @@ pub async fn paging_is_stable(ports: &StorePorts) {
     assert_eq!(numbers(&second.items), [3, 2]);
     let third = search(ports, &alice, &all(), &after(2, second.next)).await;
     assert_eq!((numbers(&third.items), third.next), (vec![1], None));
-    let walked = read_all_pages(9, async |token| {
+    let all_pages = read_all_pages(9, async |token| {
         search(ports, &alice, &all(), &after(1, token)).await
     });
-    assert_eq!(numbers(&walked.await), [6, 5, 3, 2, 1]);
+    assert_eq!(numbers(&all_pages.await), [6, 5, 3, 2, 1]);
 }
 
 /// A page of long titles ends early, and all pages together contain every conversation once and in order.
@@ -104,12 +104,12 @@ pub async fn pages_of_long_titles_end_early(ports: &StorePorts) {
     let alice = scope("alice");
     for filter in [ConversationFilter::default(), all()] {
         let seen = RefCell::new(Vec::new());
-        let walked = read_all_pages(9, async |token| {
+        let all_pages = read_all_pages(9, async |token| {
             let found = search(ports, &alice, &filter, &after(9, token)).await;
             seen.borrow_mut().push(found.items.len());
             found
         });
-        assert_eq!(numbers(&walked.await), [5, 4, 3, 2, 1]);
+        assert_eq!(numbers(&all_pages.await), [5, 4, 3, 2, 1]);
         assert_eq!(seen.into_inner(), [1, 1, 2, 1]);
     }
 }
@@ -164,14 +164,18 @@ pub async fn titles_are_searched_literally(ports: &StorePorts) {
             title_contains: Some(search_term.to_owned()),
             ..all()
         };
-        assert_eq!(matches(ports, filter).await, expected, "{search_term:?}");
+        assert_eq!(
+            matching_numbers(ports, filter).await,
+            expected,
+            "{search_term:?}"
+        );
     }
     // A search term of any length only fails to match.
     let filter = ConversationFilter {
         title_contains: Some("x%_".repeat(100_000)),
         ..all()
     };
-    assert_eq!(matches(ports, filter).await, Vec::<u64>::new());
+    assert_eq!(matching_numbers(ports, filter).await, Vec::<u64>::new());
 }
 
 /// A search finds the new title and not the old one.
@@ -192,12 +196,16 @@ pub async fn a_changed_title_is_searched(ports: &StorePorts) {
             title_contains: Some(search_term.to_owned()),
             ..all()
         };
-        assert_eq!(matches(ports, filter).await.len(), found, "{search_term}");
+        assert_eq!(
+            matching_numbers(ports, filter).await.len(),
+            found,
+            "{search_term}"
+        );
     }
 }
 
 /// Filters by time and sandbox, alone and combined.
-pub async fn filters_narrow(ports: &StorePorts) {
+pub async fn time_and_sandbox_filters_combine(ports: &StorePorts) {
     for id in ["s", "t"] {
         ports.insert_sandbox(id, "alice").await;
     }
@@ -215,24 +223,24 @@ pub async fn filters_narrow(ports: &StorePorts) {
         created_from: Some(at(2)),
         ..all()
     };
-    assert_eq!(matches(ports, filter).await, [2, 3, 4]);
+    assert_eq!(matching_numbers(ports, filter).await, [2, 3, 4]);
     let filter = ConversationFilter {
         created_before: Some(at(2)),
         ..all()
     };
-    assert_eq!(matches(ports, filter).await, [1]);
+    assert_eq!(matching_numbers(ports, filter).await, [1]);
     let filter = ConversationFilter {
         updated_from: Some(at(12)),
         updated_before: Some(at(14)),
         ..all()
     };
-    assert_eq!(matches(ports, filter).await, [2, 3]);
+    assert_eq!(matching_numbers(ports, filter).await, [2, 3]);
     let filter = ConversationFilter {
         sandbox_id: Some(sandbox_id("s")),
         created_from: Some(at(2)),
         ..all()
     };
-    assert_eq!(matches(ports, filter).await, [2, 3]);
+    assert_eq!(matching_numbers(ports, filter).await, [2, 3]);
 }
 
 /// Filters by repository and trigger compare the whole value.
@@ -264,7 +272,7 @@ pub async fn filters_name_repository_and_trigger(ports: &StorePorts) {
             trigger,
             ..all()
         };
-        let found = matches(ports, filter).await;
+        let found = matching_numbers(ports, filter).await;
         assert_eq!(found, expected, "{repository:?} {trigger:?}");
     }
 }
@@ -297,18 +305,18 @@ pub async fn children_are_shown_with_their_parent(ports: &StorePorts) {
     assert_eq!(many[0].as_ref().unwrap().children, []);
     assert_eq!(many[1].as_ref().unwrap().children, children);
     assert_eq!(
-        matches(ports, ConversationFilter::default()).await,
+        matching_numbers(ports, ConversationFilter::default()).await,
         [1],
         "`count` omits sub-conversations, too"
     );
-    assert_eq!(matches(ports, all()).await, [1, 3, 4, 5]);
+    assert_eq!(matching_numbers(ports, all()).await, [1, 3, 4, 5]);
     for include_sub_conversations in [true, false] {
-        let below = ConversationFilter {
+        let children_filter = ConversationFilter {
             parent: Some(parent),
             include_sub_conversations,
             ..ConversationFilter::default()
         };
-        assert_eq!(matches(ports, below).await, [3, 4, 5]);
+        assert_eq!(matching_numbers(ports, children_filter).await, [3, 4, 5]);
     }
 }
 
@@ -326,7 +334,7 @@ macro_rules! conversation_repository_conformance {
                 foreign_page_tokens_are_refused,
                 titles_are_searched_literally,
                 a_changed_title_is_searched,
-                filters_narrow,
+                time_and_sandbox_filters_combine,
                 filters_name_repository_and_trigger,
                 children_are_shown_with_their_parent,
             ]

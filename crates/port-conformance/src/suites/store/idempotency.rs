@@ -20,18 +20,18 @@ fn request(owner: &str, key: &str, fingerprint: &str) -> IdempotentRequest {
     }
 }
 
-fn response(request: IdempotentRequest, answer: &str) -> IdempotentResponse {
+fn response(request: IdempotentRequest, text: &str) -> IdempotentResponse {
     IdempotentResponse {
         request,
-        answer: answer.to_owned(),
+        response: text.to_owned(),
         at: at(1),
     }
 }
 
-fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
-    let owner = answer.request.owner.as_str().to_owned();
+fn keyed_start(n: u64, response: IdempotentResponse) -> NewStartTask {
+    let owner = response.request.owner.as_str().to_owned();
     NewStartTask {
-        answer: Some(answer),
+        response: Some(response),
         ..start(n, &owner, &format!("s-{n}"), at(1))
     }
 }
@@ -164,8 +164,8 @@ pub async fn old_responses_are_pruned(ports: &StorePorts) {
         IdempotencyCheck::New
     );
     let mut second = keyed_start(2, response(later.clone(), "two"));
-    if let Some(answer) = &mut second.answer {
-        answer.at = at(9);
+    if let Some(response) = &mut second.response {
+        response.at = at(9);
     }
     assert_is!(
         ports.tasks.insert(&second, &AMPLE_CAPS).await,

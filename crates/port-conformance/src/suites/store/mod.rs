@@ -4,5 +4,5 @@ pub mod concurrency;
 pub mod hosts;
 pub mod idempotency;
 pub mod leases;
+pub mod nul_text;
 pub mod pruning;
-pub mod unusual_text;

@@ -36,7 +36,7 @@ fn request(owner: &str) -> IdempotentRequest {
 fn response(owner: &str) -> IdempotentResponse {
     IdempotentResponse {
         request: request(owner),
-        answer: "answer".to_owned(),
+        response: "answer".to_owned(),
         at: at(1),
     }
 }
@@ -114,7 +114,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         .await;
     assert!(deleted.unwrap());
     let mut keyed = start(n + 6, owner, &name("own"), at(1));
-    keyed.answer = Some(response(owner));
+    keyed.response = Some(response(owner));
     run(ports, &keyed, Some(StartStatus::Ready)).await;
     let failed = start_in(n + 7, owner, &name("up"), at(1));
     run(ports, &failed, Some(StartStatus::Error)).await;

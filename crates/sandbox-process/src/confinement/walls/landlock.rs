@@ -1,4 +1,4 @@
-//! The Landlock ruleset: a second wall behind the mounts and the network namespace.
+//! The Landlock ruleset: one more wall behind the mounts and the network namespace.
 //!
 //! Landlock is in kernels from 5.13 on. An older kernel enforces what it knows of the ruleset, or nothing.
 

@@ -13,9 +13,9 @@
 pub(crate) mod attempts;
 pub(crate) mod capabilities;
 pub(crate) mod cgroups;
-mod kernel;
 pub(crate) mod landlock;
 pub(crate) mod limits;
+mod namespace_refusal;
 pub(crate) mod probe;
 pub(crate) mod seccomp;
 

@@ -17,7 +17,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::attempts::{self, AttemptResult, AttemptTargets, Attempts};
-use super::kernel::KernelSettings;
+use super::namespace_refusal::KernelSettings;
 use super::{Cgroup, CgroupParent};
 use crate::confinement::plan::{ConfinementPlan, FileView, NetworkPolicy};
 use crate::confinement::{Confinement, ids, launcher_arguments};
@@ -175,7 +175,7 @@ async fn sandbox_walls(
 fn remedy(wall: &str) -> &'static str {
     match wall {
         "Landlock" => {
-            "use Linux 5.13 or newer with `landlock` in the kernel's parameter lsm= (second wall: sandboxes work without it)"
+            "use Linux 5.13 or newer with `landlock` in the kernel's parameter lsm= (sandboxes work without it)"
         }
         "processes" => "use Linux 5.14 or newer, which counts processes per user namespace",
         _ => "run sandboxes in Docker, and report this: the kernel does not do what it says",
@@ -224,9 +224,9 @@ impl ProbeSandbox {
         let tmp = directory.path().join("sandbox");
         std::fs::create_dir(&tmp)?;
         std::fs::set_permissions(&tmp, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let owner = ids::are_own().then(|| ids::choose("probe", &[]));
-        if let Some(owner) = owner {
-            ids::give(&tmp, owner)?;
+        let account_id = ids::are_own().then(|| ids::choose("probe", &[]));
+        if let Some(account_id) = account_id {
+            ids::give(&tmp, account_id)?;
         }
         let targets = AttemptTargets {
             port: listener.local_addr()?.port(),
@@ -258,9 +258,9 @@ impl ProbeSandbox {
             bubblewrap,
             slirp4netns,
             reachable_networks: Vec::new(),
-            control: directory.path().join("control"),
+            control_socket: directory.path().join("control"),
             port: reservation.port,
-            owner,
+            account_id,
             walls: confinement.walls(&files, true),
             files,
             cgroups: Vec::new(),

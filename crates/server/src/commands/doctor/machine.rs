@@ -73,7 +73,8 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
             .map(|file| format!("chmod 600 {}", file.display())),
     );
     if commands.is_empty() {
-        report.ok(what, "only the owner can read keys and data");
+        let text = "files with keys and data are readable only by the service's account";
+        report.ok(what, text);
     } else {
         let text = format!(
             "other users of this machine can read secrets: run {}",

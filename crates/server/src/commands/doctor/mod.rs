@@ -4,6 +4,8 @@ mod clock;
 mod database;
 mod machine;
 mod model;
+mod network;
+mod public_url;
 mod warm_pool;
 
 use std::net::SocketAddr;
@@ -41,7 +43,7 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
             &mut report,
         );
     }
-    clock::public_url(config, is_running, clock.as_ref(), &mut report).await;
+    public_url::examine(config, is_running, clock.as_ref(), &mut report).await;
     report
 }
 

@@ -1,5 +1,5 @@
-//! Checks of `doctor`: whether a user has chosen a model, and whether its endpoint is reachable. Only opens a connection;
-//! sends no key.
+//! Checks of `doctor`: whether a user has chosen a model, and whether its endpoint is reachable. The check only opens a
+//! connection, and sends no key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use keyring::Keyring;
 use url::Url;
 
 use super::DoctorReport;
-use super::clock::connects;
+use super::network::can_connect;
 
+/// Users whose settings are read.
 const MAX_USERS: usize = 50;
 const MAX_ENDPOINTS: usize = 5;
 
@@ -44,16 +45,22 @@ pub(super) async fn examine(
             }
         }
     }
-    check(&models, report).await;
+    check(&models, users.len(), report).await;
 }
 
-async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
+async fn check(models: &ModelEndpoints, user_count: usize, report: &mut DoctorReport) {
     if models.is_empty() {
-        return report.warn(
-            "models",
-            "no user has chosen a model yet, so no conversation can start: set a model and its API key in the \
-                 settings (POST /api/v1/settings, or a front end)",
-        );
+        let found = if user_count > MAX_USERS {
+            format!(
+                "none of the first {MAX_USERS} of {user_count} users has chosen a model yet, so they cannot start \
+                 conversations"
+            )
+        } else {
+            "no user has chosen a model yet, so no conversation can start".to_owned()
+        };
+        let advice =
+            "set a model and its API key in the settings (POST /api/v1/settings, or a front end)";
+        return report.warn("models", format!("{found}: {advice}"));
     }
     let names: BTreeSet<&String> = models.iter().map(|(model, _)| model).collect();
     report.ok("models", format!("{} chosen", names.len()));
@@ -65,7 +72,7 @@ async fn check(models: &ModelEndpoints, report: &mut DoctorReport) {
         let result = if is_container_host(url) {
             None
         } else {
-            Some(connects(url).await)
+            Some(can_connect(url).await)
         };
         (url.origin().ascii_serialization(), result)
     });
@@ -127,7 +134,7 @@ mod tests {
         ] {
             let mut report = DoctorReport::default();
             let models = ModelEndpoints::from([("openai/own".to_owned(), Some(url.clone()))]);
-            check(&models, &mut report).await;
+            check(&models, 1, &mut report).await;
             let shown = report.render(false);
             let line = shown.lines().nth(1).unwrap();
             assert!(
@@ -140,14 +147,21 @@ mod tests {
         let endpoint = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
         check(
             &ModelEndpoints::from([endpoint(unreachable), endpoint(reachable)]),
+            2,
             &mut report,
         )
         .await;
         let shown = report.render(false);
         assert_eq!(shown.matches("model endpoint").count(), 2, "{shown}");
         assert!(shown.contains("1 chosen"), "{shown}");
-        let mut report = DoctorReport::default();
-        check(&ModelEndpoints::new(), &mut report).await;
-        assert!(report.render(false).starts_with("warning  models: no user"));
+        for (user_count, text) in [
+            (MAX_USERS, "no user has chosen"),
+            (MAX_USERS + 1, "none of the first 50 of 51 users has chosen"),
+        ] {
+            let mut report = DoctorReport::default();
+            check(&ModelEndpoints::new(), user_count, &mut report).await;
+            let expected = format!("warning  models: {text}");
+            assert!(report.render(false).starts_with(&expected), "{user_count}");
+        }
     }
 }

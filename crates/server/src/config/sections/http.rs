@@ -183,6 +183,15 @@ fn origin(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compose::BACKENDS;
+    use crate::config::Config;
+
+    #[test]
+    fn the_request_limits_of_the_crate_and_of_the_configuration_agree() {
+        let variables = [("HOME".into(), "/home/someone".into())];
+        let config = Config::load(BACKENDS, None, &variables).unwrap();
+        assert_eq!(config.http.limits, RequestLimits::default());
+    }
 
     #[test]
     fn wildcard_addresses_are_reached_by_loopback() {

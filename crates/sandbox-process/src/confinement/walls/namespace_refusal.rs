@@ -34,13 +34,13 @@ impl KernelSettings {
         }
     }
 
-    /// The cause and its remedy, if the settings and the message of bubblewrap tell it.
+    /// The cause and its remedy, if the settings and the message of bubblewrap show it.
     pub(super) fn explain(&self, message: &str) -> Option<(String, String)> {
         let sysctl = |name: &str, value: u64| {
             let file = "/etc/sysctl.d/90-agent-workspace.conf";
             format!("run `sysctl -w {name}={value}`, and write {name}={value} to {file}")
         };
-        let found = if !self.has_user_namespaces {
+        let diagnosis = if !self.has_user_namespaces {
             let remedy = "use a kernel with CONFIG_USER_NS, or run sandboxes in Docker";
             ("the kernel has no user namespaces", remedy.to_owned())
         } else if self.max_user_namespaces == Some(0) {
@@ -75,7 +75,7 @@ impl KernelSettings {
         } else {
             return None;
         };
-        Some((found.0.to_owned(), found.1))
+        Some((diagnosis.0.to_owned(), diagnosis.1))
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_part_of_proc_is_told_by_the_message() {
+    fn a_hidden_proc_is_recognised_by_the_message() {
         let kernel = KernelSettings {
             has_user_namespaces: true,
             is_container: true,

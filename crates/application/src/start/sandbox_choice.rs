@@ -10,10 +10,10 @@ use domain::user::scope::Scope;
 
 use super::StartService;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, is_known, load_settings};
+use crate::sandboxes::{choose_spec, is_state_current, load_settings};
 
-/// Tag with the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
-/// servers.
+/// Tag with the directory of a conversation in the workspace, if the conversation has its own directory. Never sent to
+/// agent servers.
 const DIRECTORY_TAG: &str = "workspace_directory";
 
 pub(super) enum SandboxChoice {
@@ -28,8 +28,8 @@ pub(super) enum SandboxChoice {
 }
 
 impl StartService {
-    /// Chooses the sandbox, and a directory for the conversation where sandboxes are shared. Nothing is reserved yet.
-    pub(super) async fn choose_sandbox(
+    /// Chooses the sandbox, and sets the request's directory where sandboxes are shared. Nothing is reserved yet.
+    pub(super) async fn choose_sandbox_and_directory(
         &self,
         scope: &Scope,
         owner: &UserId,
@@ -64,7 +64,7 @@ impl StartService {
             Some(grouping) => {
                 let mut running = self.sandboxes.list_running(owner, &spec).await?;
                 // Other hosts may not be served by any process, and a backend may be unreachable.
-                running.retain(|it| it.sandbox.host == self.host && is_known(&it.sandbox));
+                running.retain(|it| it.sandbox.host == self.host && is_state_current(&it.sandbox));
                 grouping.rank(running)
             }
             None => Vec::new(),
@@ -74,7 +74,8 @@ impl StartService {
     }
 }
 
-/// The tag with a conversation's directory, for its sub-conversations: start tasks are deleted earlier.
+/// The tag with a conversation's directory, for its sub-conversations: the start task, which also holds the directory, may
+/// be deleted before the conversation.
 pub(super) fn directory_tag(request: &StartRequest) -> Option<(String, String)> {
     let directory = request.directory.clone()?;
     Some((DIRECTORY_TAG.to_owned(), directory))

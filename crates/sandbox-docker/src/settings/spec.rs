@@ -1,4 +1,4 @@
-//! One template for sandboxes.
+//! Reads one template for sandboxes, which the code calls a spec.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +32,8 @@ impl DockerSpec {
             working_dir: directory(reader, "docker.working_dir"),
             volume: directory(reader, "docker.volume"),
             user: reader.optional_parsed("docker.user", "a name, UID or UID:GID", |text| {
-                let parts = text.splitn(2, ':').all(is_plain_name);
-                parts.then(|| text.to_owned())
+                let is_valid = text.splitn(2, ':').all(is_plain_name);
+                is_valid.then(|| text.to_owned())
             }),
             resources: ResourceLimits {
                 memory: memory(reader),
@@ -61,7 +61,8 @@ impl DockerSpec {
         template
     }
 
-    /// Files outside of the volume are lost whenever the container is recreated.
+    /// Checks that the working directory is in the volume or in a mount. Other files are lost whenever the container is
+    /// recreated.
     fn check(&self, reader: &SettingReader<'_>) {
         let kept = self.mounts.iter().map(|mount| mount.target.as_str());
         let is_kept = kept
@@ -104,7 +105,7 @@ fn cpus(reader: &SettingReader<'_>) -> Option<f64> {
     (cpus > 0.0).then_some(cpus)
 }
 
-/// Without the prefix `CAP_`.
+/// The names of the capabilities, without the prefix `CAP_`.
 fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
     reader.parsed_list("docker.capabilities", "names such as CHOWN", |text| {
         let name = text.strip_prefix("CAP_").unwrap_or(text);
@@ -129,7 +130,7 @@ fn ports(reader: &SettingReader<'_>) -> Vec<ExposedPort> {
     let names: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
     let numbers: BTreeSet<u16> = ports.iter().map(|port| port.port).collect();
     if names.len() < ports.len() || numbers.len() < ports.len() {
-        reader.problem(key, "must not hold a name or a port twice");
+        reader.problem(key, "names and ports must be unique");
     } else if !names.contains(AGENT_SERVER) {
         reader.problem(
             key,

@@ -94,8 +94,8 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         ..conversation(1, "alice", "s", at(0))
     };
     let id = ports.insert_conversation(&row).await;
-    let seen = async || ports.view(id).await.unwrap().conversation;
-    let row = seen().await;
+    let load = async || ports.view(id).await.unwrap().conversation;
+    let row = load().await;
     assert_nul_kept_or_replaced(row.title.as_deref());
     assert_nul_kept_or_replaced(row.selected_branch.as_deref());
     assert_nul_kept_or_replaced(Some(&row.agent_kind));
@@ -110,7 +110,7 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         .apply_report(&sandbox_id("s"), id, &report, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
-    assert_nul_kept_or_replaced(seen().await.llm_model.as_deref());
+    assert_nul_kept_or_replaced(load().await.llm_model.as_deref());
     let change = ConversationChange {
         title: Patch::Set(text_with_nul()),
         selected_branch: Patch::Set(text_with_nul()),
@@ -138,14 +138,14 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
         .insert_conversation(&conversation(1, "alice", "s", at(0)))
         .await;
     let body = serde_json::json!({"text": TEXT_WITH_NUL});
-    let odd = Event {
+    let event_with_nul = Event {
         body: body.clone(),
         ..event("1", TEXT_WITH_NUL, at(1))
     };
     let nothing = ConversationReport::default();
     let stored = ports
         .events
-        .append(&sandbox_id("s"), id, &[odd], &nothing, at(1))
+        .append(&sandbox_id("s"), id, &[event_with_nul], &nothing, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 1 });
     for (kind, expected) in [(TEXT_WITH_NUL, 1), ("\0", 0)] {
@@ -169,10 +169,10 @@ pub async fn an_event_may_contain_nul(ports: &StorePorts) {
 
 /// Generates the conformance tests of unusual texts. `$fresh` is a future of a value that derefs to [`StorePorts`].
 #[macro_export]
-macro_rules! unusual_text_conformance {
+macro_rules! nul_text_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!(
-            (store::unusual_text),
+            (store::nul_text),
             $fresh,
             [
                 a_cause_may_contain_nul,

@@ -1,0 +1,168 @@
+//! Settings of the use-cases, which the composition root passes in.
+
+use std::time::Duration;
+
+use domain::id::{HostId, UserId};
+use domain::sandbox::{SandboxCaps, SingleUserRule};
+use domain::user::usage::QuotaLimits;
+use url::Url;
+
+use crate::runtime::live_setting::LiveSetting;
+use crate::trace::TracePropagation;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthMode {
+    /// Every request needs an API key.
+    ApiKey,
+    /// Every request acts as this local user. Chosen explicitly (`auth.mode = "open"`).
+    Open(UserId),
+}
+
+/// Settings of the use-cases.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The host whose sandboxes this process serves.
+    pub host: HostId,
+    /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
+    pub is_host_shared: bool,
+    pub auth: AuthMode,
+    /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
+    pub webhook_url: Url,
+    /// Set if a second user is refused because the backend does not isolate sandboxes.
+    pub single_user: Option<SingleUserRule>,
+    /// Allowed CORS origins. Agent servers get them too.
+    pub cors_origins: Vec<String>,
+    /// Whether new git tokens are verified with their provider before they are stored.
+    pub verify_git_tokens: bool,
+    /// Whether agents of users with a git token get this service's MCP server.
+    pub mcp_in_conversations: bool,
+    pub caps: LiveSetting<SandboxCaps>,
+    /// Quotas of each user, and the report rate of each sandbox. [`Policy::new`] sets none; the service's defaults are in
+    /// `config/default.toml`.
+    pub quota: LiveSetting<QuotaLimits>,
+    /// Longest time from the start of a sandbox's process until its agent server answers (`start.sandbox_deadline`).
+    pub sandbox_start_timeout: Duration,
+    /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start timeout.
+    pub max_parallel_boots: usize,
+    pub warm: WarmPolicy,
+    /// Longest time to prepare the backend for its first start (downloads).
+    pub prepare_timeout: Duration,
+    pub clone_timeout: Duration,
+    /// Longest run time of a repository's setup script.
+    pub setup_timeout: Duration,
+    /// How long a lease on a start task or a sandbox lasts without a renewal.
+    pub lease_ttl: Duration,
+    /// How often the worker polls for unclaimed tasks, in case another replica has died.
+    pub claim_interval: Duration,
+    pub max_parallel_starts: usize,
+    /// How long a paused sandbox may still report trailing events.
+    pub report_grace: Duration,
+    /// How often running conversations are compared with their agent servers.
+    pub sync_interval: Duration,
+    /// How often the reconciler compares rows with the backend.
+    pub relist_interval: Duration,
+    /// How often the reconciler looks for idle and expired sandboxes.
+    pub retire_interval: Duration,
+    /// How often housekeeping deletes expired data.
+    pub housekeeping_interval: Duration,
+    pub retention: LiveSetting<Retention>,
+    /// Propagation of traces; `None` where traces are not exported.
+    pub traces: Option<TracePropagation>,
+}
+
+/// How long finished data is kept; `None` keeps it forever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Start tasks, after their end.
+    pub start_tasks: Option<Duration>,
+    /// Tombstones of deleted conversations, after the removal of their sandbox. Until then their ids cannot be used
+    /// again.
+    pub deleted_conversations: Option<Duration>,
+    /// Undelivered pending messages.
+    pub pending_messages: Option<Duration>,
+    pub audit: Option<Duration>,
+}
+
+impl Default for Retention {
+    /// 30 days; 7 days for pending messages, 365 days for the audit log.
+    fn default() -> Self {
+        let days = |days: u64| Some(Duration::from_secs(days * 24 * 60 * 60));
+        let month = days(30);
+        Self {
+            start_tasks: month,
+            deleted_conversations: month,
+            pending_messages: days(7),
+            audit: days(365),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmPolicy {
+    /// Warm sandboxes of the default spec; up to twice as many while demand during one boot is higher. 0: none.
+    pub target_count: u32,
+    /// Older warm sandboxes are replaced.
+    pub max_age: Duration,
+    /// Interval of the pool's passes if no event triggers one.
+    pub interval: Duration,
+    /// After this time an unused claim is abandoned.
+    pub claim_grace: Duration,
+}
+
+impl Default for WarmPolicy {
+    /// Keeps none; maximum age six hours, a pass every ten seconds, a grace of one minute.
+    fn default() -> Self {
+        Self {
+            target_count: 0,
+            max_age: Duration::from_secs(6 * 60 * 60),
+            interval: Duration::from_secs(10),
+            claim_grace: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Policy {
+    /// Settings for a host that several processes serve: within ten seconds, another process continues the work of one
+    /// that died.
+    pub fn share_host(&mut self) {
+        self.is_host_shared = true;
+        self.lease_ttl = Duration::from_secs(6);
+        self.claim_interval = Duration::from_secs(1);
+        self.relist_interval = Duration::from_secs(3);
+    }
+
+    /// The defaults, for this host, webhook address and mode.
+    pub fn new(host: HostId, webhook_url: Url, auth: AuthMode) -> Self {
+        Self {
+            host,
+            is_host_shared: false,
+            auth,
+            webhook_url,
+            single_user: None,
+            cors_origins: Vec::new(),
+            verify_git_tokens: false,
+            mcp_in_conversations: true,
+            caps: LiveSetting::new(SandboxCaps {
+                per_user: 10,
+                overall: 50,
+            }),
+            quota: LiveSetting::default(),
+            sandbox_start_timeout: Duration::from_secs(120),
+            max_parallel_boots: 8,
+            warm: WarmPolicy::default(),
+            prepare_timeout: Duration::from_secs(20 * 60),
+            clone_timeout: Duration::from_secs(120),
+            setup_timeout: Duration::from_secs(600),
+            lease_ttl: Duration::from_secs(10),
+            claim_interval: Duration::from_secs(2),
+            max_parallel_starts: 8,
+            report_grace: Duration::from_secs(60),
+            sync_interval: Duration::from_secs(10),
+            relist_interval: Duration::from_secs(30),
+            retire_interval: Duration::from_secs(30),
+            housekeeping_interval: Duration::from_secs(10 * 60),
+            retention: LiveSetting::new(Retention::default()),
+            traces: None,
+        }
+    }
+}

@@ -261,14 +261,13 @@ impl Service {
     }
 }
 
-/// The directory of this machine for temporary files and sockets of a sandbox, which is `/tmp` in a confined one.
+/// The directory of this machine for temporary files and sockets of a sandbox. Bubblewrap shows it as `/tmp` in a confined one.
 fn own_tmp(process: &Process) -> Option<PathBuf> {
-    let inside = process.variable("TMUX_TMPDIR")?;
-    let mut bubblewrap_arguments = process.arguments.windows(3);
-    let bound = bubblewrap_arguments.find(|it| it[0] == "--bind" && it[2] == inside);
-    let is_outside = inside != "/tmp";
-    let path = bound.map_or(is_outside.then_some(inside), |it| Some(it[1].as_str()));
-    path.map(PathBuf::from)
+    let mut triples = process.arguments.windows(3);
+    let bound = triples.find(|it| it[0] == "--bind" && it[2] == "/tmp");
+    let bound = bound.map(|it| it[1].as_str());
+    let of_agent_server = || process.variable("TMUX_TMPDIR").filter(|it| *it != "/tmp");
+    bound.or_else(of_agent_server).map(PathBuf::from)
 }
 
 fn orphans_on(engine: &Engine, instance: &str, owned: &[String]) -> Vec<String> {

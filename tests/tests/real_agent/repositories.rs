@@ -1,6 +1,7 @@
 //! A conversation about a repository: a real git host, the real binary, real agent servers.
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -36,16 +37,18 @@ impl GitWorld {
         let llm = setup.sandboxing.model().await;
         // An address that the service and its sandboxes reach.
         let address = match &setup.sandboxing {
-            Sandboxing::UnconfinedProcess => [127, 0, 0, 1],
-            Sandboxing::Process => acceptance::machine_address().octets(),
-            Sandboxing::Docker(engine) => engine.gateway().octets(),
+            Sandboxing::UnconfinedProcess => Ipv4Addr::LOCALHOST,
+            Sandboxing::Process => acceptance::machine_address(),
+            Sandboxing::Docker(engine) => engine.gateway(),
         };
+        let allowed = address.to_string();
+        let address = address.octets();
         let git = GitServer::start(address, TOKEN).await;
         let other = GitServer::start(address, TOKEN).await;
         let authority = git.authority().display().to_string();
         let mut builder = setup
             .service()
-            .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", "*");
+            .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", &allowed);
         builder = match setup.sandboxing {
             Sandboxing::Process | Sandboxing::UnconfinedProcess => builder
                 .env(

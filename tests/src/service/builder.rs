@@ -187,12 +187,12 @@ impl Builder {
                 ("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true".to_owned()),
             ];
         }
-        let address = machine_address().to_string();
-        let mut all = vec![
-            ("WORKSPACE_PROCESS__ISOLATION", "confined".to_owned()),
+        let mut all = vec![("WORKSPACE_PROCESS__ISOLATION", "confined".to_owned())];
+        let reachable = "WORKSPACE_PROCESS__REACHABLE_NETWORKS";
+        if self.variable(reachable).is_none() {
             // Where the servers of tests listen.
-            ("WORKSPACE_PROCESS__REACHABLE_NETWORKS", address),
-        ];
+            all.push((reachable, machine_address().to_string()));
+        }
         if let AgentServer::Stub(dir) = &self.agent {
             let dir = dir.display().to_string();
             all.push(("WORKSPACE_PROCESS__WRITABLE_PATHS", dir));

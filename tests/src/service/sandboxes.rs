@@ -1,6 +1,6 @@
 //! Processes and directories, or containers, volumes and networks, of a service's sandboxes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -135,7 +135,10 @@ impl Service {
         }
         let processes = self.processes().into_iter();
         let in_sandbox = processes.filter(|process| process.sandbox == sandbox);
-        let sockets = in_sandbox.filter_map(|process| own_tmp(&process));
+        let sockets =
+            in_sandbox.filter_map(|process| process.variable("TMUX_TMPDIR").map(PathBuf::from));
+        // A confined sandbox has its own `/tmp`.
+        let sockets = sockets.filter(|path| path != Path::new("/tmp"));
         let mut paths: Vec<_> = sockets.chain([self.sandbox_dir(sandbox)]).collect();
         paths.dedup();
         paths.into_iter().map(Trace::Path).collect()
@@ -259,15 +262,6 @@ impl Service {
             }
         }
     }
-}
-
-/// The directory of this machine for temporary files and sockets of a sandbox. Bubblewrap shows it as `/tmp` in a confined one.
-fn own_tmp(process: &Process) -> Option<PathBuf> {
-    let mut triples = process.arguments.windows(3);
-    let bound = triples.find(|it| it[0] == "--bind" && it[2] == "/tmp");
-    let bound = bound.map(|it| it[1].as_str());
-    let of_agent_server = || process.variable("TMUX_TMPDIR").filter(|it| *it != "/tmp");
-    bound.or_else(of_agent_server).map(PathBuf::from)
 }
 
 fn orphans_on(engine: &Engine, instance: &str, owned: &[String]) -> Vec<String> {

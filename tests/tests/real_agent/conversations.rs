@@ -89,7 +89,7 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setu
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
     user.wait_for_execution_status(id, "finished").await;
     let traces = world.service.traces_of(sandbox);
-    assert!(traces.len() > 1, "{traces:?}");
+    assert!(!traces.is_empty());
 
     user.delete_conversation(id).await;
     assert!(user.find_conversation(id).await.is_none());

@@ -300,7 +300,7 @@ pub(crate) async fn a_missing_branch_a_wrong_name_and_a_wrong_token_have_differe
     fails(json!({"selected_branch": "nope"}), "it has no branch nope").await;
     fails(
         json!({"selected_repository": "acme/nothing"}),
-        "does not know it",
+        "has no such repository",
     )
     .await;
     world.git.redirect_to(Some(&world.other));

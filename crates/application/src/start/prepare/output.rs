@@ -284,7 +284,7 @@ mod tests {
         ),
         (
             "remote: Repository not found.\nfatal: repository 'https://git.acme.test/acme/tools.git/' not found",
-            "does not know it",
+            "has no such repository",
         ),
         (
             "warning: Could not find remote branch next to clone.\nfatal: Remote branch next not found in upstream origin",

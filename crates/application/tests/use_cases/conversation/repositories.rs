@@ -160,7 +160,7 @@ async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
         (
             Some(128),
             "fatal: repository 'https://x/' not found",
-            "does not know it",
+            "has no such repository",
         ),
         (None, "", "within 120 s"),
         (Some(1), "out with ghp-wrong", "out with **********"),

@@ -61,7 +61,7 @@ fn doctor_changes_nothing_after_a_crash_and_describes_the_data() {
         ("store", "the schema of this version"),
         ("master key", "opens this installation's secrets"),
         ("API keys", "1 valid, 0 expired"),
-        ("file permissions", "only the owner"),
+        ("file permissions", "readable only by"),
         ("use", "no running service uses it"),
     ] {
         let line = line(stdout, what);

@@ -62,6 +62,14 @@ impl EscapeSandbox {
         servers.next().expect("the agent server does not run")
     }
 
+    /// A variable that the service gave the sandbox. A forked agent server shows none, but init does.
+    pub(crate) fn variable(&self, service: &Service, name: &str) -> Option<String> {
+        let all = service.processes().into_iter();
+        let own = all.filter(|it| it.sandbox == self.id);
+        let mut values = own.filter_map(|it| it.variable(name).map(str::to_owned));
+        values.next()
+    }
+
     /// Starts it again, with a new key.
     pub(crate) async fn resume(&self, user: &Client) {
         let key = user.resume(&self.id).await.session_api_key;

@@ -112,10 +112,10 @@ impl EscapeWorld {
 
     /// What the attempts of a sandbox know.
     fn aims(&self, sandbox: &EscapeSandbox, state: &Value, prey: i32) -> Value {
-        let server = sandbox.agent_server(&self.service);
+        let variable = |name: &str| sandbox.variable(&self.service, name);
         let neighbour = self.neighbour.agent_server(&self.service);
-        let callback = server.variable("OH_WEBHOOKS_0_BASE_URL");
-        let callback = callback.and_then(|url| reqwest::Url::parse(url).ok());
+        let callback = variable("OH_WEBHOOKS_0_BASE_URL");
+        let callback = callback.and_then(|url| reqwest::Url::parse(&url).ok());
         let callback = callback.expect("the agent server has a callback URL");
         let port = neighbour.arguments.iter().position(|it| it == "--port");
         let is_root = network::is_root();
@@ -131,7 +131,7 @@ impl EscapeWorld {
             "root": sandbox.root,
             "workspace": sandbox.workspace(),
             "home": sandbox.root.join("home"),
-            "tmp": server.variable("TMPDIR"),
+            "tmp": variable("TMPDIR"),
             "own_key": sandbox.key,
             "callback": format!("{}:{}", callback.host_str().unwrap_or_default(), callback.port().unwrap_or(80)),
             "neighbour": neighbour.pid,

@@ -2,6 +2,7 @@
 
 use crate::install::debian;
 use crate::run::{cargo, programs, run, say};
+use crate::suites;
 
 /// The isolation and the choice of attempts.
 #[derive(Debug, clap::Args)]
@@ -12,6 +13,9 @@ pub(crate) struct EscapeArgs {
     /// The name of one attempt, or several with commas.
     #[arg(long)]
     only: Option<String>,
+    /// Real agent servers instead of the stub. Confined ones are forked. Takes a minute more.
+    #[arg(long)]
+    real_agent_server: bool,
 }
 
 /// The isolation of the sandboxes.
@@ -27,6 +31,9 @@ pub(crate) fn escape(args: &EscapeArgs) -> anyhow::Result<()> {
     debian::tools()?;
     say("the service");
     programs()?;
+    if args.real_agent_server {
+        suites::sandboxes(true)?;
+    }
     say("attempts to get out of a sandbox");
     let test = match args.isolation {
         EscapeIsolation::Confined => "attempts_are_refused_when_confined",
@@ -38,6 +45,9 @@ pub(crate) fn escape(args: &EscapeArgs) -> anyhow::Result<()> {
         .args(["--", test, "--exact", "--nocapture"]);
     if let Some(only) = &args.only {
         command.env("ESCAPE_ONLY", only);
+    }
+    if args.real_agent_server {
+        command.env("ESCAPE_REAL_AGENT_SERVER", "yes");
     }
     run(&mut command)
 }

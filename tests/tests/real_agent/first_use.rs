@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use acceptance::agent_server::variable_of;
 use acceptance::wait::wait_for;
 use acceptance::{Sandboxing, Service};
 
@@ -14,11 +15,14 @@ const INSTALLED: Duration = Duration::from_secs(420);
 async fn the_first_conversation_installs_the_agent_server() {
     let sandboxing = Sandboxing::Process;
     let llm = sandboxing.model().await;
-    let service = Service::builder()
+    let mut builder = Service::builder()
         .sandboxing(&sandboxing)
-        .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "")
-        .start()
-        .await;
+        .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "");
+    if let Some(home) = variable_of("HOME") {
+        // `cargo xtask prepare` has downloaded the same packages.
+        builder = builder.env("PIP_CACHE_DIR", &format!("{home}/.cache/pip"));
+    }
+    let service = builder.start().await;
     let user = service.admin();
     user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
         .await;

@@ -127,7 +127,7 @@ fn blocking(problem: Option<String>, blocking: MetadataBlocking, report: &mut Do
     let what = "metadata address";
     match (problem, blocking) {
         (_, MetadataBlocking::Off) => report.ok(what, "not blocked, as configured"),
-        (None, _) => report.ok(what, "can be blocked by this machine's packet filter"),
+        (None, _) => report.ok(what, "the service can block it by this machine's packet filter, and does so when it creates the network of sandboxes"),
         (Some(problem), MetadataBlocking::Auto) => report.warn(
             what,
             format!(

@@ -14,8 +14,8 @@ pub struct OverLimitGrace(HashMap<SandboxId, u32>);
 
 impl OverLimitGrace {
     /// Records a measurement: which running sandboxes are over their limits. Returns those to stop; they count as new when
-    /// they run again.
-    pub fn take_over_limit(
+    /// they run again. Without measurements it forgets all sandboxes.
+    pub fn sandboxes_to_stop(
         &mut self,
         measured: impl IntoIterator<Item = (SandboxId, bool)>,
     ) -> Vec<SandboxId> {
@@ -69,7 +69,7 @@ mod tests {
     fn measure(grace: &mut OverLimitGrace, is_over: Option<bool>) -> bool {
         let id = SandboxId::parse("a").expect("an id");
         !grace
-            .take_over_limit(is_over.map(|is_over| (id, is_over)))
+            .sandboxes_to_stop(is_over.map(|is_over| (id, is_over)))
             .is_empty()
     }
 

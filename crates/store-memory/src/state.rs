@@ -87,6 +87,7 @@ pub(crate) struct MemoryState {
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
     /// The installation secret.
     pub(crate) vault: Option<Sealed>,
+    /// Processes that seal and open, with their master keys, by the id of the process.
     pub(crate) key_holders: BTreeMap<String, KeyHolder>,
 }
 

@@ -5,7 +5,7 @@ use acceptance::client::Reply;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{World, configure_model, wait_for_events};
+use crate::support::{World, configure_model, wait_for_messages_and_runs};
 
 const START_PATH: &str = "/api/v1/app-conversations";
 
@@ -103,10 +103,10 @@ pub(crate) async fn concurrent_starts_with_one_conversation_id_make_one_conversa
     assert_eq!(world.user.wait_until_ready(&task).await.id, id);
     world.user.wait_for_execution_status(id, "finished").await;
     assert_eq!(world.user.sandboxes().await.len(), 1);
-    wait_for_events(&world.user, id, 1, 1).await;
+    wait_for_messages_and_runs(&world.user, id, 1, 1).await;
     // The same request again, after the conversation exists.
     let again = world.user.start(&request).await;
     assert_eq!(world.user.wait_until_ready(&again).await.id, id);
     assert_eq!(world.stub.starts(), 1);
-    wait_for_events(&world.user, id, 1, 1).await;
+    wait_for_messages_and_runs(&world.user, id, 1, 1).await;
 }

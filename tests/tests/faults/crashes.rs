@@ -7,7 +7,7 @@ use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
 use crate::support::{
-    NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, count_user_messages, wait_for_events,
+    NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, count_user_messages, wait_for_messages_and_runs,
 };
 
 /// After the response to POST. A start with the stub takes tens of milliseconds.
@@ -45,7 +45,7 @@ pub(crate) async fn accepted_start_completes_exactly_once_after_a_kill_at_any_po
             .user
             .wait_for_execution_status(&conversation.id, "finished")
             .await;
-        wait_for_events(&world.user, &conversation.id, 1, 1).await;
+        wait_for_messages_and_runs(&world.user, &conversation.id, 1, 1).await;
     }
     assert_eq!(world.user.conversations().await.len(), points.len());
     assert_eq!(world.service.agent_servers().len(), points.len());

@@ -5,7 +5,7 @@ use acceptance::processes::resident_bytes;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
-use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, wait_for_events};
+use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, World, wait_for_messages_and_runs};
 
 pub(crate) async fn agent_server_that_dies_in_a_run_is_reported_as_error_and_can_be_resumed(
     sandboxing: Sandboxing,
@@ -28,7 +28,7 @@ pub(crate) async fn agent_server_that_dies_in_a_run_is_reported_as_error_and_can
     user.send_message(id, "go on").await;
     user.wait_for_execution_status(id, "finished").await;
     // Events of the first message may be lost with the agent server.
-    wait_for_events(user, id, 2, 1).await;
+    wait_for_messages_and_runs(user, id, 2, 1).await;
     world.service.assert_no_orphans(&[user]).await;
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn events_of_a_downtime_are_fetched_after_the_restart(sandboxin
         (events.len() >= 254).then_some(())
     })
     .await;
-    let events = wait_for_events(&world.user, &conversation.id, 1, 1).await;
+    let events = wait_for_messages_and_runs(&world.user, &conversation.id, 1, 1).await;
     assert_eq!(events.len(), 254);
     assert_eq!(world.user.count_events(&conversation.id).await, 254);
     world.service.assert_no_orphans(&[&world.user]).await;
@@ -70,7 +70,7 @@ async fn sandbox_without_webhooks_is_polled() {
         .user
         .wait_for_execution_status(&conversation.id, "finished")
         .await;
-    wait_for_events(&world.user, &conversation.id, 1, 1).await;
+    wait_for_messages_and_runs(&world.user, &conversation.id, 1, 1).await;
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ pub(crate) async fn stopped_service_adopts_its_sandboxes_at_the_next_start(sandb
         .user
         .wait_for_execution_status(&conversation.id, "finished")
         .await;
-    wait_for_events(&world.user, &conversation.id, 2, 2).await;
+    wait_for_messages_and_runs(&world.user, &conversation.id, 2, 2).await;
     assert_eq!(world.stub.starts(), 1);
 }
 

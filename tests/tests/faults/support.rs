@@ -16,7 +16,7 @@ pub(crate) const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until a conversation has exactly this many messages of its user and finished runs; returns its events. Reports are lost
 /// when the service or the agent server dies. The service fetches lost events, perhaps after it has received the last status.
-pub(crate) async fn wait_for_events(
+pub(crate) async fn wait_for_messages_and_runs(
     user: &Client,
     id: &str,
     messages: usize,

@@ -341,7 +341,12 @@ impl Quotas {
                 let now = limits.event_storage(&usage);
                 let before = known.map_or(EventStorage::Complete, |it| limits.event_storage(&it));
                 if now > before {
-                    tracing::warn!(user = %user, events = usage.events, event_bytes = usage.event_bytes, storage = now.as_str(), "quota of events is used up: events of {user} are {} from now on", now.as_str());
+                    let effect = if now == EventStorage::Stopped {
+                        "not stored"
+                    } else {
+                        "stored without their long texts"
+                    };
+                    tracing::warn!(user = %user, events = usage.events, event_bytes = usage.event_bytes, storage = now.as_str(), "the quota of events of {user} is used up, and further events are {effect}: the user can delete conversations, or the operator can raise quota.events and quota.event_bytes");
                 }
                 Some(usage)
             }

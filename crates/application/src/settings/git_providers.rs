@@ -191,7 +191,10 @@ fn merge_one(
         .chars()
         .any(|c| c.is_control() || c.is_whitespace())
     {
-        return Err(("token", "a token has no blanks or control characters"));
+        return Err((
+            "token",
+            "the token must not contain blanks or control characters",
+        ));
     }
     let user_id = input.user_id.clone();
     settings.provider_tokens.insert(

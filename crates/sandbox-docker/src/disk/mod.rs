@@ -111,7 +111,7 @@ impl DiskMonitor {
         let mut grace = self.grace.lock().await;
         let limits = self.limits().await?;
         if limits.is_empty() {
-            grace.take_over_limit(None);
+            grace.sandboxes_to_stop(None);
             return Ok(Vec::new());
         }
         let usage = usage::measure(&self.engine).await?;
@@ -123,7 +123,7 @@ impl DiskMonitor {
         let measured = limits
             .iter()
             .map(|(id, limit)| (id.clone(), used(id) > *limit));
-        let over = grace.take_over_limit(measured).into_iter();
+        let over = grace.sandboxes_to_stop(measured).into_iter();
         Ok(over
             .map(|id| {
                 let limit = limits.get(&id).copied().unwrap_or_default();

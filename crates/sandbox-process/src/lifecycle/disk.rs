@@ -38,7 +38,7 @@ impl ProcessInner {
             let is_over = measured
                 .iter()
                 .map(|(id, used)| (id.clone(), *used > limit));
-            for id in grace.take_over_limit(is_over) {
+            for id in grace.sandboxes_to_stop(is_over) {
                 let used = measured.iter().find(|(measured, _)| *measured == id);
                 let used = used.map_or(limit, |(_, used)| *used);
                 let cause = over_disk_limit(used, limit, "process.disk");

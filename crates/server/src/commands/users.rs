@@ -71,8 +71,9 @@ async fn delete(
     let clock = compose::clock();
     let purged = users::purge(store, clock.as_ref(), &user);
     let purged = purged.await.with_context(|| {
-        format!("{user} may not be deleted completely yet: run this command again (the service also continues what \
-             was started)")
+        format!(
+            "the deletion of {user} may be incomplete: run this command again (the service also continues it)"
+        )
     })?;
     match purged {
         Some(purged) => {

@@ -1,4 +1,4 @@
-//! Facts of the backend without a request, and the relist, which compares everything.
+//! Facts of the backend that no operation asked for, and the relist, which compares everything.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::AppError;
 use crate::sandboxes::for_each_on_host;
 
 impl SandboxReconciler {
-    /// Handles a fact without a request: inspects the sandbox and stores its current state.
+    /// Handles a fact that no operation asked for: inspects the sandbox and stores its current state.
     pub(super) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
         let guard = self.acquire(&fact.id).await;
         guard.unless_lease_lost(self.inspect_ended(fact)).await
@@ -48,7 +48,7 @@ impl SandboxReconciler {
             SandboxFacts::Error { detail } | SandboxFacts::Missing { detail } => first_line(detail),
             _ => "",
         };
-        tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended without a request");
+        tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended unexpectedly");
         self.record(&row, DesiredState::Running, &facts).await?;
         let (conversations, now) = (&self.0.conversations, self.0.clock.now());
         let settled = conversations.settle_running(&row.id, ExecutionStatus::Error, now);

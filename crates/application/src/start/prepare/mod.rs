@@ -331,7 +331,10 @@ impl<'a> WorkspacePreparation<'a> {
         }
         match skills {
             Some(Ok(skills)) if skills.is_empty() => {
-                self.note("No skill of the project could be loaded.");
+                self.note(
+                    "No skill of the project could be loaded: check the front matter of the files in .agents/skills, \
+                     .openhands/skills or .openhands/microagents.",
+                );
             }
             Some(Err(error)) => {
                 self.note(&format!("The project's skills could not be read: {error}."));

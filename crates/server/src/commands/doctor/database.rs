@@ -43,7 +43,7 @@ pub(super) async fn examine(
                 model::examine(settings, keyring, compose::clock(), &users, report).await;
             }
         }
-        (None, SchemaStatus::Missing) => first_key(config, data_dir, report),
+        (None, SchemaStatus::Missing) => master_key_before_first_use(config, data_dir, report),
         (None, _) => report.ok("keys", "checked once the schema is up to date"),
     }
 }
@@ -72,7 +72,11 @@ fn schema(url: &str, inspection: &StoreInspection, report: &mut DoctorReport) {
 }
 
 /// The master key while the store is empty.
-fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut DoctorReport) {
+fn master_key_before_first_use(
+    config: &Config,
+    data_dir: Option<&DataDir>,
+    report: &mut DoctorReport,
+) {
     let what = "master key";
     let file = data_dir
         .map(DataDir::master_key)
@@ -104,7 +108,7 @@ async fn master_key(
     let keyring = match open(config, data_dir, store).await {
         Ok(Some(keyring)) => keyring,
         Ok(None) => {
-            first_key(config, data_dir, report);
+            master_key_before_first_use(config, data_dir, report);
             return None;
         }
         Err(error) => {
@@ -143,6 +147,7 @@ async fn open(
         let vault = compose::unlock(keys()?, &sealed, &data_dir)?;
         return Ok(Some(vault.keyring));
     }
+    // A store of an earlier release has sealed records, or a canary file, but no installation secret.
     if !compose::is_sealed(store, &data_dir).await? {
         return Ok(None);
     }

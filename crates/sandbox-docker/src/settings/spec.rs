@@ -130,7 +130,7 @@ fn ports(reader: &SettingReader<'_>) -> Vec<ExposedPort> {
     let names: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
     let numbers: BTreeSet<u16> = ports.iter().map(|port| port.port).collect();
     if names.len() < ports.len() || numbers.len() < ports.len() {
-        reader.problem(key, "names and ports must be unique");
+        reader.problem(key, "must not contain a name or a port twice");
     } else if !names.contains(AGENT_SERVER) {
         reader.problem(
             key,

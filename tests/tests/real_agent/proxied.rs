@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use acceptance::client::text;
-use acceptance::proxy::ports::{listeners_of, outer_address, scan};
+use acceptance::processes::Process;
+use acceptance::proxy::ports::{outer_address, scan};
 use acceptance::proxy::wire::Connection;
 use acceptance::proxy::{Proxy, ProxyKind as Kind};
 use acceptance::wait::wait_for;
@@ -114,9 +115,8 @@ impl RemoteClient {
     async fn only_the_proxy_is_open(&self) {
         let inner: BTreeSet<u16> = match self.service.sandboxing() {
             Sandboxing::Process | Sandboxing::UnconfinedProcess => {
-                let pids = self.service.processes().into_iter();
-                let pids: Vec<u32> = pids.filter_map(|it| u32::try_from(it.pid).ok()).collect();
-                listeners_of(&pids).iter().map(|it| it.port).collect()
+                let servers = self.service.agent_servers();
+                servers.iter().filter_map(port_of).collect()
             }
             Sandboxing::Docker(engine) => published(engine, &self.service),
         };
@@ -132,6 +132,13 @@ impl RemoteClient {
             "{found:?} of {inner:?} are open to others"
         );
     }
+}
+
+/// The port of an agent server. That of a confined one is in a network of its own.
+fn port_of(server: &Process) -> Option<u16> {
+    let mut arguments = server.arguments.iter();
+    arguments.find(|it| *it == "--port")?;
+    arguments.next()?.parse().ok()
 }
 
 /// The ports of this machine that the service's containers publish.

@@ -130,7 +130,7 @@ async fn start_conversation(user: &Client) -> (String, Client) {
 /// Events reported at one replica are followed at the other. After a kill of that one, the follower continues at the first.
 #[tokio::test]
 async fn events_are_followed_at_another_replica_and_after_its_kill() {
-    let mut pair = ReplicaPair::start(&Sandboxing::Process, "").await;
+    let mut pair = ReplicaPair::start(&Sandboxing::UnconfinedProcess, "").await;
     let user = pair.user("ada").await;
     let (id, sandbox) = start_conversation(user.client(0)).await;
     let urls = [pair.replicas[0].url(), pair.replicas[1].url()];

@@ -18,7 +18,7 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[tokio::test]
 async fn killed_replicas_and_postgres_lose_and_duplicate_nothing() {
-    storm::run(Sandboxing::Process).await;
+    storm::run(Sandboxing::UnconfinedProcess).await;
 }
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn killed_replicas_that_share_an_engine_lose_and_duplicate_nothing() {
 /// Each replica shows the sandboxes of the other, and acts on them.
 #[tokio::test]
 async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
-    let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
+    let pair = ReplicaPair::start(&Sandboxing::UnconfinedProcess, "").await;
     let user = pair.user("ada").await;
     let started = user.client(0).converse("hello").await;
     let (first, second) = (user.client(0), user.client(1));
@@ -53,7 +53,7 @@ async fn a_sandbox_is_paused_resumed_and_deleted_through_either_replica() {
 /// The stream is at one replica, and the other one works on the start.
 #[tokio::test]
 async fn either_replica_streams_the_states_of_a_start() {
-    let pair = ReplicaPair::start(&Sandboxing::Process, "").await;
+    let pair = ReplicaPair::start(&Sandboxing::UnconfinedProcess, "").await;
     let user = pair.user("ada").await;
     let sandbox = user.client(0).start_sandbox().await;
     let id = sandbox.id;

@@ -130,7 +130,7 @@ async fn restart_replicas(pair: &mut ReplicaPair, balancer: &LoadBalancer) {
 #[tokio::test]
 async fn a_rolling_restart_fails_no_request() {
     let drain = [("WORKSPACE_HTTP__DRAIN_DELAY", DRAIN_DELAY)];
-    let mut pair = ReplicaPair::configured(&Sandboxing::Process, "", &drain).await;
+    let mut pair = ReplicaPair::configured(&Sandboxing::UnconfinedProcess, "", &drain).await;
     let mut users = Vec::new();
     for number in 0..USERS {
         users.push(pair.user(&format!("user{number}")).await);

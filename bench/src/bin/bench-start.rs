@@ -24,6 +24,8 @@ use crate::start_figures::{Percentiles, StartOptions, StepTimings};
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two polls of a start, and so the error of a measurement.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Between two polls of each start of a burst. Many short intervals take the processor from the starts.
+const BURST_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After a boot or a stop, so that it does not affect the next measurement.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(2);
 const VERSION: Version = Version::V1_58_0;
@@ -153,6 +155,7 @@ struct StartedConversation {
 async fn start(
     user: &Client,
     message: Option<&str>,
+    poll_interval: Duration,
 ) -> anyhow::Result<Option<StartedConversation>> {
     let request = match message {
         Some(message) => {
@@ -183,7 +186,7 @@ async fn start(
             began.elapsed() < START_TIMEOUT,
             "a start does not end: {task}"
         );
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(poll_interval).await;
     }
 }
 
@@ -192,7 +195,7 @@ async fn start_and_delete(
     user: &Client,
     message: Option<&str>,
 ) -> anyhow::Result<StartedConversation> {
-    let Some(started) = start(user, message).await? else {
+    let Some(started) = start(user, message, POLL_INTERVAL).await? else {
         bail!("a start was refused with 429");
     };
     ensure!(started.status == "READY", "a start failed");
@@ -340,7 +343,7 @@ async fn measure_burst(
     let (mut service, user) = service(sandboxing, VERSION, 1, &[], &llm).await;
     wait_for_boots(&service, 1).await?;
     let began = Instant::now();
-    let all = (0..count).map(|_| start(&user, None));
+    let all = (0..count).map(|_| start(&user, None, BURST_POLL_INTERVAL));
     let all = futures::future::join_all(all).await;
     let took = began.elapsed().as_secs_f64();
     let all: Vec<Option<StartedConversation>> = all.into_iter().collect::<anyhow::Result<_>>()?;

@@ -163,7 +163,7 @@ impl Proxy {
         let temp_paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temp_paths = temp_paths.map(|it| format!("{it}_temp_path {dir}/{it};\n"));
         let main = format!(
-            "daemon off;\nmaster_process off;\npid {dir}/pid;\nerror_log stderr;\nevents {{ worker_connections 4096; }}\n\
+            "daemon off;\nmaster_process off;\npid {dir}/pid;\nerror_log stderr crit;\nevents {{ worker_connections 4096; }}\n\
              http {{\naccess_log off;\n{}include {site};\n}}\n",
             temp_paths.concat()
         );

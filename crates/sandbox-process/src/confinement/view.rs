@@ -28,6 +28,9 @@ pub(crate) const SYSTEM: [&str; 10] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu",
 ];
 
+/// Lists of the kernel's keys. Without root, all sandboxes belong to one account, and would see each other's.
+const KEY_LISTS: [&str; 2] = ["/proc/keys", "/proc/key-users"];
+
 /// The entries of `/etc` that programs need. None is secret; everything else in `/etc` does not exist inside.
 const ETC: [&str; 48] = [
     "alternatives",
@@ -169,6 +172,11 @@ impl View {
             self.readable(&Path::new("/etc").join(name));
         }
         self.add(["--proc", "/proc", "--dev", "/dev"]);
+        for path in KEY_LISTS.map(Path::new) {
+            if path.exists() {
+                self.bind("--ro-bind", Path::new("/dev/null"), path);
+            }
+        }
         self.add(["--perms", "1777", "--tmpfs", "/dev/shm"]);
         self.add(["--perms", "0755", "--tmpfs", "/run"]);
         self.directory(Path::new("/var"));

@@ -387,13 +387,22 @@ impl NormalUser {
             .any(|number| *number <= last_sent)
         {
             if began.elapsed() > FOLLOW_TIMEOUT {
-                let missing = self.undelivered.borrow();
-                let error =
-                    format!("the stream has not brought the messages {missing:?} of {last_sent}");
-                self.shared.recorder.record_error(error);
-                return;
+                return self.record_missing_messages().await;
             }
             tokio::time::sleep(THINK_TIME).await;
         }
+    }
+    /// Records which messages the stream has not brought, and which of them are in the service's store.
+    async fn record_missing_messages(&self) {
+        let missing = self.undelivered.borrow().clone();
+        let events = self.client.events(&self.home.conversation).await;
+        let events = serde_json::to_string(&events).unwrap_or_default();
+        let is_stored = |number: &&u64| events.contains(&self.message(**number));
+        let stored: Vec<&u64> = missing.iter().filter(is_stored).collect();
+        let error = format!(
+            "the stream has not brought the messages {missing:?} of {}; the service has stored {stored:?}",
+            self.last_sent.get()
+        );
+        self.shared.recorder.record_error(error);
     }
 }

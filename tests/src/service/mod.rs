@@ -1,6 +1,7 @@
 //! The real binary with its own data directory and port.
 
 mod builder;
+mod database;
 mod sandboxes;
 
 use std::fs::File;

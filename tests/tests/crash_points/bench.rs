@@ -12,7 +12,6 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::plan::{PlanSet, PlannedCrash};
-use crate::rows;
 
 /// Interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(15);
@@ -210,10 +209,10 @@ impl CrashBench {
 
     /// One value of the database.
     pub(crate) fn query(&self, sql: &str) -> String {
-        self.postgres.as_ref().map_or_else(
-            || rows::query_sqlite(&self.service.data_dir().join("agent-workspace.db"), sql),
-            |server| server.query(sql),
-        )
+        match &self.postgres {
+            Some(server) => server.query(sql),
+            None => self.service.query(sql),
+        }
     }
 }
 

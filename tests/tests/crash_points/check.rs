@@ -187,13 +187,17 @@ pub(crate) async fn clear(bench: &mut CrashBench, expected: ExpectedState) {
         })
         .await;
     if let Sandboxing::Process = bench.service.sandboxing() {
-        let left: Vec<_> = std::fs::read_dir(bench.service.data_dir().join("sandboxes"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
-        assert!(left.is_empty(), "files: {left:?}");
+        // The file of its lock is deleted after the row.
+        bench
+            .until("empty directory of sandboxes", async |bench| {
+                let left = std::fs::read_dir(bench.service.data_dir().join("sandboxes"));
+                let left = left.into_iter().flatten().flatten();
+                let left: Vec<_> = left.map(|entry| entry.path()).collect();
+                left.is_empty()
+                    .then_some(())
+                    .ok_or_else(|| format!("{left:?}"))
+            })
+            .await;
     }
 }
 

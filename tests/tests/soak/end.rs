@@ -160,21 +160,9 @@ async fn check_free_capacity(
 
 /// Waits until the table of sandboxes, which contains rows that the API hides, is empty.
 async fn wait_for_no_rows(service: &Service) -> Result<(), String> {
-    const COUNT: &str = "
-import sqlite3, sys
-db = sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True)
-print(db.execute('select count(*) from sandboxes').fetchone()[0])
-";
-    let database = service.data_dir().join("agent-workspace.db");
     until("empty table of sandboxes", || {
-        let mut count = Command::new("python3");
-        count.args(["-c", COUNT]).arg(&database);
-        let count_text = match count.output() {
-            Ok(output) => [output.stdout, output.stderr].concat(),
-            Err(error) => return Some(format!("cannot run python3: {error}")),
-        };
-        let count_text = String::from_utf8_lossy(&count_text).trim().to_owned();
-        (count_text != "0").then_some(count_text)
+        let count = service.query("select count(*) from sandboxes");
+        (count != "0").then_some(count)
     })
     .await
 }

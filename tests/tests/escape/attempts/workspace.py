@@ -5,6 +5,7 @@ import os
 from escape import aim, attempt, read
 
 TRAPS = "traps for the service"
+MOUNT_POINTS = "the directories of mount points below /tmp are its own, and nothing outside sees them"
 
 
 @attempt(TRAPS, "master key")
@@ -57,7 +58,7 @@ def replace_own_log_by_link():
     os.rename(path + ".moved", path)
 
 
-@attempt(TRAPS)
+@attempt(TRAPS, unheld=MOUNT_POINTS)
 def put_pipe_in_place_of_log():
     path = f"{aim('root')}/agent-server.log.2"
     os.mkfifo(path)
@@ -87,7 +88,7 @@ def replace_own_directories_by_links():
     raise last
 
 
-@attempt(TRAPS)
+@attempt(TRAPS, unheld=MOUNT_POINTS)
 def add_sandbox():
     """The service lists each directory there as a sandbox."""
     path = f"{aim('data')}/sandboxes/escape-planted"
@@ -102,7 +103,7 @@ def remove_state_of_neighbour():
     os.rename(path + ".moved", path)
 
 
-@attempt(TRAPS)
+@attempt(TRAPS, unheld=MOUNT_POINTS)
 def change_rights_of_own_directory():
     """The service relies on them against other users of the machine."""
     path = aim("root")

@@ -392,6 +392,7 @@ impl NormalUser {
             tokio::time::sleep(THINK_TIME).await;
         }
     }
+
     /// Records which messages the stream has not brought, and which of them are in the service's store.
     async fn record_missing_messages(&self) {
         let missing = self.undelivered.borrow().clone();

@@ -2,10 +2,15 @@
 
 import os
 
-from escape import aim, attempt, read
+from escape import aim, attempt, read, refuse
 
 TRAPS = "traps for the service"
-MOUNT_POINTS = "the directories of mount points below /tmp are its own, and nothing outside sees them"
+
+
+def refuse_mount_point(directory, file):
+    """Below /tmp a sandbox has directories of its own as mount points, without the file that the service has there."""
+    if not os.path.exists(f"{directory}/{file}"):
+        refuse("not the service's directory")
 
 
 @attempt(TRAPS, "master key")
@@ -58,11 +63,12 @@ def replace_own_log_by_link():
     os.rename(path + ".moved", path)
 
 
-@attempt(TRAPS, unheld=MOUNT_POINTS)
+@attempt(TRAPS)
 def put_pipe_in_place_of_log():
     path = f"{aim('root')}/agent-server.log.2"
     os.mkfifo(path)
     os.unlink(path)
+    refuse_mount_point(aim("root"), "process.json")
 
 
 @attempt(TRAPS)
@@ -88,12 +94,13 @@ def replace_own_directories_by_links():
     raise last
 
 
-@attempt(TRAPS, unheld=MOUNT_POINTS)
+@attempt(TRAPS)
 def add_sandbox():
     """The service lists each directory there as a sandbox."""
     path = f"{aim('data')}/sandboxes/escape-planted"
     os.mkdir(path)
     os.rmdir(path)
+    refuse_mount_point(aim("data"), "agent-workspace.db")
 
 
 @attempt(TRAPS)
@@ -103,13 +110,14 @@ def remove_state_of_neighbour():
     os.rename(path + ".moved", path)
 
 
-@attempt(TRAPS, unheld=MOUNT_POINTS)
+@attempt(TRAPS)
 def change_rights_of_own_directory():
     """The service relies on them against other users of the machine."""
     path = aim("root")
     mode = os.stat(path).st_mode & 0o777
     os.chmod(path, 0o777)
     os.chmod(path, mode)
+    refuse_mount_point(path, "process.json")
 
 
 def set_traps():

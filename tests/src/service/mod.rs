@@ -336,8 +336,12 @@ impl Drop for Service {
     }
 }
 
+/// Prints the last lines, without successful requests: a story that polls makes hundreds of them.
 fn print_log(log: &str) {
-    let lines: Vec<&str> = log.lines().collect();
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| !line.contains(": answered http.status=2"))
+        .collect();
     let tail = &lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..];
     crate::print_line(&format!("---- log ----\n{}", tail.join("\n")));
 }

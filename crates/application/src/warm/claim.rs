@@ -62,7 +62,12 @@ impl WarmSandboxPool {
         let is_awake = match tokio::time::timeout(DORMANT_CHECK_TIMEOUT, asked).await {
             Ok(Ok(true)) => return Some(it),
             Ok(Ok(false)) => true,
-            Ok(Err(_)) | Err(_) => false,
+            unanswered => {
+                let error = unanswered.ok().and_then(Result::err);
+                let cause = error.map_or_else(|| "it is late".to_owned(), |error| chain(&error));
+                tracing::warn!(sandbox.id = %it.id, cause, "a warm sandbox does not answer; starting a cold one");
+                false
+            }
         };
         let warm = self.clone();
         self.0.tasks.spawn(async move {

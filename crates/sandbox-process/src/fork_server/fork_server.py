@@ -78,10 +78,13 @@ class RecordedEnvironment(type(os.environ)):
 
 
 def preload():
-    """Imports the packages, then all modules outside of SETTINGS_PACKAGE that an agent server uses in a conversation."""
+    """Imports the packages, then all modules outside of SETTINGS_PACKAGE that an agent server uses in a conversation.
+    Returns the names of these modules; `modules.json` beside this file has them if an earlier server has found them."""
     for package in ROOT_PACKAGES:
         importlib.import_module(package)
-    for name in modules_of_agent_server():
+    known = pathlib.Path(sys.argv[0]).with_name("modules.json")
+    modules = json.loads(known.read_text()) if known.exists() else modules_of_agent_server()
+    for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:
@@ -93,6 +96,7 @@ def preload():
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         raise RuntimeError(f"the imports started threads: {threads - 1}")
+    return modules
 
 
 def defer_validators():
@@ -383,7 +387,7 @@ def main():
     variables = {name: value for name, value in initial.items() if directory in value}
     os.environ.__class__ = RecordedEnvironment
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    preload()
+    modules = preload()
     gc.collect()
     state = {
         "directory": directory,
@@ -396,7 +400,7 @@ def main():
     gc.freeze()
     listener.bind(sys.argv[1])
     listener.listen(128)
-    print(json.dumps({"ready": len(sys.modules)}), flush=True)
+    print(json.dumps({"modules": modules}), flush=True)
     return serve(listener, state)
 
 

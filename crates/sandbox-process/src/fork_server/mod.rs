@@ -5,6 +5,7 @@
 //! ```text
 //! <runtime>/<hash of instance>/   of the fork server, mode 0700
 //!   fork_server.py self_test.py   this release's scripts
+//!   modules.json                  what an earlier rehearsal loaded, if that holds
 //!   socket                        one connection per start
 //!   log                           of the fork server
 //!   server/                       the directories that its environment names
@@ -12,12 +13,14 @@
 //! ```
 //!
 //! * `process` runs one server: starts it, tests it, waits for its end, and starts the next one.
+//! * `record` keeps the results of a rehearsal and a self-test with the installation, for the next server.
 //! * `client` is the side of a sandbox's launcher and init.
 //!
 //! A child is the child of its sandbox's init, not of the server. So the server may end at any time, and ends with the service.
 
 pub(crate) mod client;
 mod process;
+mod record;
 mod template;
 
 use std::path::PathBuf;

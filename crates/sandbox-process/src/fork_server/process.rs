@@ -7,16 +7,19 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use domain::error::chain;
 use sandbox_provider::SandboxVariables;
 use secrecy::ExposeSecret as _;
+use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fork_server::ForkServerTemplate;
+use crate::fork_server::record::RecordKey;
 
-/// The imports take 10 s of processor time, on a busy machine some times as long.
+/// The imports and the rehearsal take 10 s of processor time, on a busy machine some times as long.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(300);
 const SELF_TEST_TIMEOUT: Duration = Duration::from_secs(180);
 const MIN_RESTART_BACKOFF: Duration = Duration::from_secs(1);
@@ -61,37 +64,43 @@ async fn run(
     socket: &watch::Sender<Option<PathBuf>>,
 ) -> io::Result<ExitStatus> {
     let started = Instant::now();
-    let mut server = spawn(template.clone()).await?;
+    let (mut server, record, is_tested) = spawn(template.clone()).await?;
     // The server ends when this closes.
     let _stdin = server.stdin.take();
-    await_imports(&mut server).await?;
+    let modules = await_imports(&mut server).await?;
     let imports_ms = started.elapsed().as_millis();
-    test(template).await?;
+    if !is_tested {
+        test(template).await?;
+        store(record, modules).await;
+    }
     let elapsed_ms = started.elapsed().as_millis();
     let pid = server.id();
     tracing::info!(
         pid,
         imports_ms,
         elapsed_ms,
-        "the fork server passed its self-test"
+        is_tested,
+        "the fork server is ready"
     );
     socket.send_replace(Some(template.socket()));
     server.wait().await
 }
 
-async fn spawn(template: ForkServerTemplate) -> io::Result<Child> {
+/// Starts the server. Also returns where its record belongs, and whether an earlier self-test holds.
+async fn spawn(template: ForkServerTemplate) -> io::Result<(Child, RecordKey, bool)> {
     let runtime = tokio::runtime::Handle::current();
     let spawned = tokio::task::spawn_blocking(move || {
         let _runtime = runtime.enter();
-        template.prepare()?;
+        let (record, is_tested) = template.prepare()?;
         let log_file = File::create(template.log_file())?;
         let mut command = command(&template.command(), &template.environment())?;
-        command
+        let server = command
             .current_dir(template.working_dir())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log_file)
-            .spawn()
+            .spawn()?;
+        Ok((server, record, is_tested))
     });
     spawned.await.map_err(io::Error::other)?
 }
@@ -106,14 +115,29 @@ fn command(words: &[OsString], variables: &SandboxVariables) -> io::Result<Comma
     Ok(command)
 }
 
+/// Stores the results for the next server. Without them it takes longer to start.
+async fn store(record: RecordKey, modules: Vec<String>) {
+    let stored = tokio::task::spawn_blocking(move || record.store(modules)).await;
+    if let Err(error) = stored.map_err(io::Error::other).flatten() {
+        tracing::debug!(error = %chain(&error), "cannot store what the fork server has found out");
+    }
+}
+
+/// What the server prints once it listens.
+#[derive(Deserialize)]
+struct ReadyLine {
+    /// The modules that its rehearsal, or an earlier one, loaded.
+    modules: Vec<String>,
+}
+
 /// Waits until the server listens. Libraries may print other lines.
-async fn await_imports(server: &mut Child) -> io::Result<()> {
+async fn await_imports(server: &mut Child) -> io::Result<Vec<String>> {
     let stdout = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut lines = BufReader::new(stdout).lines();
     let ready = async {
         while let Some(line) = lines.next_line().await? {
-            if line.starts_with("{\"ready\"") {
-                return Ok(());
+            if let Ok(ready) = serde_json::from_str::<ReadyLine>(&line) {
+                return Ok(ready.modules);
             }
         }
         Err(io::Error::other("it ended while it imported its libraries"))

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::config::ProcessConfig;
 use crate::environment;
 use crate::files::layout::SandboxPaths;
+use crate::fork_server::record::RecordKey;
 use crate::lifecycle::start::find_program;
 use crate::processes::marker::{self, Marker};
 
@@ -65,8 +66,9 @@ impl ForkServerTemplate {
         self.paths("server").root
     }
 
-    /// Writes the scripts, and empties all directories. Blocks.
-    pub(super) fn prepare(&self) -> io::Result<()> {
+    /// Writes the scripts, and empties all directories. Returns where the record of this server belongs, and whether an
+    /// earlier one holds. Blocks.
+    pub(super) fn prepare(&self) -> io::Result<(RecordKey, bool)> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -76,7 +78,20 @@ impl ForkServerTemplate {
         fs::write(self.directory.join("self_test.py"), SELF_TEST)?;
         ["server", "self-test-0", "self-test-1"]
             .iter()
-            .try_for_each(|name| self.paths(name).create())
+            .try_for_each(|name| self.paths(name).create())?;
+        let python = self.command.first().map(Path::new);
+        let key = RecordKey::new(
+            python.ok_or(io::ErrorKind::InvalidInput)?,
+            &self.directory,
+            &self.environment(),
+            &[FORK_SERVER, SELF_TEST],
+        )?;
+        let record = key.load();
+        if let Some(record) = &record {
+            let modules = serde_json::to_vec(&record.modules)?;
+            fs::write(self.directory.join("modules.json"), modules)?;
+        }
+        Ok((key, record.is_some()))
     }
 
     /// The command of the server. The launcher gives it, and so its children, a session and the OOM score of sandboxes.

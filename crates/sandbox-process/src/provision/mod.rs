@@ -8,6 +8,7 @@
 //!   1.58.0-<hash>/            built in place, because virtual environments cannot be moved
 //!     .complete               written last and synced; a folder without it is removed and built again
 //!     boot.py                 the start script; written whenever the installation is looked up
+//!     fork-server.json        what a fork server of it has found out
 //! ```
 //!
 //! The hash covers the exact requirements and the Python, so changing either creates a new installation beside the old one,

@@ -57,6 +57,9 @@ pub(crate) enum Command {
     Secrets(Secrets),
     /// Print the `OpenAPI` document.
     Openapi,
+    /// Write shell completions and man pages into a directory, for packages.
+    #[command(hide = true)]
+    Manual { dir: PathBuf },
     /// Print the effective configuration, secrets redacted, and where each value comes from.
     Config,
 }

@@ -26,7 +26,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command};
-use crate::commands::{doctor, healthcheck, keys, secrets, users};
+use crate::commands::{doctor, healthcheck, keys, manual, secrets, users};
 use crate::compose::EnvVariables;
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
             remote::run(command, cli.config.as_deref(), &variables).map(|()| SUCCESS)
         }
         Some(CliCommand::Local(Command::Openapi)) => print_openapi().map(|()| SUCCESS),
+        Some(CliCommand::Local(Command::Manual { dir })) => manual::write(&dir).map(|()| SUCCESS),
         Some(CliCommand::Local(command)) => run_local(command, cli.config.as_deref(), variables),
         None => run_local(Command::Serve, cli.config.as_deref(), variables),
     };
@@ -177,6 +178,7 @@ fn run(
                 }
             }
             Command::Openapi => print_openapi()?,
+            Command::Manual { dir } => manual::write(&dir)?,
             Command::Config => to_stdout(config.as_toml())?,
         }
         Ok(SUCCESS)

@@ -10,6 +10,7 @@ mod install;
 mod micro_benchmarks;
 mod models;
 mod openapi;
+mod package;
 mod run;
 mod suites;
 
@@ -43,6 +44,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build a Debian package and an archive of the service in `target/package`. `cargo-deb` and `cargo-cyclonedx` are
+    /// installed where they are missing.
+    Package(package::PackageArgs),
     /// Run the test suites of `ci`. First install what they need: agent servers below `target/acceptance`, images, and
     /// an engine if none runs.
     Test {
@@ -104,6 +108,7 @@ fn carry_out(task: Task) -> anyhow::Result<()> {
     match task {
         Task::Ci => ci::ci(),
         Task::Nightly(arguments) => nightly::nightly(arguments),
+        Task::Package(arguments) => package::build(&arguments),
         Task::Run { args } => serve(&args),
         Task::Test {
             inner: true, args, ..

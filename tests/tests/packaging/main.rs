@@ -35,7 +35,7 @@ fn root() -> PathBuf {
 #[test]
 fn systemd_accepts_the_unit() {
     let unit = fs::read_to_string(root().join("config/systemd/agent-workspace.service")).unwrap();
-    let program = "/usr/local/bin/agent-workspace";
+    let program = "/usr/bin/agent-workspace";
     assert!(unit.contains(program));
     let dir = tempfile::tempdir().unwrap();
     let verify = |text: &str| {

@@ -3,6 +3,7 @@
 pub(crate) mod doctor;
 pub(crate) mod healthcheck;
 pub(crate) mod keys;
+pub(crate) mod manual;
 pub(crate) mod secrets;
 pub(crate) mod users;
 

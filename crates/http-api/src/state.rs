@@ -255,6 +255,11 @@ impl HttpState {
         &self.gateway
     }
 
+    /// The state of the web application, if there is one.
+    pub fn web_app(&self) -> Option<&web_app::WebAppSlot> {
+        self.web_app.as_ref().map(|site| &site.slot)
+    }
+
     /// Machines whose forwarding headers are trusted. The callback and metrics listeners trust none: a configured network of
     /// containers, which contains the proxy, would also contain the sandboxes.
     pub(crate) fn trusted_proxies(&self) -> &[Network] {

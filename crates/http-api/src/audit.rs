@@ -83,8 +83,19 @@ impl CreatedResource {
     }
 }
 
-/// Marks a request whose route writes its own audit entry.
+/// Marks a request whose success is not written here: its route writes its own audit entry, or it changes nothing.
 struct AlreadyAudited;
+
+/// Leaves the success of a request out of the audit log, although its method is one that changes something.
+#[derive(Debug)]
+pub(crate) struct Unaudited;
+
+impl RequestPart for Unaudited {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        input.req.extensions_mut().insert(AlreadyAudited);
+        Ok(Some(Self))
+    }
+}
 
 /// The actor and source of a change to users or keys.
 #[derive(Debug, Clone)]

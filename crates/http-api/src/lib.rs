@@ -118,7 +118,7 @@ pub use metrics::PoolStatsSource;
 pub use middleware::CONTAINER_HOST_NAMES;
 pub use process_stats::open_io_counters;
 pub use readiness::{Readiness, ReadinessCheck};
-pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits};
+pub use state::{HttpConfig, HttpPorts, HttpState, Listener, RequestLimits, WebAppSite};
 pub use unsent_bytes::UnsentLimits;
 
 /// The service that a listener runs for every connection.

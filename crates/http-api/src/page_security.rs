@@ -7,7 +7,7 @@ use actix_web::http::header::{
 
 /// Adds the headers. The policy contains `frame-ancestors 'none'`: in a frame of another site, clicks would run operations
 /// with the rights of the clicking user. `X-Frame-Options` does the same for old browsers.
-pub(crate) fn add(answer: &mut HttpResponseBuilder, policy: &'static str) {
+pub(crate) fn add(answer: &mut HttpResponseBuilder, policy: &str) {
     answer
         .insert_header((CONTENT_SECURITY_POLICY, policy))
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))

@@ -14,6 +14,7 @@ use domain::network::Network;
 use endpoint_guard::EndpointGuard;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
+use url::Url;
 
 use crate::addresses::{AddressConfig, Addresses};
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
@@ -97,6 +98,21 @@ pub struct HttpConfig {
     pub web_client: WebClient,
     /// How trace contexts are adopted and propagated; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
+    /// The web application at `/`; `None` where there is none.
+    pub web_app: Option<WebAppSite>,
+}
+
+/// The web application, and where browsers reach it.
+#[derive(Debug, Clone)]
+pub struct WebAppSite {
+    /// The build, once it is installed.
+    pub slot: web_app::WebAppSlot,
+    /// The public URL, without a path.
+    pub public_url: Url,
+    /// Whether the operator chose that URL. Otherwise it is derived from the address, and clients may use other names.
+    pub is_url_configured: bool,
+    /// The URL of other pages of sandboxes, if they have their own.
+    pub sandbox_url: Option<Url>,
 }
 
 /// The ports that the surface uses.
@@ -179,6 +195,7 @@ pub struct SharedState {
     pub(crate) legacy_web_client: LegacyWebClientDto,
     /// How trace contexts are adopted and propagated, where traces are exported.
     pub(crate) traces: Option<TracePropagation>,
+    pub(crate) web_app: Option<WebAppSite>,
 }
 
 impl Deref for HttpState {
@@ -225,6 +242,7 @@ impl HttpState {
                 web_client: WebClientDto::of(&config.web_client, ports.clock.now()),
                 legacy_web_client: LegacyWebClientDto::from(&config.web_client),
                 traces: config.traces,
+                web_app: config.web_app.clone(),
                 ports,
             }),
             surfaces: Default::default(),
@@ -235,6 +253,11 @@ impl HttpState {
     /// The gateway's state; one for all workers.
     pub fn gateway(&self) -> &gateway::SharedGateway {
         &self.gateway
+    }
+
+    /// The state of the web application, if there is one.
+    pub fn web_app(&self) -> Option<&web_app::WebAppSlot> {
+        self.web_app.as_ref().map(|site| &site.slot)
     }
 
     /// Machines whose forwarding headers are trusted. The callback and metrics listeners trust none: a configured network of

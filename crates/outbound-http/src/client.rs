@@ -142,6 +142,21 @@ pub async fn read_body(body: Incoming, max: usize) -> Result<Bytes, BodyError> {
     Ok(body.to_bytes())
 }
 
+/// Reads the next part of a body; `None` at its end. The caller limits the size of the whole and sets the deadline.
+///
+/// # Errors
+/// The connection broke.
+pub async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| BodyError::Broken(error.into()))?;
+        // The other kind are trailers.
+        if let Ok(chunk) = frame.into_data() {
+            return Ok(Some(chunk));
+        }
+    }
+    Ok(None)
+}
+
 /// Finds the error of [`GuardedResolver`] in the chain of causes.
 fn send_error(error: hyper_util::client::legacy::Error) -> SendError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);

@@ -9,7 +9,7 @@ mod private_hosts;
 mod request_slots;
 mod tls;
 
-pub use client::{BodyError, ClientOptions, HttpClient, SendError, read_body};
+pub use client::{BodyError, ClientOptions, HttpClient, SendError, next_chunk, read_body};
 pub use host_guard::{ForbiddenHost, HostError, HostGuard};
 pub use private_hosts::{AllowedHost, PrivateHosts};
 pub use request_slots::{RequestSlot, RequestSlots, SlotsExhausted};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{MAX_KEY_NAME_CHARS, Role};
+use url::Url;
 
-use crate::config::parse_duration;
+use crate::config::{parse_duration, registry};
 use crate::remote;
 
 /// Runs software-agent conversations in sandboxes, and keeps per-user settings and secrets.
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     Healthcheck,
     /// Install the agent server for process sandboxes now instead of at the first start, and print its command.
     Prepare,
+    /// Manage the web application at `/`.
+    #[command(subcommand)]
+    Web(Web),
     /// Manage users' API keys. Works while the service runs.
     #[command(subcommand)]
     Keys(Keys),
@@ -97,6 +101,22 @@ pub(crate) enum Users {
     },
     /// Delete a user permanently, with all data.
     Delete(Delete),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Web {
+    /// Install the web application now instead of at the first start, and print its directory. Works while the service runs.
+    Install(WebInstall),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebInstall {
+    /// Install from this archive of the package instead of downloading it. Its digest must be that of the pinned version.
+    #[arg(long, value_name = "FILE.tgz", conflicts_with = "registry")]
+    pub(crate) from: Option<PathBuf>,
+    /// Download from this npm registry. Default: the setting `web.registry`.
+    #[arg(long, value_name = "URL", value_parser = registry_url)]
+    pub(crate) registry: Option<Url>,
 }
 
 #[derive(Debug, Args)]
@@ -166,6 +186,11 @@ pub(crate) struct Rotate {
     pub(crate) expires_in: Option<Duration>,
 }
 
+fn registry_url(text: &str) -> Result<Url, String> {
+    registry(text)
+        .ok_or_else(|| "expected an http or https URL without a user and a password".to_owned())
+}
+
 fn key_name(text: &str) -> Result<String, String> {
     let is_name = (1..=MAX_KEY_NAME_CHARS).contains(&text.chars().count())
         && !text.chars().any(char::is_control);
@@ -217,6 +242,8 @@ mod tests {
             &["x", "conversations", "list", "--limit", "0"],
             &["x", "conversations", "list", "--all", "--limit", "5"],
             &["x", "conversations", "list", "--key", "aw_1"],
+            &["x", "web"],
+            &["x", "web", "install", "--registry", "registry.example"],
             &["x", "sandboxes", "logs"],
             &["x", "sandboxes", "logs", "id", "--tail", "10001"],
         ] {

@@ -6,6 +6,7 @@ mod git;
 mod tests;
 mod traces;
 mod vault;
+mod web_app;
 
 use std::ffi::OsString;
 use std::io;
@@ -48,6 +49,7 @@ pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
     KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
+pub(crate) use web_app::{install_web_app, spawn_web_app};
 
 /// The sandbox backends of this program, in the order in which `auto` tries them.
 pub(crate) const BACKENDS: &[&dyn SandboxProvider] = &[
@@ -263,13 +265,15 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
 
 fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) -> HttpConfig {
     let network = sandboxes.network;
+    let public_url = config.http.public_url(bound);
     HttpConfig {
+        web_app: web_app::site(config, &public_url),
         sandbox_isolation: isolation(sandboxes),
         limits: config.http.limits,
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,
         addresses: AddressConfig {
-            public_url: Some(config.http.public_url(bound)),
+            public_url: Some(public_url),
             sandbox_url: config.http.sandbox_url.clone(),
             direct: config.sandbox.direct_urls,
             callback_host: network.host().map(str::to_owned),

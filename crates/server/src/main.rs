@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::{Cli, CliCommand, Command};
+use crate::cli::{Cli, CliCommand, Command, Web};
 use crate::commands::{doctor, healthcheck, keys, manual, secrets, users};
 use crate::compose::EnvVariables;
 use crate::config::{Config, ConfigError};
@@ -167,6 +167,11 @@ fn run(
                 });
                 let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
                 to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
+            }
+            Command::Web(Web::Install(options)) => {
+                DataDir::open(&config.data_dir)?;
+                let dir = compose::install_web_app(config, options.registry, options.from).await?;
+                to_stdout(&format!("{}\n", dir.display()))?;
             }
             Command::Keys(command) => to_stdout(&keys::run(command, config).await?)?,
             Command::Users(command) => to_stdout(&users::run(command, config).await?)?,

@@ -141,6 +141,8 @@ impl Builder {
             ("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "0".to_owned()),
             // Suites count sandboxes. Suites about warm sandboxes set another number.
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
+            // Nothing is downloaded at a start. The suite of the web application has a build.
+            ("WORKSPACE_WEB__ENABLED", "off".to_owned()),
         ];
         match &self.sandboxing {
             Sandboxing::Process | Sandboxing::UnconfinedProcess => {

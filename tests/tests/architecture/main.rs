@@ -51,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("skill-library", &["domain"]),
     // Files for browsers, without a server.
     ("web-console", &[]),
+    ("web-app", &["outbound-http"]),
     // Knows the service only by HTTP.
     ("client", &["outbound-http"]),
     ("telemetry", &["outbound-http"]),
@@ -64,6 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "endpoint-guard",
             "gateway",
             "http-api-derive",
+            "web-app",
             "web-console",
         ],
     ),
@@ -84,6 +86,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "skill-library",
             "client",
             "telemetry",
+            "web-app",
         ],
     ),
     ("xtask", &[]),
@@ -124,6 +127,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "git-hosting",
             "outbound-http",
             "telemetry",
+            "web-app",
         ],
     ),
     ("hyper-rustls", &["outbound-http"]),
@@ -153,7 +157,8 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
-    ("flate2", &["http-api"]),
+    ("flate2", &["http-api", "web-app"]),
+    ("tar", &["web-app"]),
     ("crc32fast", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),
@@ -378,6 +383,7 @@ fn only_the_composition_root_names_adapters() {
             "sandbox_example",
             "agent_client",
             "git_hosting",
+            "web_app",
         ] {
             if text.contains(&format!("{adapter}::")) {
                 wrong.push(format!("{} names {adapter}", path.display()));

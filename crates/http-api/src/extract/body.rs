@@ -84,6 +84,17 @@ impl RequestPart for RawJson {
     }
 }
 
+/// A body that is read, so that the connection stays usable, and dropped.
+#[derive(Debug)]
+pub struct DiscardedBody;
+
+impl RequestPart for DiscardedBody {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        input.read_body(|limits| limits.body).await?;
+        Ok(Some(Self))
+    }
+}
+
 impl RequestInput<'_> {
     /// Reads the whole body, up to the limit and until the deadline.
     pub(super) async fn read_body(

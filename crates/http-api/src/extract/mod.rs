@@ -29,7 +29,7 @@ use crate::state::HttpState;
 pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::AuditOrigin;
 pub use crate::rate_limit::KeyPurpose;
-pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
+pub use body::{Body, BodyWithBytes, DiscardedBody, OptionalBody, RawJson, WebhookBody};
 pub use callers::{
     Actor, Admin, Anonymous, Authenticator, Caller, EventReporter, LegacyActor, Reporter,
     SandboxCaller, UserOrSandbox, key_of,

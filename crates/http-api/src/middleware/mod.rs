@@ -18,6 +18,7 @@ mod unsent_body;
 mod url_prefix;
 
 pub use open_mode::CONTAINER_HOST_NAMES;
+pub(crate) use open_mode::is_service_host;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -45,6 +46,10 @@ use connection_slot::ConnectionSlot;
 pub(crate) use cors::Cors;
 use payload_guard::PayloadGuard;
 
+/// The cache directives of files whose name contains a hash of their content.
+pub(crate) const CACHED_FOREVER: HeaderValue =
+    HeaderValue::from_static("public, max-age=31536000, immutable");
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the layer needs of a request after the routes have consumed it.
@@ -71,8 +76,12 @@ impl RequestContext {
         if is_forwarded {
             return;
         }
-        // Streams set their own.
-        if !headers.contains_key(CACHE_CONTROL) {
+        // Streams and files set their own.
+        let own = headers.get(CACHE_CONTROL);
+        if own == Some(&CACHED_FOREVER) {
+            return;
+        }
+        if own.is_none() {
             headers.insert(
                 CACHE_CONTROL,
                 HeaderValue::from_static("no-cache, no-store, must-revalidate, max-age=0"),

@@ -37,7 +37,7 @@ fn is_foreign_origin(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
 
 /// Whether an attacker cannot control this host name: an address, or a known name. Other names without a dot are not
 /// safe: some networks look them up under a domain in which others may register names.
-fn is_service_host(host: &str, addresses: &Addresses) -> bool {
+pub(crate) fn is_service_host(host: &str, addresses: &Addresses) -> bool {
     let Ok(url) = Url::parse(&format!("http://{host}/")) else {
         return false;
     };

@@ -40,7 +40,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         configuration::secrets: search, create, update, remove;
         legacy::secrets: list, create, update, remove;
         account::users: me, access;
-        legacy::front_end: current_key, agent_profiles;
+        legacy::front_end: current_key, agent_profiles, analytics_events;
         integration::git: installations, repositories, branches, suggested_tasks, git_info;
         configuration::skills: search, marketplace_skills;
         account::organizations: list, me, provider_connections;
@@ -120,13 +120,16 @@ pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
         .configure(sandbox::signed_paths::register);
 }
 
-/// Answers a request without a route: 405 with the methods of the path, or 404.
+/// Answers a request without a route: 405 with the methods of the path, the web application, or 404.
 pub(crate) async fn unmatched(req: HttpRequest) -> Result<HttpResponse, Problem> {
-    let surface = state_of(&req)?.surface();
+    let state = state_of(&req)?;
+    let surface = state.surface();
     match surface.and_then(|surface| surface.allowed_methods(req.path())) {
         Some(methods) => Ok(HttpResponse::MethodNotAllowed()
             .insert_header(("Allow", methods))
             .json(serde_json::json!({"detail": "Method Not Allowed"}))),
-        None => Err(Problem::not_found()),
+        None => service::web_app::answer(&req, state)
+            .await?
+            .ok_or_else(Problem::not_found),
     }
 }

@@ -114,6 +114,7 @@ pub(super) fn config() -> HttpConfig {
         sandbox_isolation: "none",
         web_client: crate::WebClient::default(),
         traces: None,
+        web_app: None,
     }
 }
 

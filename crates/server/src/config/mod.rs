@@ -21,6 +21,7 @@ pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
 pub(crate) use sections::storage::StorageSettings;
+pub(crate) use sections::web::{WebSettings, registry};
 use settings::{
     CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader, variable,
 };
@@ -53,6 +54,7 @@ pub(crate) struct Config {
     pub(crate) log: LogSettings,
     pub(crate) telemetry: Option<telemetry::Config>,
     pub(crate) metrics: MetricsSettings,
+    pub(crate) web: WebSettings,
     pub(crate) web_client: http_api::WebClient,
     file: Option<PathBuf>,
     /// Hashes of the values, to find what a reload changes.
@@ -136,6 +138,7 @@ impl Config {
             log: LogSettings::read(reader),
             telemetry: sections::telemetry::read(reader),
             metrics: MetricsSettings::read(reader, &http),
+            web: WebSettings::read(reader),
             web_client: web_client::read(reader),
             file: None,
             fingerprints: ConfigFingerprints::of(layers),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 
+use http_api::HttpState;
 use secrecy::ExposeSecret as _;
 
 use crate::compose::{self, OpenedBackend};
@@ -13,7 +14,7 @@ use crate::lifecycle::bootstrap::FirstKey;
 /// Logs how the service runs; with the text format also prints the banner.
 pub(crate) fn announce(
     config: &Config,
-    bound: SocketAddr,
+    (bound, http): (SocketAddr, &HttpState),
     sandboxes: &OpenedBackend,
     first_key: &FirstKey,
 ) {
@@ -41,6 +42,9 @@ pub(crate) fn announce(
         }
         if let FirstKey::Generated(_) = first_key {
             let next = format!("\n  Next: open {base}/console/ and sign in with that key.\n");
+            text.push_str(&next);
+        } else if http.web_app().is_some() {
+            let next = format!("\n  Next: open {base}/ in a browser.\n");
             text.push_str(&next);
         }
         crate::to_stderr(&text);

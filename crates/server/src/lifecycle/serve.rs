@@ -71,12 +71,13 @@ pub(crate) async fn serve(
         parts,
     )?;
     disk.spawn(&store, &tasks);
+    compose::spawn_web_app(config, &service.http, &tasks);
 
     let mut signals = Signals::new()?;
     let (app, http) = (service.app.clone(), service.http.clone());
     let surface = (http.clone(), app.clone());
     let (server, main) = http_server(&config.http, Listener::Public, listener, surface.clone())?;
-    banner::announce(config, bound, &sandboxes, &first_key);
+    banner::announce(config, (bound, &http), &sandboxes, &first_key);
     background::spawn(&service.app);
     background::prepare(&service.app);
     let manager = ServiceManager::of(variables);

@@ -1,9 +1,10 @@
 //! Routes that the web front end of the 1.20 line requests from a hosted service before it works with it.
 
-use actix_web::{get, web};
+use actix_web::{HttpResponse, get, post, web};
 
+use crate::audit::Unaudited;
 use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
-use crate::extract::{Actor, ApiCall};
+use crate::extract::{Actor, ApiCall, DiscardedBody};
 
 /// Loads the key of the request. Front ends check their connection with it.
 #[utoipa::path(tag = "Users", responses((status = 200, body = CurrentKeyDto)))]
@@ -21,4 +22,19 @@ pub(crate) async fn agent_profiles(
     ApiCall(_actor, ()): ApiCall<Actor, ()>,
 ) -> web::Json<AgentProfilesDto> {
     web::Json(AgentProfilesDto::NONE)
+}
+
+/// Accepts events about the use of a front end, and stores nothing.
+///
+/// The web application sends one after each load, whether or not telemetry is on.
+#[utoipa::path(
+    tag = "Users",
+    request_body = serde_json::Value,
+    responses((status = 204, description = "Nothing was stored"))
+)]
+#[post("/api/analytics/events")]
+pub(crate) async fn analytics_events(
+    ApiCall(_actor, (Unaudited, DiscardedBody)): ApiCall<Actor, (Unaudited, DiscardedBody)>,
+) -> HttpResponse {
+    HttpResponse::NoContent().finish()
 }

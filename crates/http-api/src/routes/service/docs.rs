@@ -1,15 +1,12 @@
 //! The `OpenAPI` document and a page to browse it, which loads nothing from other hosts.
 
-use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
-use actix_web::http::header::{
-    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION,
-};
+use actix_web::http::header::{AcceptEncoding, CONTENT_ENCODING, ContentEncoding, LOCATION};
 use actix_web::{HttpResponse, get, web};
-use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
+use super::gzip;
 use crate::extract::State;
 use crate::openapi::RouteSurface;
 use crate::page_security;
@@ -28,7 +25,7 @@ pub(crate) async fn document(
         .surface()
         .and_then(RouteSurface::document)
         .ok_or_else(|| Problem::internal("this listener has no OpenAPI document"))?;
-    let is_packed = accepted.is_some_and(|value| takes_gzip(&value));
+    let is_packed = accepted.is_some_and(|value| gzip::is_accepted(&value));
     let mut answer = HttpResponse::Ok();
     answer.content_type("application/json");
     if is_packed {
@@ -50,10 +47,6 @@ static CONFIG: LazyLock<Arc<Config<'static>>> =
 
 /// The files of the page, compressed in the binary. The page finds the document relative to itself, under any path.
 #[get("/docs/{file:.*}")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the pool is rarely used: the files are few, and almost every client accepts gzip"
-)]
 pub(crate) async fn page(
     file: web::Path<String>,
     accepted: Option<web::Header<AcceptEncoding>>,
@@ -67,23 +60,9 @@ pub(crate) async fn page(
     if !file.gzpipped {
         return Ok(answer.body(file.bytes.into_owned()));
     }
-    if accepted.is_some_and(|value| takes_gzip(&value)) {
+    if accepted.is_some_and(|value| gzip::is_accepted(&value)) {
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
         return Ok(answer.body(file.bytes.into_owned()));
     }
-    // Decompressing the largest file takes some milliseconds.
-    let plain = web::block(move || {
-        let mut plain = Vec::new();
-        GzDecoder::new(&*file.bytes)
-            .read_to_end(&mut plain)
-            .map(|_| plain)
-    });
-    let plain = plain.await.map_err(|error| Problem::internal(&error))?;
-    Ok(answer.body(plain.map_err(|error| Problem::internal(&error))?))
-}
-
-/// Whether the client accepts gzip. Without `Accept-Encoding` it does not.
-fn takes_gzip(accepted: &AcceptEncoding) -> bool {
-    let gzip = Encoding::gzip();
-    accepted.negotiate([&gzip].into_iter()) == Some(gzip)
+    Ok(answer.body(gzip::unpacked(&file.bytes).await?))
 }

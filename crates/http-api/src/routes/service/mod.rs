@@ -1,6 +1,8 @@
-//! Health, metrics, documentation and the web console.
+//! Health, metrics, documentation, the web console and the web application.
 
 pub(super) mod console;
 pub(super) mod docs;
+mod gzip;
 pub(super) mod health;
 pub(super) mod metrics;
+pub(super) mod web_app;

@@ -10,4 +10,5 @@ pub(super) mod retention;
 pub(super) mod sandbox;
 pub(super) mod storage;
 pub(super) mod telemetry;
+pub(super) mod web;
 pub(super) mod web_client;

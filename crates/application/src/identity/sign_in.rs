@@ -209,8 +209,9 @@ impl SignInService {
     }
 
     /// Ends the session with this token, if there is one.
-    pub async fn log_out(&self, origin: Origin, token: &str) -> Result<(), AppError> {
-        let found = self.sessions.find_by_hash(&KeyHash::of(token)).await?;
+    pub async fn log_out(&self, origin: Origin, token: &SecretString) -> Result<(), AppError> {
+        let hash = KeyHash::of(token.expose_secret());
+        let found = self.sessions.find_by_hash(&hash).await?;
         let Some(SessionWithRole { session, .. }) = found else {
             return Ok(());
         };

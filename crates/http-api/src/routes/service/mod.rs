@@ -4,3 +4,4 @@ pub(super) mod console;
 pub(super) mod docs;
 pub(super) mod health;
 pub(super) mod metrics;
+pub(super) mod sign_in;

@@ -27,7 +27,7 @@ mod warm;
 
 pub use conversations::{event_streams, events, export, pending, sync, webhooks};
 pub use git::pull_requests;
-pub use identity::{administration, audit, authenticate, single_user, users};
+pub use identity::{administration, audit, authenticate, sign_in, single_user, users};
 pub use runtime::{background, idempotency, keyed_semaphore, master_key_rotation, tasks, trace};
 pub use sandboxes::{gateway, inspection};
 
@@ -37,7 +37,7 @@ use std::time::Duration;
 use domain::sandbox::{SandboxBackend, SandboxCaps};
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
-pub use policy::{AuthMode, Policy, Retention, WarmPolicy};
+pub use policy::{AuthMode, Policy, Retention, SessionLifetimes, WarmPolicy};
 pub use ports::Ports;
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
@@ -55,6 +55,7 @@ use crate::events::EventService;
 use crate::export::ExportService;
 use crate::gateway::GatewayResolver;
 use crate::git::GitService;
+use crate::identity::administration::CallerCaches;
 use crate::identity::key_cache::KeyCache;
 use crate::inspection::SandboxInspector;
 use crate::pending::{PendingDelivery, PendingMessageService};
@@ -64,6 +65,7 @@ use crate::runtime::metrics::MetricsRecorder;
 use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
+use crate::sign_in::SignInService;
 use crate::single_user::SingleUserCheck;
 use crate::skills::SkillService;
 use crate::start::{StartRunner, StartService, StartWorker};
@@ -75,6 +77,8 @@ use crate::webhooks::WebhookService;
 #[derive(Clone)]
 pub struct App {
     pub authenticate: KeyAuthenticator,
+    /// Passwords and sessions.
+    pub sign_in: SignInService,
     /// Authenticates sandboxes.
     pub sandbox_keys: SandboxAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
@@ -138,7 +142,12 @@ impl App {
         let secrets =
             SecretsService::new(ports, quotas.clone(), settings.clone(), &policy.webhook_url);
         let (streams, recorder) = (StreamRegistry::default(), Arc::<MetricsRecorder>::default());
-        let (api_keys, reporters) = (KeyCache::default(), KeyCache::default());
+        let caches = CallerCaches {
+            api_keys: KeyCache::default(),
+            sessions: KeyCache::default(),
+            reporters: KeyCache::default(),
+        };
+        let reporters = caches.reporters.clone();
         let clock = || Arc::clone(&ports.clock);
         let sandbox_keys = SandboxAuthenticator {
             keys: Arc::clone(&ports.sandbox_keys),
@@ -192,10 +201,11 @@ impl App {
             authenticate: KeyAuthenticator {
                 keys: Arc::clone(&ports.api_keys),
                 clock: clock(),
-                cache: api_keys.clone(),
+                cache: caches.api_keys.clone(),
                 mode: policy.auth.clone(),
                 tasks: tasks.clone(),
             },
+            sign_in: SignInService::new(ports, &policy, caches.sessions.clone(), tasks.clone()),
             conversations: ConversationService::new(
                 ports,
                 policy.host.clone(),
@@ -248,12 +258,11 @@ impl App {
             inspector: SandboxInspector::new(ports, settings.clone()),
             settings,
             secrets,
-            gateway: GatewayResolver::new(ports, reporters.clone()),
+            gateway: GatewayResolver::new(ports, reporters),
             administration: AdministrationService::new(
                 ports,
                 SingleUserCheck::new(ports, &policy),
-                api_keys,
-                reporters,
+                caches,
                 reconciler,
             ),
             audit: AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids)),

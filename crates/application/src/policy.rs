@@ -14,8 +14,29 @@ use crate::trace::TracePropagation;
 pub enum AuthMode {
     /// Every request needs an API key.
     ApiKey,
+    /// Every request needs an API key or the session of a user who signed in.
+    Accounts,
     /// Every request acts as this local user. Chosen explicitly (`auth.mode = "open"`).
     Open(UserId),
+}
+
+/// How long sessions last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLifetimes {
+    /// Longest time without a request.
+    pub idle: Duration,
+    /// Longest time since the login.
+    pub absolute: Duration,
+}
+
+impl Default for SessionLifetimes {
+    /// 12 hours without a request, 30 days in all.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(12 * 60 * 60),
+            absolute: Duration::from_secs(30 * 24 * 60 * 60),
+        }
+    }
 }
 
 /// Settings of the use-cases.
@@ -26,6 +47,7 @@ pub struct Policy {
     /// Whether other processes serve the same host. Then each action on a sandbox needs a lease.
     pub is_host_shared: bool,
     pub auth: AuthMode,
+    pub sessions: SessionLifetimes,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
     /// Set if a second user is refused because the backend does not isolate sandboxes.
@@ -137,6 +159,7 @@ impl Policy {
             host,
             is_host_shared: false,
             auth,
+            sessions: SessionLifetimes::default(),
             webhook_url,
             single_user: None,
             cors_origins: Vec::new(),

@@ -28,6 +28,7 @@ use domain::start_task::{StartTaskQueue, StartTaskRepository};
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
+use domain::user::sign_in::{PasswordHasher, PasswordRepository, SessionRepository};
 use domain::user::usage::UsageRepository;
 
 /// One adapter per port.
@@ -62,6 +63,10 @@ pub struct Ports {
     pub clone_sources: Arc<dyn CloneSourceResolver>,
     pub api_keys: Arc<dyn ApiKeyRepository>,
     pub users: Arc<dyn UserRepository>,
+    pub sessions: Arc<dyn SessionRepository>,
+    /// Passwords and one-time links.
+    pub passwords: Arc<dyn PasswordRepository>,
+    pub password_hasher: Arc<dyn PasswordHasher>,
     /// Changes of users and keys, each in one transaction with its audit entry.
     pub administration: Arc<dyn AdministrationRepository>,
     pub audit: Arc<dyn AuditLog>,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::clock::Timestamp;
 use crate::conversation::wire_enum;
 use crate::error::StoreError;
-use crate::id::{ApiKeyId, SandboxId, UserId};
+use crate::id::{ApiKeyId, SandboxId, SessionId, UserId};
 use crate::page::{Page, PageRequest};
 
 /// Maximum length of a text in an entry, in characters. Longer texts are truncated.
@@ -91,6 +91,7 @@ pub struct AuditEntry {
     pub at: Timestamp,
     pub actor: AuditActor,
     pub key: Option<ApiKeyId>,
+    pub session: Option<SessionId>,
     /// The action: method and route (`DELETE /api/v1/sandboxes/{sandbox_id}`), a command (`cli users delete`), or a
     /// name that the service defines.
     pub action: String,

@@ -108,6 +108,8 @@ uuid_id! {
     StartTaskId;
     /// A user's API key (the record, not its text).
     ApiKeyId;
+    /// A browser session (the record, not its token).
+    SessionId;
     /// A custom secret (the record, not its name).
     SecretId;
     OrganizationId;

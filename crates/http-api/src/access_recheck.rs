@@ -10,6 +10,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
+use crate::browser_session;
 use crate::extract::{Actor, RequestInput, RequestPart, bearer_of, key_of, state_of};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -42,28 +43,38 @@ fn staggered_wait(interval: Duration) -> Duration {
     interval * phase / STAGGER_SLOTS
 }
 
-/// The keys of a request, to check later whether they still give access. As a part of an [`ApiCall`](crate::extract::ApiCall):
+/// The keys or the session of a request, to check later whether they still give access. As a part of an [`ApiCall`](crate::extract::ApiCall):
 /// the keys that [`Actor`] tries.
 pub struct AccessRecheck {
     state: HttpState,
     /// One valid key is enough. Empty if an open service required no key.
     keys: Vec<SecretString>,
+    /// The session's token, if the request has no key.
+    session: Option<SecretString>,
 }
 
 impl AccessRecheck {
     pub(crate) fn new(state: HttpState, keys: Vec<SecretString>) -> Self {
-        Self { state, keys }
+        Self {
+            state,
+            keys,
+            session: None,
+        }
     }
 
-    /// Returns when none of the keys belongs to this user any more: revoked, expired, or the user was deleted.
+    /// Returns when neither a key nor the session belongs to this user any more: revoked, expired, or the user was deleted.
     pub(crate) async fn until_refused(self, actor: Actor) {
         let interval = self.state.limits.access_recheck_interval;
         poll_until_refused(interval, || self.is_refused(&actor)).await;
     }
 
-    /// Whether none of the keys belongs to this user any more. False while the store cannot be reached.
+    /// Whether neither a key nor the session belongs to this user any more. False while the store cannot be reached.
     pub(crate) async fn is_refused(&self, actor: &Actor) -> bool {
         let authenticator = &self.state.ports.authenticator;
+        if let Some(token) = &self.session {
+            let found = authenticator.session(token).await;
+            return found.is_ok_and(|found| found.is_none_or(|it| it.user != actor.user));
+        }
         let keyless = self.keys.is_empty().then_some(None);
         for key in self.keys.iter().map(Some).chain(keyless) {
             match authenticator.user(key).await {
@@ -81,7 +92,12 @@ impl RequestPart for AccessRecheck {
         let key = key_of(input.req);
         let bearer = key.as_ref().and_then(|_| bearer_of(input.req));
         let keys = key.into_iter().chain(bearer).collect();
-        Ok(Some(Self::new(state_of(input.req)?.clone(), keys)))
+        let session = match key_of(input.req) {
+            None => browser_session::token_of(input.req),
+            Some(_) => None,
+        };
+        let recheck = Self::new(state_of(input.req)?.clone(), keys);
+        Ok(Some(Self { session, ..recheck }))
     }
 }
 

@@ -15,7 +15,7 @@ use application::administration;
 use application::idempotency::IdempotentResult;
 use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
-use domain::id::ApiKeyId;
+use domain::id::{ApiKeyId, SessionId};
 
 use crate::extract::{Application, ClientAddress, RequestInput, RequestPart};
 use crate::problem::Problem;
@@ -36,6 +36,7 @@ pub(crate) struct AuditContext {
     received_at: Option<Timestamp>,
     /// The actor, once authentication has identified one.
     who: Option<(AuditActor, Option<ApiKeyId>)>,
+    session: Option<SessionId>,
 }
 
 impl AuditContext {
@@ -44,12 +45,20 @@ impl AuditContext {
             id: Some(id),
             received_at: Some(received_at),
             who: None,
+            session: None,
         };
         req.extensions_mut().insert(noted);
     }
 
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
+    }
+
+    /// The session that identified the actor.
+    pub(crate) fn set_session(req: &HttpRequest, session: Option<SessionId>) {
+        if let Some(noted) = req.extensions_mut().get_mut::<Self>() {
+            noted.session = session;
+        }
     }
 
     /// The actor and the key that identified it.
@@ -102,6 +111,12 @@ impl RequestPart for Unaudited {
 pub struct AuditOrigin(pub administration::Origin);
 
 impl AuditOrigin {
+    /// For routes that extract no parts.
+    pub(crate) fn of(req: &HttpRequest) -> Self {
+        req.extensions_mut().insert(AlreadyAudited);
+        Self(origin(req))
+    }
+
     /// Sets the status that the response has on success.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> administration::Origin {
@@ -112,8 +127,7 @@ impl AuditOrigin {
 
 impl RequestPart for AuditOrigin {
     async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        input.req.extensions_mut().insert(AlreadyAudited);
-        Ok(Some(Self(origin(input.req))))
+        Ok(Some(Self::of(input.req)))
     }
 }
 
@@ -123,14 +137,15 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     let pattern = req.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no route)");
     let kept = req.extensions();
-    let id = kept
-        .get::<AuditContext>()
-        .and_then(|context| context.id.as_ref());
+    let context = kept.get::<AuditContext>();
+    let session = context.and_then(|context| context.session);
+    let id = context.and_then(|context| context.id.as_ref());
     let id = id.and_then(|value| value.to_str().map(str::to_owned).ok());
     drop(kept);
     administration::Origin {
         actor,
         key,
+        session,
         action: sanitize_text(&format!("{} {pattern}", req.method())),
         source: ClientAddress::of(req)
             .address

@@ -76,6 +76,7 @@ mod access_recheck;
 mod addresses;
 mod audit;
 mod body_writer;
+mod browser_session;
 mod connections;
 pub mod decode;
 mod dto;

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::addresses::{AddressConfig, Addresses};
+use crate::browser_session::BrowserSessions;
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::dto::timestamped::TimestampedJson;
 use crate::extract::{Authenticator, ParseBudget, ReportIntake};
@@ -82,6 +83,8 @@ pub struct HttpConfig {
     /// Whether requests without a key act as the local user. Pages of other origins are then refused outright, because a
     /// browser would send their requests with that user's rights.
     pub open: bool,
+    /// Whether users sign in, and their browsers have sessions.
+    pub accounts: bool,
     /// The addresses that clients use. An open service refuses other host names (see `middleware::open_mode`).
     pub addresses: AddressConfig,
     /// Machines whose forwarding headers are trusted; see [`ClientAddress`](crate::extract::ClientAddress).
@@ -164,6 +167,8 @@ pub struct SharedState {
     pub(crate) limits: RequestLimits,
     pub(crate) cors: Cors,
     pub(crate) is_open: bool,
+    /// `None` where users do not sign in.
+    pub(crate) browser_sessions: Option<BrowserSessions>,
     pub(crate) addresses: Addresses,
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
@@ -210,7 +215,10 @@ impl HttpState {
     /// Builds the state of the public listener.
     pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
         let stats = ProcessStats::start(ports.clock.now());
-        let cors = Cors::new(&config.cors_origins);
+        let sessions = || BrowserSessions::new(config.addresses.public_url.as_ref());
+        let browser_sessions = config.accounts.then(sessions);
+        // With credentials, a listed origin could use the session of a visitor.
+        let cors = Cors::new(&config.cors_origins).with_credentials(browser_sessions.is_none());
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
         let gateway =
@@ -220,6 +228,7 @@ impl HttpState {
                 limits,
                 cors,
                 is_open: open,
+                browser_sessions,
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 has_warned_of_proxy: AtomicBool::new(false),

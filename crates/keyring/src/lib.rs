@@ -16,6 +16,7 @@ mod envelope;
 mod ids;
 mod installation;
 mod master_key;
+mod passwords;
 pub mod private_file;
 
 pub use api_key::{ApiKeyText, InvalidApiKey};
@@ -23,3 +24,4 @@ pub use envelope::Keyring;
 pub use ids::RandomIds;
 pub use installation::InstallationKey;
 pub use master_key::{MasterKey, MasterKeyError};
+pub use passwords::Argon2Passwords;

@@ -84,6 +84,10 @@ macro_rules! store_conformance {
             use super::$fresh;
             $crate::administration_conformance!($fresh());
         }
+        mod sign_in {
+            use super::$fresh;
+            $crate::sign_in_conformance!($fresh());
+        }
         mod audit {
             use super::$fresh;
             $crate::audit_log_conformance!($fresh());

@@ -26,6 +26,7 @@ use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRep
 use domain::user::scope::Scope;
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
+use domain::user::sign_in::{PasswordRepository, SessionRepository};
 use domain::user::usage::UsageRepository;
 
 use crate::fixtures::{self, AMPLE_CAPS, at, host};
@@ -73,6 +74,10 @@ pub struct StorePorts {
     pub sealed: Arc<dyn SealedRecordRepository>,
     /// Users.
     pub users: Arc<dyn UserRepository>,
+    /// Sessions.
+    pub sessions: Arc<dyn SessionRepository>,
+    /// Passwords and one-time links.
+    pub passwords: Arc<dyn PasswordRepository>,
     /// Changes of users and keys.
     pub administration: Arc<dyn AdministrationRepository>,
     /// The audit log.
@@ -105,6 +110,8 @@ impl StorePorts {
             + VaultRepository
             + SealedRecordRepository
             + UserRepository
+            + SessionRepository
+            + PasswordRepository
             + AdministrationRepository
             + AuditLog
             + UsageRepository,
@@ -130,6 +137,8 @@ impl StorePorts {
             vault: store.clone(),
             sealed: store.clone(),
             users: store.clone(),
+            sessions: store.clone(),
+            passwords: store.clone(),
             administration: store.clone(),
             audit: store.clone(),
             usage: store,

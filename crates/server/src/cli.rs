@@ -99,6 +99,9 @@ pub(crate) enum Users {
         /// The new role: `user` or `admin`.
         role: Role,
     },
+    /// Make a link by which a user sets a password: an invitation, or a reset. Prints the link only once. Needs
+    /// auth.mode = "accounts".
+    Link(Link),
     /// Delete a user permanently, with all data.
     Delete(Delete),
 }
@@ -117,6 +120,16 @@ pub(crate) struct WebInstall {
     /// Download from this npm registry. Default: the setting `web.registry`.
     #[arg(long, value_name = "URL", value_parser = registry_url)]
     pub(crate) registry: Option<Url>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Link {
+    /// Name of the user.
+    #[arg(value_name = "NAME")]
+    pub(crate) user: UserId,
+    /// Create the user, with the role `user`, if there is none of this name.
+    #[arg(long)]
+    pub(crate) create: bool,
 }
 
 #[derive(Debug, Args)]

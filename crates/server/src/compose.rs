@@ -22,7 +22,7 @@ use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
 use http_api::{AddressConfig, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
-use keyring::RandomIds;
+use keyring::{Argon2Passwords, RandomIds};
 use sandbox_docker::DockerProvider;
 #[cfg(test)]
 use sandbox_example::ExampleProvider;
@@ -33,7 +33,7 @@ use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
-use crate::config::{AuthModeSetting, Config, without_password};
+use crate::config::{AuthModeSetting, Config, first_user, without_password};
 use crate::disk_space::DiskSpace;
 use crate::listeners::callback::CallbackRoute;
 
@@ -198,6 +198,9 @@ fn ports(
         clone_sources: git,
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
+        sessions: Arc::clone(store) as _,
+        passwords: Arc::clone(store) as _,
+        password_hasher: Arc::new(Argon2Passwords::new()),
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,
@@ -238,11 +241,15 @@ fn agents_config(config: &Config) -> agent_client::Config {
 }
 
 fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Result<Policy> {
-    let auth = config.auth.local_user();
-    let auth = auth.map_or(AuthMode::ApiKey, AuthMode::Open);
+    let auth = match config.auth.mode {
+        AuthModeSetting::ApiKey => AuthMode::ApiKey,
+        AuthModeSetting::Accounts => AuthMode::Accounts,
+        AuthModeSetting::Open => AuthMode::Open(first_user()),
+    };
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("cannot append a path to sandbox.callback_url")?;
     let mut policy = Policy::new(host, webhooks, auth);
+    policy.sessions = config.auth.sessions;
     policy.cors_origins.clone_from(&config.http.cors_origins);
     policy.caps.set(caps(config));
     policy.sandbox_start_timeout = config.start.sandbox_deadline;
@@ -272,6 +279,7 @@ fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) 
         limits: config.http.limits,
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == AuthModeSetting::Open,
+        accounts: config.auth.mode == AuthModeSetting::Accounts,
         addresses: AddressConfig {
             public_url: Some(public_url),
             sandbox_url: config.http.sandbox_url.clone(),

@@ -18,6 +18,6 @@ mod users;
 pub use fakes::{
     DormantServers, FakeAgentCalls, FakeAgentRuntime, FakeBehavior, FakeGitHosting, FakeProvider,
     FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace, FixedClock, MarkerCipher,
-    SequentialIds,
+    MarkerPasswords, SequentialIds,
 };
 pub use state::MemoryStore;

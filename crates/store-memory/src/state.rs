@@ -12,13 +12,14 @@ use domain::coordination::idempotency::IdempotentResponse;
 use domain::encryption::cipher::Sealed;
 use domain::encryption::vault::KeyHolder;
 use domain::event::Event;
-use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserId};
+use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, SessionId, StartTaskId, UserId};
 use domain::sandbox::{DesiredState, Sandbox, WarmSandbox};
 use domain::start_task::StartTask;
-use domain::user::identity::{ApiKey, User};
+use domain::user::identity::{ApiKey, KeyHash, User};
 use domain::user::scope::Scope;
 use domain::user::secret::CustomSecret;
 use domain::user::settings::StoredSettings;
+use domain::user::sign_in::{OneTimeLink, PasswordHash, Session};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -79,6 +80,9 @@ pub(crate) struct MemoryState {
     pub(crate) secrets: BTreeMap<(UserId, String), CustomSecret>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
     pub(crate) users: BTreeMap<UserId, User>,
+    pub(crate) passwords: BTreeMap<UserId, PasswordHash>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) links: BTreeMap<KeyHash, OneTimeLink>,
     pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
     /// Stored responses, by owner and idempotency key.
     pub(crate) idempotent_responses: BTreeMap<(UserId, String), IdempotentResponse>,

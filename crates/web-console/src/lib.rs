@@ -1,9 +1,13 @@
-//! The files of the web console, compiled into the binary.
+//! The files of the web console and the pages on which people sign in, compiled into the binary.
 //!
 //! **Knows** its own files, and how a browser may treat them. **Must never know** HTTP, the service or its types: the page
 //! calls the public API with the user's key. `docs/how-to/use-the-console.md` describes the console.
 //!
 //! The files are those in `assets/`: no build step, no framework, nothing from another host. Each is a line in `SOURCES`.
+
+mod sign_in;
+
+pub use sign_in::{LoginPage, SIGN_IN_SECURITY_POLICY, login_page, password_page};
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -32,7 +36,7 @@ macro_rules! source {
 }
 
 /// Name below `/console/`, content type, and content. The page itself is [`INDEX_PAGE`].
-const SOURCES: [(&str, &str, &[u8]); 18] = [
+const SOURCES: [(&str, &str, &[u8]); 19] = [
     source!("index.html", HTML),
     source!("style.css", CSS),
     source!("icon.svg", SVG),
@@ -51,6 +55,7 @@ const SOURCES: [(&str, &str, &[u8]); 18] = [
     source!("usage.js", SCRIPT),
     source!("keys.js", SCRIPT),
     source!("administration.js", SCRIPT),
+    source!("password.js", SCRIPT),
 ];
 
 /// The file that `/console/` serves.
@@ -140,6 +145,12 @@ mod tests {
                     assert!(find(name).is_some(), "{} names {name}", file.name);
                     named.insert(name);
                 }
+            }
+        }
+        for template in [sign_in::LOGIN_TEMPLATE, sign_in::PASSWORD_TEMPLATE] {
+            for name in quoted(template, "{{prefix}}/console/") {
+                assert!(find(name).is_some(), "a template names {name}");
+                named.insert(name);
             }
         }
         let all: BTreeSet<_> = FILES.iter().map(|file| file.name).collect();

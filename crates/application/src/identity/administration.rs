@@ -13,19 +13,20 @@ use std::time::Duration;
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::{Clock, Timestamp};
 use domain::error::StoreError;
-use domain::id::{ApiKeyId, IdGenerator, UserId};
+use domain::id::{ApiKeyId, IdGenerator, SessionId, UserId};
 use domain::page::{Page, PageRequest, PageToken};
 use domain::sandbox::Sandbox;
 use domain::user::identity::{
     AdminChange, AdministrationRepository, ApiKey, ApiKeyRepository, ApiKeyWithRole,
     BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User, UserRepository,
 };
+use domain::user::sign_in::SessionWithRole;
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::key_cache::KeyCache;
 use super::single_user::SingleUserCheck;
-use super::users;
+use super::{sign_in, users};
 use crate::sandboxes::SandboxReconciler;
 use crate::{AppError, Ports};
 
@@ -36,6 +37,7 @@ const PAGE_TOKEN_PREFIX: &str = "users|";
 pub struct Origin {
     pub actor: AuditActor,
     pub key: Option<ApiKeyId>,
+    pub session: Option<SessionId>,
     /// Method and route, or the command.
     pub action: String,
     pub source: Option<String>,
@@ -58,6 +60,7 @@ impl Origin {
         Self {
             actor,
             key: None,
+            session: None,
             action,
             source: None,
             request_id: None,
@@ -82,6 +85,7 @@ impl Origin {
             at,
             actor: self.actor,
             key: self.key,
+            session: self.session,
             action: self.action,
             object: None,
             detail: None,
@@ -110,6 +114,7 @@ fn describe_change(change: &AdminChange) -> (String, Option<String>) {
             Some(format!("new:{} user:{}", new.id, new.user)),
         ),
         AdminChange::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
+        AdminChange::SignIn(change) => sign_in::describe(change),
     }
 }
 
@@ -170,6 +175,21 @@ pub fn successor_key(
     new_key(ids, now, &old.user, &options, made_by)
 }
 
+/// Cached callers, which a change may affect.
+#[derive(Clone)]
+pub(crate) struct CallerCaches {
+    pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
+    pub(crate) sessions: KeyCache<SessionWithRole>,
+    pub(crate) reporters: KeyCache<Sandbox>,
+}
+
+impl CallerCaches {
+    fn clear_users(&self) {
+        self.api_keys.clear();
+        self.sessions.clear();
+    }
+}
+
 #[derive(Clone)]
 pub struct AdministrationService {
     users: Arc<dyn UserRepository>,
@@ -178,8 +198,7 @@ pub struct AdministrationService {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
     single_user: SingleUserCheck,
-    api_keys: KeyCache<ApiKeyWithRole>,
-    reporters: KeyCache<Sandbox>,
+    caches: CallerCaches,
     reconciler: SandboxReconciler,
 }
 
@@ -187,8 +206,7 @@ impl AdministrationService {
     pub(crate) fn new(
         ports: &Ports,
         single_user: SingleUserCheck,
-        api_keys: KeyCache<ApiKeyWithRole>,
-        reporters: KeyCache<Sandbox>,
+        caches: CallerCaches,
         reconciler: SandboxReconciler,
     ) -> Self {
         Self {
@@ -198,8 +216,7 @@ impl AdministrationService {
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             single_user,
-            api_keys,
-            reporters,
+            caches,
             reconciler,
         }
     }
@@ -276,7 +293,7 @@ impl AdministrationService {
         let change = AdminChange::DeleteUser { user: user.clone() };
         let begun = self.administer(origin, &change).await;
         // Clear before the rest, which may fail; and after a failure too, because the change may have been committed.
-        self.reporters.clear();
+        self.caches.reporters.clear();
         self.reconciler.request_relist();
         let mut purged = begun?;
         purged += self.purge_user(user).await?.unwrap_or_default();
@@ -288,8 +305,8 @@ impl AdministrationService {
     pub async fn purge_user(&self, user: &UserId) -> Result<Option<PurgeCounts>, AppError> {
         let purged = users::purge(self.users.as_ref(), self.clock.as_ref(), user).await;
         // After a failure too: the first step removes the keys.
-        self.api_keys.clear();
-        self.reporters.clear();
+        self.caches.clear_users();
+        self.caches.reporters.clear();
         self.reconciler.request_relist();
         purged
     }
@@ -378,7 +395,7 @@ impl AdministrationService {
         let (ids, now) = (self.ids.as_ref(), self.clock.now());
         let done = administer(self.administration.as_ref(), origin, ids, now, change).await;
         // After a failure too: the change may have been committed.
-        self.api_keys.clear();
+        self.caches.clear_users();
         done
     }
 }
@@ -402,6 +419,7 @@ pub async fn administer(
             StoreError::NotFound { .. },
             AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
         ) => user_not_found(user),
+        (StoreError::NotFound { .. }, AdminChange::SignIn(change)) => sign_in::not_found(change),
         (StoreError::NotFound { .. }, _) => key_not_found(),
         (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
             AppError::conflict(format!("User {user} already exists: choose another name"))
@@ -413,7 +431,8 @@ pub async fn administer(
 /// In open mode every caller is the administrator, even the agent in a sandbox. A key issued now would still open
 /// everything after the service requires keys.
 fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
-    if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {
+    let has_credential = origin.key.is_some() || origin.session.is_some();
+    if matches!(origin.actor, AuditActor::User(_)) && !has_credential {
         return Err(AppError::conflict(
             "Requests cannot create keys in open mode: use `agent-workspace keys create`",
         ));

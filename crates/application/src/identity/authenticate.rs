@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
-use domain::id::{ApiKeyId, UserId};
+use domain::id::{ApiKeyId, SessionId, UserId};
 use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxKeyRepository};
 use domain::user::identity::{ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 use domain::user::scope::Scope;
@@ -14,17 +14,19 @@ use super::key_cache::KeyCache;
 use crate::{AppError, AuthMode, BackgroundTasks};
 
 /// Shortest time between two writes of `last_used_at`.
-const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest key in bytes; longer ones are refused without hashing them.
 const MAX_KEY_BYTES: usize = 512;
 
-/// A user whom an API key identified, or the local user of an open service.
+/// A user whom an API key or a session identified, or the local user of an open service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedUser {
     pub user: UserId,
     pub role: Role,
-    /// The API key of the request; `None` in open mode.
+    /// The API key of the request.
     pub key: Option<ApiKeyId>,
+    /// The session of the request.
+    pub session: Option<SessionId>,
 }
 
 impl AuthenticatedUser {
@@ -34,6 +36,7 @@ impl AuthenticatedUser {
             user,
             role: Role::User,
             key: None,
+            session: None,
         }
     }
 
@@ -47,11 +50,12 @@ impl AuthenticatedUser {
             user: known.key.user.clone(),
             role: known.role,
             key: Some(known.key.id),
+            session: None,
         }
     }
 }
 
-fn looks_like_key(key: &str) -> bool {
+pub(super) fn looks_like_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= MAX_KEY_BYTES
 }
 
@@ -75,6 +79,7 @@ impl KeyAuthenticator {
                 user: user.clone(),
                 role: Role::Admin,
                 key: None,
+                session: None,
             }));
         }
         let Some(text) = key.filter(|key| looks_like_key(key)) else {

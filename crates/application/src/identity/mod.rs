@@ -4,5 +4,8 @@ pub mod administration;
 pub mod audit;
 pub mod authenticate;
 pub(crate) mod key_cache;
+mod login_attempts;
+mod password_work;
+pub mod sign_in;
 pub mod single_user;
 pub mod users;

@@ -16,6 +16,7 @@ use domain::encryption::vault::VaultRepository;
 use domain::error::{StoreError, chain};
 use domain::start_task::StartTaskQueue;
 use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserRepository};
+use domain::user::sign_in::{PasswordRepository, SessionRepository};
 use futures::future::BoxFuture;
 
 use crate::idempotency::RESPONSE_TTL;
@@ -42,7 +43,7 @@ const LEASE_NAME: &str = "housekeeping";
 type Prune = for<'a> fn(&'a Housekeeping, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
 
 /// What expires: its name in the log, the age at which it is deleted (`None`: never), and its deletion.
-fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9] {
+fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 11] {
     const N: usize = MAX_BATCH_ROWS;
     [
         ("StartTasks", kept.start_tasks, |p, at| {
@@ -71,6 +72,12 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 9
         ("ExpiredKeys", Some(EXPIRED_KEY_TTL), |p, at| {
             p.api_keys.prune(at, N)
         }),
+        ("ExpiredSessions", Some(Duration::ZERO), |p, at| {
+            p.sessions.prune(at, N)
+        }),
+        ("ExpiredLinks", Some(Duration::ZERO), |p, at| {
+            p.passwords.prune_links(at, N)
+        }),
         ("Audit", kept.audit, |p, at| p.audit.prune(at, N)),
     ]
 }
@@ -85,6 +92,8 @@ pub(crate) struct Housekeeping {
     users: Arc<dyn UserRepository>,
     vault: Arc<dyn VaultRepository>,
     api_keys: Arc<dyn ApiKeyRepository>,
+    sessions: Arc<dyn SessionRepository>,
+    passwords: Arc<dyn PasswordRepository>,
     audit: Arc<dyn AuditLog>,
     clock: Arc<dyn Clock>,
     interval: Duration,
@@ -103,6 +112,8 @@ impl Housekeeping {
             users: Arc::clone(&ports.users),
             vault: Arc::clone(&ports.vault),
             api_keys: Arc::clone(&ports.api_keys),
+            sessions: Arc::clone(&ports.sessions),
+            passwords: Arc::clone(&ports.passwords),
             audit: Arc::clone(&ports.audit),
             clock: Arc::clone(&ports.clock),
             interval: policy.housekeeping_interval,

@@ -28,7 +28,7 @@ fn max_starts_per_user(policy: &Policy) -> usize {
     let slots = policy.max_parallel_starts;
     match policy.auth {
         AuthMode::Open(_) => slots,
-        AuthMode::ApiKey => slots.saturating_sub((slots / 4).max(1)).max(1),
+        AuthMode::ApiKey | AuthMode::Accounts => slots.saturating_sub((slots / 4).max(1)).max(1),
     }
 }
 

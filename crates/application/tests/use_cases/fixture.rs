@@ -15,7 +15,7 @@ use domain::user::scope::Scope;
 use serde_json::json;
 use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
-    MarkerCipher, MemoryStore, SequentialIds,
+    MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 pub(crate) struct Fixture {
@@ -246,6 +246,9 @@ fn build(
         clone_sources: git,
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
+        sessions: Arc::clone(store) as _,
+        passwords: Arc::clone(store) as _,
+        password_hasher: Arc::new(MarkerPasswords),
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,

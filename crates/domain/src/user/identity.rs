@@ -14,7 +14,8 @@ use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
 use crate::conversation::wire_enum;
 use crate::error::StoreError;
-use crate::id::{ApiKeyId, InvalidId, UserId};
+use crate::id::{ApiKeyId, InvalidId, SessionId, UserId};
+use crate::user::sign_in::{SessionWithRole, SignInChange};
 
 /// The SHA-256 of a key, written as 64 lower-case hex digits. A look-up by hash does not leak the key through its
 /// timing. Users' API keys and sandboxes' session keys are stored this way.
@@ -263,33 +264,77 @@ pub enum AdminChange {
     },
     /// Deletes a key of this user. `NotFound` if there is none.
     RevokeKey { id: ApiKeyId, user: UserId },
+    /// Changes how a user signs in.
+    SignIn(SignInChange),
+}
+
+/// What identified the user who makes a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallerCredential {
+    ApiKey(ApiKeyId),
+    Session(SessionId),
+}
+
+/// The user and role behind a [`CallerCredential`], as the transaction of a change finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerIdentity {
+    pub user: UserId,
+    pub role: Role,
+    /// The end of the credential; `None` means that it never expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl From<ApiKeyWithRole> for CallerIdentity {
+    fn from(found: ApiKeyWithRole) -> Self {
+        Self {
+            user: found.key.user,
+            role: found.role,
+            expires_at: found.key.expires_at,
+        }
+    }
+}
+
+impl From<SessionWithRole> for CallerIdentity {
+    fn from(found: SessionWithRole) -> Self {
+        Self {
+            user: found.session.user,
+            role: found.role,
+            expires_at: Some(found.session.expires_at),
+        }
+    }
 }
 
 impl AdminChange {
-    /// The key that must be verified in the transaction of the change: the one that a user authenticated with. `None`
-    /// for callers without a key: the command line, the service, and every caller in open mode.
-    pub fn caller_key(entry: &AuditEntry) -> Option<ApiKeyId> {
+    /// The credential that must be verified in the transaction of the change: the one that a user authenticated with.
+    /// `None` for callers without one: the command line, the service, users who sign in or redeem a link, and every
+    /// caller in open mode.
+    pub fn caller(entry: &AuditEntry) -> Option<CallerCredential> {
         match entry.actor {
-            AuditActor::User(_) => entry.key,
+            AuditActor::User(_) => entry
+                .key
+                .map(CallerCredential::ApiKey)
+                .or(entry.session.map(CallerCredential::Session)),
             _ => None,
         }
     }
 
-    /// Checks that the user of `entry` may make the change, given their key as the transaction finds it. If not,
+    /// Checks that the user of `entry` may make the change, given their credential as the transaction finds it. If not,
     /// returns [`StoreError::CallerRevoked`] or [`StoreError::CallerNotAdministrator`].
     pub fn authorize(
         &self,
         entry: &AuditEntry,
-        found: Option<&ApiKeyWithRole>,
+        found: Option<&CallerIdentity>,
     ) -> Result<(), StoreError> {
         let valid = found.filter(|it| {
-            entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
+            entry.actor == AuditActor::User(it.user.clone())
+                && it.expires_at.is_none_or(|end| end > entry.at)
         });
         let Some(known) = valid else {
             return Err(StoreError::CallerRevoked);
         };
-        let user = &known.key.user;
+        let user = &known.user;
         let is_own = match self {
+            Self::SignIn(change) => change.is_own(user),
             Self::CreateKey { key, .. } => key.user == *user,
             Self::RotateKey { new, .. } => new.user == *user,
             Self::RevokeKey { user: owner, .. } => owner == user,

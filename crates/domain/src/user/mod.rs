@@ -4,4 +4,5 @@ pub mod identity;
 pub mod scope;
 pub mod secret;
 pub mod settings;
+pub mod sign_in;
 pub mod usage;

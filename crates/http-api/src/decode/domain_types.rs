@@ -8,7 +8,9 @@ use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, Trigger};
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
-use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId, UserId};
+use domain::id::{
+    ApiKeyId, ConversationId, EventId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
+};
 use domain::page::{PageLimit, PageToken};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
@@ -30,7 +32,7 @@ macro_rules! uuid_ids {
     )*};
 }
 
-uuid_ids!(ApiKeyId, ConversationId, StartTaskId);
+uuid_ids!(ApiKeyId, ConversationId, SessionId, StartTaskId);
 
 macro_rules! texts {
     ($($name:ident),*) => {$(

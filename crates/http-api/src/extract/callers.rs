@@ -18,6 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
+use crate::browser_session;
 use crate::decode::{ErrorFormat, FieldError, FieldErrors, Path};
 use crate::problem::Problem;
 
@@ -33,6 +34,10 @@ pub(crate) const MAX_KEY_BYTES: usize = 512;
 pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is a user only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
+    /// The user whose session has this token, where users sign in.
+    async fn session(&self, _token: &SecretString) -> Result<Option<Actor>, Problem> {
+        Ok(None)
+    }
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem>;
     /// The sandbox with this callback token or session key, while that is valid.
@@ -50,6 +55,10 @@ impl Authenticator for App {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let key = key.map(ExposeSecret::expose_secret);
         Ok(self.authenticate.user(key).await?)
+    }
+
+    async fn session(&self, token: &SecretString) -> Result<Option<Actor>, Problem> {
+        Ok(self.sign_in.user(token.expose_secret()).await?)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
@@ -136,6 +145,38 @@ pub(crate) async fn user_of(
     Ok(found)
 }
 
+/// The user whose session cookie the request has. A request that may change something must come from a page of this service.
+/// Routes of sandboxes never ask for this.
+pub(crate) async fn session_user(req: &HttpRequest) -> Result<Option<Actor>, Problem> {
+    let Some(token) = browser_session::token_of(req) else {
+        return Ok(None);
+    };
+    browser_session::check_unsafe_request(req)?;
+    let text = token.expose_secret();
+    key_attempts::check_key_attempts(req, std::iter::once(text), KeyPurpose::Call)?;
+    let found = state_of(req)?.ports.authenticator.session(&token).await?;
+    let Some(actor) = found else {
+        key_attempts::count_wrong_keys(req, std::iter::once(&token), KeyPurpose::Call);
+        return Ok(None);
+    };
+    let sender = AuditActor::User(actor.user.clone());
+    admit(req, Some(text), sender, None).await?;
+    AuditContext::set_session(req, actor.session);
+    Ok(Some(actor))
+}
+
+/// The user with this key, or without a key the user whose session it is. A wrong key is never replaced by the session.
+async fn user_of_key_or_session(
+    req: &HttpRequest,
+    key: Option<&str>,
+) -> Result<Option<Actor>, Problem> {
+    let found = user_of(req, key).await?;
+    match (&found, key) {
+        (None, None) => session_user(req).await,
+        _ => Ok(found),
+    }
+}
+
 /// Records the sender of a request, remembers its key and counts the request. A refusal may be held for a while.
 async fn admit(
     req: &HttpRequest,
@@ -159,7 +200,7 @@ async fn admit(
 impl Caller for Actor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_text(req);
-        if let Some(found) = user_of(req, key).await? {
+        if let Some(found) = user_of_key_or_session(req, key).await? {
             return Ok(found);
         }
         // The SDK sends its sandbox's key in `X-Session-API-Key`, and the user's key as a bearer token.
@@ -181,7 +222,7 @@ impl Caller for LegacyActor {
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_text(req);
-        let found = user_of(req, key).await?;
+        let found = user_of_key_or_session(req, key).await?;
         found.map(Self).ok_or_else(|| {
             let fault = match key {
                 None => FieldError::missing(),
@@ -314,6 +355,12 @@ impl UserOrSandbox {
 
 impl Caller for UserOrSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let key = key_text(req);
+        if key.is_none()
+            && let Some(actor) = session_user(req).await?
+        {
+            return Ok(Self::User(actor));
+        }
         Self::by_key(req, SandboxKeyKind::Session).await
     }
 }

@@ -8,6 +8,7 @@ mod body;
 mod callers;
 mod client;
 mod event_batch;
+mod form;
 mod header;
 pub(crate) mod key_attempts;
 mod params;
@@ -35,10 +36,11 @@ pub use callers::{
     SandboxCaller, UserOrSandbox, key_of,
 };
 pub(crate) use callers::{
-    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, require_active, user_of,
+    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, require_active, session_user, user_of,
 };
 pub use client::ClientAddress;
 pub use event_batch::{EventBatch, EventChunk};
+pub(crate) use form::FormFields;
 pub use header::{IdempotencyKey, LastEventId};
 pub use params::{NamedParam, PathParam, PathParams, Query};
 pub(crate) use parse_budget::ParseBudget;
@@ -101,7 +103,7 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for ApiCall<W, P
 }
 
 /// Identifies the caller, unless its address has tried too many wrong keys.
-async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
+pub(crate) async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
     let Some(purpose) = W::KEY_PURPOSE else {
         return W::identify(req).await;
     };

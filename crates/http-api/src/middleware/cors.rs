@@ -20,6 +20,8 @@ pub(crate) struct Cors {
     exact: Vec<String>,
     /// Origins without their port, from entries that end in `:*`.
     any_port: Vec<String>,
+    /// Whether browsers may send cookies.
+    has_credentials: bool,
 }
 
 impl Cors {
@@ -34,6 +36,14 @@ impl Cors {
             }
         }
         all
+    }
+
+    /// Whether browsers may send cookies of the listed origins' visitors.
+    pub(crate) fn with_credentials(self, has_credentials: bool) -> Self {
+        Self {
+            has_credentials,
+            ..self
+        }
     }
 
     /// Whether pages of this origin may call.
@@ -84,10 +94,12 @@ impl Cors {
             return;
         };
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers.insert(
-            ACCESS_CONTROL_ALLOW_CREDENTIALS,
-            HeaderValue::from_static("true"),
-        );
+        if self.has_credentials {
+            headers.insert(
+                ACCESS_CONTROL_ALLOW_CREDENTIALS,
+                HeaderValue::from_static("true"),
+            );
+        }
         // Appended to the headers that an agent server exposes.
         let exposed = HeaderValue::from_static(rate_limit::EXPOSED_HEADERS);
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);

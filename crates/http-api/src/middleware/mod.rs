@@ -27,7 +27,9 @@ use std::time::{Duration, Instant};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA};
+use actix_web::http::header::{
+    CACHE_CONTROL, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA, VARY,
+};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpResponse, ResponseError};
@@ -35,6 +37,7 @@ use futures::FutureExt;
 use tracing::Instrument;
 
 use crate::audit::{self, AuditContext};
+use crate::browser_session;
 use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
@@ -60,6 +63,8 @@ struct RequestContext {
     host: Option<String>,
     /// Whether its connection is over the limit.
     is_surplus: bool,
+    /// Whether the request has a session cookie.
+    has_session: bool,
     state: State,
 }
 
@@ -81,7 +86,11 @@ impl RequestContext {
         if own == Some(&CACHED_FOREVER) {
             return;
         }
-        if own.is_none() {
+        let is_own = own.is_some();
+        if self.has_session {
+            headers.append(VARY, HeaderValue::from_static("Cookie"));
+        }
+        if !is_own {
             headers.insert(
                 CACHE_CONTROL,
                 HeaderValue::from_static("no-cache, no-store, must-revalidate, max-age=0"),
@@ -127,6 +136,7 @@ pub(crate) async fn edge(
         origin: cors::origin_of(req.headers()).cloned(),
         host: client.host,
         is_surplus: connection_slot.is_surplus,
+        has_session: browser_session::token_of(req.request()).is_some(),
         state,
     };
     let served = serve(context, &connection_slot, req, next)
@@ -240,11 +250,21 @@ async fn forward_or_serve(
     }
 }
 
+/// Paths by which people sign in and out, to free space for example.
+const SIGN_IN_PATHS: [&str; 5] = [
+    "/login",
+    "/logout",
+    "/password",
+    "/api/authenticate",
+    "/api/logout",
+];
+
 /// Refuses a request that would store something new while a disk is nearly full. Requests that free space or stop work
 /// pass.
 fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
-    if !stores || req.path().ends_with("/pause") {
+    let is_allowed = req.path().ends_with("/pause") || SIGN_IN_PATHS.contains(&req.path());
+    if !stores || is_allowed {
         return None;
     }
     let state = state_of(req.request()).ok()?;

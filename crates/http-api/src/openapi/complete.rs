@@ -28,7 +28,7 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "license": {"name": "MIT", "identifier": "MIT"},
     });
-    document["security"] = json!([{"ApiKey": []}, {"Bearer": []}]);
+    document["security"] = json!([{"ApiKey": []}, {"Bearer": []}, {"Session": []}]);
     add_components(&mut document);
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, item) in paths.into_iter().flatten() {
@@ -80,7 +80,7 @@ fn add_path_parameters(path: &str, operation: &mut Value) {
 
 fn path_parameter(name: &str) -> Value {
     let schema = match name {
-        "conversation_id" | "key_id" | "organization_id" => {
+        "conversation_id" | "key_id" | "organization_id" | "session_id" => {
             json!({"type": "string", "format": "uuid"})
         }
         "name" => {
@@ -145,6 +145,11 @@ fn shared_components() -> Value {
                 "description": "A user's API key. Routes for sandboxes take the sandbox's session key.",
             },
             "Bearer": {"type": "http", "scheme": "bearer"},
+            "Session": {
+                "type": "apiKey", "in": "cookie", "name": "__Host-aw_session",
+                "description": "The session of a person who signed in on the page `/login` (`auth.mode = \"accounts\"`). Requests \
+                                that may change something must come from a page of this service.",
+            },
             "AccessToken": {
                 "type": "apiKey", "in": "header", "name": "X-Access-Token",
                 "description": "A token that a program in a sandbox received for one git provider.",

@@ -26,11 +26,14 @@ pub(crate) struct RouteSurface {
 }
 
 /// Routes of pages, which the document does not contain.
-const PAGES: [(&str, &[&str]); 4] = [
+const PAGES: [(&str, &[&str]); 7] = [
     ("/docs", &["GET"]),
     ("/docs/{file:.*}", &["GET"]),
     ("/console", &["GET", "HEAD"]),
     ("/console/{file:.*}", &["GET", "HEAD"]),
+    ("/login", &["GET", "HEAD", "POST"]),
+    ("/logout", &["POST"]),
+    ("/password", &["GET", "HEAD", "POST"]),
 ];
 
 impl RouteSurface {

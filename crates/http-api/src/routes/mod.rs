@@ -40,6 +40,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         configuration::secrets: search, create, update, remove;
         legacy::secrets: list, create, update, remove;
         account::users: me, access;
+        account::sessions: authenticate, log_out, list, end, change_password;
         legacy::front_end: current_key, agent_profiles, analytics_events;
         integration::git: installations, repositories, branches, suggested_tasks, git_info;
         configuration::skills: search, marketplace_skills;
@@ -109,7 +110,7 @@ pub(crate) fn register_metrics(config: &mut impl RouteRegistry) {
     });
 }
 
-/// Registers routes that the document does not contain: the documentation, the console, and signed paths.
+/// Registers routes that the document does not contain: the documentation, the console, the pages for signing in, and signed paths.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config
         .service(service::docs::document)
@@ -117,6 +118,7 @@ pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
         .service(service::docs::page)
         .service(service::console::entry)
         .service(service::console::file)
+        .configure(service::sign_in::register)
         .configure(sandbox::signed_paths::register);
 }
 

@@ -106,6 +106,7 @@ pub(super) fn config() -> HttpConfig {
         limits,
         cors_origins: vec!["https://app.example".into()],
         open: false,
+        accounts: false,
         addresses: crate::AddressConfig::default(),
         trusted_proxies: Vec::new(),
         gateway: gateway::GatewayLimits::default(),

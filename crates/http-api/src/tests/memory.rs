@@ -7,7 +7,7 @@ use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
-    MarkerCipher, MemoryStore, SequentialIds,
+    MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 /// The application with this store, without background tasks.
@@ -42,6 +42,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         clone_sources: git,
         api_keys: store.clone(),
         users: store.clone(),
+        sessions: store.clone(),
+        passwords: store.clone(),
+        password_hasher: Arc::new(MarkerPasswords),
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),

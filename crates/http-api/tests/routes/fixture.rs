@@ -24,7 +24,7 @@ use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeWorkspace, FixedClock,
-    MemoryStore, SequentialIds,
+    MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 pub(crate) const ADA: &str = "aw_ada";
@@ -245,6 +245,9 @@ fn ports(
         clone_sources: git.clone(),
         api_keys: store.clone(),
         users: store.clone(),
+        sessions: store.clone(),
+        passwords: store.clone(),
+        password_hasher: Arc::new(MarkerPasswords),
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),

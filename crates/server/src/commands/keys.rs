@@ -48,7 +48,10 @@ pub(crate) async fn run(command: Keys, config: &Config) -> anyhow::Result<String
 
 /// The rule if nothing isolates the sandboxes of different users. Before the first start the backend is unknown, unless it
 /// is configured; `serve` refuses in that case.
-fn single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<Option<SingleUserRule>> {
+pub(super) fn single_user(
+    config: &Config,
+    data_dir: &DataDir,
+) -> anyhow::Result<Option<SingleUserRule>> {
     let name = match config.sandbox.backend {
         Some(name) => Some(name.to_owned()),
         None => compose::previous_backend(data_dir)?,

@@ -4,20 +4,25 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, bail};
+use application::sign_in::new_link;
+use application::single_user::refuse_second_user;
 use application::users;
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::UserId;
-use domain::user::identity::{AdminChange, PurgeCounts, User, UserRepository};
+use domain::user::identity::{AdminChange, PurgeCounts, Role, User, UserRepository};
+use domain::user::sign_in::SignInChange;
 
-use super::{administer, column_width, seconds};
-use crate::cli::{Delete, Users};
+use super::{administer, column_width, keys, seconds};
+use crate::cli::{Delete, Link, Users};
 use crate::compose::{self, Store};
-use crate::config::Config;
+use crate::config::{AuthModeSetting, Config};
+use crate::data_dir::DataDir;
+use crate::lifecycle::first_link::link_text;
 
 const PAGE_LENGTH: usize = 500;
 
 pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<String> {
-    let (_, store) = super::open(config).await?;
+    let (data_dir, store) = super::open(config).await?;
     match command {
         Users::List => Ok(table(&list(store.as_ref()).await?)),
         Users::SetRole { user, role } => {
@@ -26,6 +31,7 @@ pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<Strin
             administer(&store, "users set-role", &change).await?;
             Ok(message)
         }
+        Users::Link(link) => self::link(link, config, (&data_dir, &store)).await,
         Users::Delete(delete) => {
             self::delete(delete, config.auth.local_user().as_ref(), &store).await
         }
@@ -44,6 +50,46 @@ pub(crate) async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>
             return Ok(all);
         }
     }
+}
+
+/// Makes a link by which the user sets a password: an invitation or a reset.
+async fn link(
+    Link { user, create }: Link,
+    config: &Config,
+    (data_dir, store): (&DataDir, &Store),
+) -> anyhow::Result<String> {
+    if config.auth.mode != AuthModeSetting::Accounts {
+        bail!("users of this service do not sign in: set auth.mode = \"accounts\" first");
+    }
+    if !config.http.is_url_configured() && config.http.bind.port() == 0 {
+        bail!(
+            "http.bind has port 0, so the link's port is unknown: set WORKSPACE_HTTP__PUBLIC_URL"
+        );
+    }
+    if create && let Some(rule) = keys::single_user(config, data_dir)? {
+        refuse_second_user(rule, store, &user).await?;
+    }
+    let (ids, now) = (compose::ids(), compose::clock().now());
+    let new = new_link(ids.as_ref(), now, &user);
+    let expires = seconds(new.link.expires_at);
+    let change = AdminChange::SignIn(SignInChange::CreateLink {
+        link: new.link,
+        new_user: create.then_some(Role::User),
+    });
+    match administer(store, "users link", &change).await {
+        Err(error) if error.class() == ErrorClass::NotFound => bail!(
+            "there is no user {user}: `agent-workspace users list` lists all, and --create makes the user"
+        ),
+        result => result.with_context(|| format!("cannot store a link for {user}"))?,
+    };
+    let link = link_text(&config.http.public_url(config.http.bind), &new.token);
+    let mut err = std::io::stderr();
+    // The link alone is the output, for scripts.
+    let _ = writeln!(
+        err,
+        "The link sets the password of {user}. It works once, until {expires}:"
+    );
+    Ok(format!("{link}\n"))
 }
 
 /// `local`: the user of all requests in open mode.

@@ -10,13 +10,14 @@ use secrecy::ExposeSecret as _;
 use crate::compose::{self, OpenedBackend};
 use crate::config::{Config, LogFormat, without_password};
 use crate::lifecycle::bootstrap::FirstKey;
+use crate::lifecycle::first_link::FirstLink;
 
 /// Logs how the service runs; with the text format also prints the banner.
 pub(crate) fn announce(
     config: &Config,
     (bound, http): (SocketAddr, &HttpState),
     sandboxes: &OpenedBackend,
-    first_key: &FirstKey,
+    (first_key, first_link): (&FirstKey, Option<&FirstLink>),
 ) {
     let public_url = config.http.public_url(bound);
     let data_dir = config.data_dir.display();
@@ -40,7 +41,13 @@ pub(crate) fn announce(
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {name:<14}  {value}");
         }
-        if let FirstKey::Generated(_) = first_key {
+        if let Some(link) = first_link {
+            let (user, link) = (&link.user, link.text(&public_url));
+            let next = format!(
+                "\n  Next: set the password of `{user}` within a day. The link works once:\n  {link}\n"
+            );
+            text.push_str(&next);
+        } else if let FirstKey::Generated(_) = first_key {
             let next = format!("\n  Next: open {base}/console/ and sign in with that key.\n");
             text.push_str(&next);
         } else if http.web_app().is_some() {
@@ -58,6 +65,14 @@ pub(crate) fn announce(
             sandbox.why = reason,
             sandbox.isolation = compose::isolation(&sandboxes.features),
             "listening"
+        );
+    }
+    if let Some(link) = first_link.filter(|_| config.log.format != LogFormat::Text) {
+        // The log must not contain the link.
+        tracing::warn!(
+            user = %link.user,
+            "no administrator has a password: make a link that sets one with `agent-workspace users link {}`",
+            link.user
         );
     }
     if *first_key == FirstKey::Missing {

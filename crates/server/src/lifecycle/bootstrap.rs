@@ -225,6 +225,7 @@ mod tests {
             let auth = AuthSettings {
                 mode: AuthModeSetting::ApiKey,
                 bootstrap_key: configured.map(Into::into),
+                sessions: application::SessionLifetimes::default(),
             };
             first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())
                 .await

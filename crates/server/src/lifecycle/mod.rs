@@ -2,6 +2,7 @@
 
 pub(crate) mod banner;
 pub(crate) mod bootstrap;
+pub(crate) mod first_link;
 pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod service_manager;

@@ -19,6 +19,7 @@ use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::banner;
 use crate::lifecycle::bootstrap::first_key;
+use crate::lifecycle::first_link::first_link;
 use crate::lifecycle::reload::ConfigReloader;
 use crate::lifecycle::service_manager::ServiceManager;
 use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped};
@@ -57,6 +58,7 @@ pub(crate) async fn serve(
     // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
     let first_key = first_key(&config.auth, &data_dir, &store, compose::clock().now()).await?;
+    let first_link = first_link(&config.auth, &store, compose::clock().now()).await?;
     let sandboxes = open_backend(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.features.network, bound);
     warn_of_callbacks(config, &route, &sandboxes);
@@ -77,7 +79,8 @@ pub(crate) async fn serve(
     let (app, http) = (service.app.clone(), service.http.clone());
     let surface = (http.clone(), app.clone());
     let (server, main) = http_server(&config.http, Listener::Public, listener, surface.clone())?;
-    banner::announce(config, (bound, &http), &sandboxes, &first_key);
+    let access = (&first_key, first_link.as_ref());
+    banner::announce(config, (bound, &http), &sandboxes, access);
     background::spawn(&service.app);
     background::prepare(&service.app);
     let manager = ServiceManager::of(variables);

@@ -70,6 +70,7 @@ impl MemoryState {
                 self.key_of(*id, user)?;
                 self.keys.remove(id);
             }
+            AdminChange::SignIn(change) => self.change_sign_in(change, at)?,
         }
         Ok(PurgeCounts::default())
     }
@@ -83,8 +84,8 @@ impl AdministrationRepository for MemoryStore {
         entry: &AuditEntry,
     ) -> Result<PurgeCounts, StoreError> {
         let mut state = self.lock();
-        if let Some(id) = AdminChange::caller_key(entry) {
-            change.authorize(entry, state.key_with_role(id).as_ref())?;
+        if let Some(caller) = AdminChange::caller(entry) {
+            change.authorize(entry, state.identify(caller).as_ref())?;
         }
         let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());

@@ -4,6 +4,7 @@ mod administration;
 mod api_keys;
 mod audit_log;
 mod settings;
+mod sign_in;
 mod usage;
 
 use async_trait::async_trait;
@@ -34,6 +35,8 @@ impl MemoryState {
     /// Whether the user has more than sandboxes marked for removal.
     fn has_rows(&self, user: &UserId) -> bool {
         self.keys.values().any(|it| it.user == *user)
+            || self.sessions.values().any(|it| it.user == *user)
+            || self.links.values().any(|it| it.user == *user)
             || self.settings.contains_key(user)
             || self.secrets.keys().any(|(owner, _)| owner == user)
             || self
@@ -76,6 +79,9 @@ impl MemoryState {
     pub(crate) fn revoke_access(&mut self, user: &UserId, at: Timestamp) -> PurgeCounts {
         let keys = self.keys.len();
         self.keys.retain(|_, it| it.user != *user);
+        self.passwords.remove(user);
+        self.sessions.retain(|_, it| it.user != *user);
+        self.links.retain(|_, it| it.user != *user);
         let mut purged = PurgeCounts {
             api_keys: (keys - self.keys.len()) as u64,
             settings: u64::from(self.settings.remove(user).is_some()),

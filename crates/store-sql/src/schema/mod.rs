@@ -23,6 +23,7 @@ tables! {
         created_at -> Instant,
         deleted_at -> Nullable<Instant>,
         role -> Text,
+        password_hash -> Nullable<Text>,
     }
 
     api_keys (id) {
@@ -35,6 +36,24 @@ tables! {
         last_used_at -> Nullable<Instant>,
         name -> Nullable<Text>,
         made_by -> Nullable<Text>,
+    }
+
+    sessions (id) {
+        id -> Id,
+        user_id -> Text,
+        hash -> Text,
+        created_at -> Instant,
+        last_seen_at -> Instant,
+        expires_at -> Instant,
+        address -> Nullable<Text>,
+        user_agent -> Nullable<Text>,
+    }
+
+    one_time_links (hash) {
+        hash -> Text,
+        user_id -> Text,
+        created_at -> Instant,
+        expires_at -> Instant,
     }
 
     audit_log (id) {
@@ -50,6 +69,7 @@ tables! {
         status -> Nullable<Integer>,
         request_id -> Nullable<Text>,
         count -> BigInt,
+        session_id -> Nullable<Id>,
     }
 
     settings (owner) {
@@ -226,4 +246,4 @@ diesel::allow_tables_to_appear_in_same_query!(
     warm_sandboxes,
 );
 
-diesel::allow_tables_to_appear_in_same_query!(api_keys, users);
+diesel::allow_tables_to_appear_in_same_query!(api_keys, one_time_links, sessions, users);

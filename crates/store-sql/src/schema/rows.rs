@@ -5,7 +5,7 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
-use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
+use domain::id::{ApiKeyId, ConversationId, SecretId, SessionId, StartTaskId};
 use domain::sandbox::ExposedUrl;
 use domain::user::settings::Revision;
 use url::Url;
@@ -95,6 +95,7 @@ columns! {
     UuidCol => ApiKeyId: |value| (*value).into(), |col| col.into();
     UuidCol => ConversationId: |value| (*value).into(), |col| col.into();
     UuidCol => SecretId: |value| (*value).into(), |col| col.into();
+    UuidCol => SessionId: |value| (*value).into(), |col| col.into();
     UuidCol => StartTaskId: |value| (*value).into(), |col| col.into();
     TextCol<Url> => Arc<Url>: |value| Self(Url::clone(value)), |col| Arc::new(col.0);
     ExposedUrlsCol => Arc<[ExposedUrl]>: |value| Self(Arc::clone(value)), |col| col.0;

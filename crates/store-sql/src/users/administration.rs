@@ -5,7 +5,10 @@ use diesel::prelude::*;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::user::identity::{AdminChange, AdministrationRepository, PurgeCounts};
+use domain::user::identity::{
+    AdminChange, AdministrationRepository, CallerCredential, CallerIdentity, PurgeCounts,
+};
+use domain::user::sign_in::SignInChange;
 
 use crate::database::connection::AnyConnection;
 use crate::database::pool::{JobMode, Workload};
@@ -13,7 +16,7 @@ use crate::error::{TransactionError, conflict, not_found};
 use crate::schema::column_types::UuidCol;
 use crate::schema::{api_keys as key_rows, users as user_rows};
 use crate::store::SqlStore;
-use crate::users::{self, api_keys, audit_log, purge};
+use crate::users::{self, api_keys, audit_log, passwords, purge, sessions};
 
 const USER: &str = "user";
 const KEY: &str = "API key";
@@ -65,8 +68,66 @@ fn change(
                 .filter(key_rows::user_id.eq(user.as_str()));
             require(diesel::delete(key).execute(conn)? > 0, KEY)?;
         }
+        AdminChange::SignIn(change) => change_sign_in(conn, change, at)?,
     }
     Ok(PurgeCounts::default())
+}
+
+/// Changes of passwords, sessions and one-time links.
+fn change_sign_in(
+    conn: &mut AnyConnection,
+    change: &SignInChange,
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    let (is_done, entity) = match change {
+        SignInChange::BeginSession { session, password } => {
+            (sessions::begin(conn, session, password)?, USER)
+        }
+        SignInChange::EndSession { id, user } => {
+            (sessions::end(conn, *id, user.as_str())?, "session")
+        }
+        SignInChange::ChangePassword {
+            user,
+            before,
+            password,
+            keep,
+        } => {
+            let change = (before, password);
+            let done = passwords::change(conn, user.as_str(), change, *keep)?;
+            (done, USER)
+        }
+        SignInChange::CreateLink { link, new_user } => {
+            let user = link.user.as_str();
+            if let Some(role) = new_user {
+                users::ensure_exists(conn, user, *role, at)?;
+            }
+            let exists = users::exists(conn, user)?;
+            if exists {
+                passwords::insert_link(conn, link)?;
+            }
+            (exists, USER)
+        }
+        SignInChange::RedeemLink {
+            link,
+            user,
+            password,
+        } => {
+            let done = passwords::redeem(conn, link, user.as_str(), password, at)?;
+            (done, "one-time link")
+        }
+    };
+    is_done.then_some(()).ok_or_else(|| not_found(entity))
+}
+
+/// The user and role behind a credential.
+fn identify(
+    conn: &mut AnyConnection,
+    caller: CallerCredential,
+) -> Result<Option<CallerIdentity>, TransactionError> {
+    Ok(match caller {
+        CallerCredential::ApiKey(id) => api_keys::find_with_role(conn, id)?.map(Into::into),
+        CallerCredential::Session(id) => sessions::find_with_role(conn, id)?.map(Into::into),
+    })
 }
 
 #[async_trait]
@@ -79,8 +140,8 @@ impl AdministrationRepository for SqlStore {
         let (change, entry) = (change.clone(), entry.clone());
         self.run(Workload::Requests, JobMode::Write, move |conn| {
             // The transaction is serializable, so a concurrent revocation takes effect entirely before or after it.
-            if let Some(id) = AdminChange::caller_key(&entry) {
-                change.authorize(&entry, api_keys::find_with_role(conn, id)?.as_ref())?;
+            if let Some(caller) = AdminChange::caller(&entry) {
+                change.authorize(&entry, identify(conn, caller)?.as_ref())?;
             }
             let purged = self::change(conn, &change, entry.at)?;
             audit_log::insert(conn, std::slice::from_ref(&entry))?;

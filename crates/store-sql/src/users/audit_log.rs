@@ -20,7 +20,7 @@ use crate::store::SqlStore;
 
 const PAGE_TOKEN_LIST: &str = "audit";
 
-/// Maximum rows of one statement. A row has twelve parameters, and `SQLite` allows 32766.
+/// Maximum rows of one statement. A row has thirteen parameters, and `SQLite` allows 32766.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -39,11 +39,14 @@ struct AuditRow {
     status: Option<i32>,
     request_id: Option<String>,
     count: i64,
+    #[diesel(column_name = session_id)]
+    session: Option<UuidCol>,
 }
 
 same_fields! {
     AuditRow, AuditEntry, [
         id, at, actor, key, action, object, detail, source, outcome, status, request_id, count,
+        session,
     ]
 }
 

@@ -3,7 +3,9 @@
 pub(crate) mod administration;
 pub(crate) mod api_keys;
 pub(crate) mod audit_log;
+pub(crate) mod passwords;
 pub(crate) mod purge;
+pub(crate) mod sessions;
 mod settings;
 mod usage;
 

@@ -17,10 +17,11 @@ use crate::sandboxes::mark_deleted;
 use crate::schema::codec::row_limit;
 use crate::schema::column_types::UuidCol;
 use crate::schema::{
-    api_keys, conversations, events, idempotency_keys, pending_messages, sandboxes, secrets,
-    settings, start_tasks,
+    api_keys, conversations, events, idempotency_keys, one_time_links, pending_messages, sandboxes,
+    secrets, sessions, settings, start_tasks,
 };
 use crate::start_tasks::rows::StepColumns;
+use crate::users::passwords;
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -53,6 +54,8 @@ pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Tra
         start_tasks::table.filter(start_tasks::owner.eq(user)),
         idempotency_keys::table.filter(idempotency_keys::owner.eq(user)),
         api_keys::table.filter(api_keys::user_id.eq(user)),
+        sessions::table.filter(sessions::user_id.eq(user)),
+        one_time_links::table.filter(one_time_links::user_id.eq(user)),
         settings::table.filter(settings::owner.eq(user)),
         secrets::table.filter(secrets::owner.eq(user)),
         sandboxes::table
@@ -102,7 +105,7 @@ impl Budget {
     }
 }
 
-/// Deletes all keys, settings and secrets, marks sandboxes as deleted and fails unfinished starts, whatever the limit.
+/// Deletes all keys, sessions, links, settings and secrets and the password, marks sandboxes as deleted and fails unfinished starts, whatever the limit.
 pub(crate) fn erase_access(
     conn: &mut AnyConnection,
     user: &str,
@@ -110,6 +113,7 @@ pub(crate) fn erase_access(
 ) -> Result<PurgeCounts, TransactionError> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
+    passwords::erase(conn, user)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
     let secrets = secrets::table.filter(secrets::owner.eq(user));
     let secrets = diesel::delete(secrets).execute(conn)?;

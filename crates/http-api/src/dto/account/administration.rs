@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::administration::{IssuedKey, KeyOptions};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, UserId};
+use domain::id::{ApiKeyId, SessionId, UserId};
 use domain::user::identity::{ApiKey, MAX_KEY_NAME_CHARS, Role, User};
 use uuid::Uuid;
 
@@ -173,6 +173,9 @@ pub(crate) struct AuditEntryDto {
     /// The API key that was used.
     #[from(entry.key)]
     key_id: Option<ApiKeyId>,
+    /// The session that was used.
+    #[from(entry.session)]
+    session_id: Option<SessionId>,
     /// The action: method and route, or a command.
     action: String,
     /// The object: kind and id (`sandbox:1a2b`).

@@ -3,4 +3,5 @@
 pub(crate) mod access;
 pub(crate) mod administration;
 pub(crate) mod organization;
+pub(crate) mod session;
 pub(crate) mod usage;

@@ -5,4 +5,5 @@ pub(super) mod docs;
 mod gzip;
 pub(super) mod health;
 pub(super) mod metrics;
+pub(super) mod sign_in;
 pub(super) mod web_app;

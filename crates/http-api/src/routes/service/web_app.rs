@@ -14,6 +14,7 @@ use web_app::{PathUse, WebApp, WebAppStatus, WebFile};
 
 use self::origin::{PageTarget, page_target};
 use super::gzip;
+use crate::browser_session::login_redirect;
 use crate::middleware::CACHED_FOREVER;
 use crate::page_security;
 use crate::problem::Problem;
@@ -42,34 +43,38 @@ pub(crate) async fn answer(
         (PathUse::HostPage, _) => Some(pages::missing()),
         (PathUse::Page, WebAppStatus::Installing { step }) => Some(pages::installing(&step)),
         (PathUse::Page, WebAppStatus::Failed) => Some(pages::failed()),
-        (PathUse::Page, WebAppStatus::Ready(app)) => Some(send_page(req, state, site, &app)),
+        (PathUse::Page, WebAppStatus::Ready(app)) => {
+            Some(send_page(req, state, site, &app).await?)
+        }
     })
 }
 
-/// Sends `index.html`. This is the one place where a page is loaded: a mode with sessions redirects a request without one to
-/// its sign-in page here.
-fn send_page(
+/// Sends `index.html`, or the visitor to the login page.
+async fn send_page(
     req: &HttpRequest,
     state: &HttpState,
     site: &WebAppSite,
     app: &WebApp,
-) -> HttpResponse {
+) -> Result<HttpResponse, Problem> {
     let origins = match page_target(req, state, site) {
         PageTarget::Page(origins) => origins,
         PageTarget::Redirect(location) => {
-            return HttpResponse::TemporaryRedirect()
+            return Ok(HttpResponse::TemporaryRedirect()
                 .insert_header((LOCATION, location))
-                .finish();
+                .finish());
         }
     };
+    if let Some(login) = login_redirect(req).await? {
+        return Ok(login);
+    }
     let page = app.index().render(&origins);
     let mut answer = HttpResponse::Ok();
     page_security::add(&mut answer, &page.policy);
     answer
         // The page depends on the host, and its scripts on the build.
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .content_type("text/html; charset=utf-8")
-        .body(page.html)
+        .content_type("text/html; charset=utf-8");
+    Ok(answer.body(page.html))
 }
 
 async fn send_file(

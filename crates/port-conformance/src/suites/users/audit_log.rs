@@ -2,7 +2,7 @@
 
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::error::StoreError;
-use domain::id::ApiKeyId;
+use domain::id::{ApiKeyId, SessionId};
 use domain::page::{PageLimit, PageRequest, PageToken};
 
 use crate::fixtures::{at, page, sandbox_id, user, uuid};
@@ -15,6 +15,7 @@ pub fn entry(n: u64, when: i64) -> AuditEntry {
         at: at(when),
         actor: AuditActor::User(user("ada")),
         key: None,
+        session: None,
         action: "POST /things".to_owned(),
         object: None,
         detail: None,
@@ -30,6 +31,7 @@ fn full_entry(n: u64, when: i64) -> AuditEntry {
     AuditEntry {
         actor: AuditActor::Sandbox(sandbox_id("s")),
         key: Some(ApiKeyId::new(uuid(77))),
+        session: Some(SessionId::new(uuid(78))),
         object: Some("sandbox:s – é \" '".to_owned()),
         detail: Some("secret:TOKEN".to_owned()),
         source: Some("2001:db8::1".to_owned()),

@@ -6,4 +6,5 @@ pub mod audit_log;
 pub mod purge;
 pub mod purge_races;
 pub mod repository;
+pub mod sign_in;
 pub mod usage;

@@ -175,17 +175,17 @@ async fn api_keys(
     let advice = "create one with `agent-workspace keys create --user NAME`";
     match (config.auth.mode, valid) {
         (AuthModeSetting::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
-        (AuthModeSetting::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
+        (_, 0) if config.auth.bootstrap_key.is_some() => {
             report.ok(what, "none yet; the next start adds the configured one");
         }
-        (AuthModeSetting::ApiKey, 0) if keys.is_empty() => report.warn(
+        (_, 0) if keys.is_empty() => report.warn(
             what,
             format!("none: the first start creates one for `admin`; otherwise {advice}"),
         ),
-        (AuthModeSetting::ApiKey, 0) => {
+        (_, 0) => {
             report.warn(what, format!("all {expired} have expired: {advice}"));
         }
-        (AuthModeSetting::ApiKey, _) => {
+        (_, _) => {
             report.ok(what, format!("{valid} valid, {expired} expired"));
         }
     }

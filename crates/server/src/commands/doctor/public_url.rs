@@ -89,7 +89,7 @@ fn warning(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Some(format!("{url} is not an HTTP URL: {advice}"));
     }
-    if url.scheme() == "http" && !is_loopback(url) && config.auth.mode == AuthModeSetting::ApiKey {
+    if url.scheme() == "http" && !is_loopback(url) && config.auth.mode != AuthModeSetting::Open {
         return Some(format!(
             "{url} is not encrypted: API keys are sent in plain text. Terminate TLS in a proxy, and {advice}"
         ));

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use application::SessionLifetimes;
 use domain::id::UserId;
 use keyring::MasterKey;
+use sandbox_provider::is_loopback;
 use secrecy::SecretString;
 use settings::SettingReader;
 
@@ -13,6 +15,8 @@ use super::storage::StorageSettings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthModeSetting {
     ApiKey,
+    /// Users sign in; API keys work as well.
+    Accounts,
     /// Requests need no key: all act as one local user.
     Open,
 }
@@ -21,6 +25,7 @@ pub(crate) enum AuthModeSetting {
 pub(crate) struct AuthSettings {
     pub(crate) mode: AuthModeSetting,
     pub(crate) bootstrap_key: Option<SecretString>,
+    pub(crate) sessions: SessionLifetimes,
 }
 
 /// The user of the first key, and of all requests in open mode.
@@ -38,6 +43,7 @@ impl AuthSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>, http: &HttpSettings) -> Self {
         let modes = [
             ("api_key", AuthModeSetting::ApiKey),
+            ("accounts", AuthModeSetting::Accounts),
             ("open", AuthModeSetting::Open),
         ];
         let mode = reader.choice("auth.mode", &modes);
@@ -50,10 +56,36 @@ impl AuthSettings {
             );
             reader.problem("auth.mode", &problem);
         }
+        if mode == AuthModeSetting::Accounts {
+            check_accounts(reader, http);
+        }
         Self {
             mode,
             bootstrap_key: reader.key_text("auth.bootstrap_key"),
+            sessions: SessionLifetimes {
+                idle: reader.deadline("auth.session_idle_timeout"),
+                absolute: reader.deadline("auth.session_lifetime"),
+            },
         }
+    }
+}
+
+/// Refuses settings with which other machines or sandboxes would get passwords or session cookies.
+fn check_accounts(reader: &SettingReader<'_>, http: &HttpSettings) {
+    let url = http.public_url(http.bind);
+    if url.scheme() != "https" && !is_loopback(&url) {
+        let problem = format!(
+            "is `accounts`, but {url} is not encrypted: passwords and sessions would cross the network in plain text. \
+                 Terminate TLS in a proxy and set WORKSPACE_HTTP__PUBLIC_URL to its https URL, or use `api_key`"
+        );
+        reader.problem("auth.mode", &problem);
+    }
+    if reader.switch("sandbox.direct_urls") {
+        reader.problem(
+            "sandbox.direct_urls",
+            "must be false with auth.mode = \"accounts\": cookies do not distinguish ports, so browsers would send \
+                 sessions to sandboxes",
+        );
     }
 }
 

@@ -133,15 +133,18 @@ pub(in crate::config) fn address(text: &str) -> Option<SocketAddr> {
 }
 
 /// First path segments of the service: a prefix that starts with one would be ambiguous.
-const RESERVED_PATH_SEGMENTS: [&str; 14] = [
+const RESERVED_PATH_SEGMENTS: [&str; 17] = [
     "alive",
     "api",
     "console",
     "docs",
     "health",
+    "login",
+    "logout",
     "mcp",
     "metrics",
     "openapi.json",
+    "password",
     "ready",
     "s",
     "server_info",

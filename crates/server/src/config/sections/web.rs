@@ -36,7 +36,7 @@ impl WebSettings {
     pub(crate) fn is_web_served(&self, mode: AuthModeSetting) -> bool {
         self.is_enabled
             && match mode {
-                AuthModeSetting::Open => true,
+                AuthModeSetting::Open | AuthModeSetting::Accounts => true,
                 AuthModeSetting::ApiKey => false,
             }
     }

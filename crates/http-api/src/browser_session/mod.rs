@@ -1,0 +1,267 @@
+//! Sessions of people who signed in: their cookie, and which requests may use it.
+//!
+//! A browser adds the cookie to requests of any page. So a request that may change something counts only if the browser
+//! says that a page of this origin sent it. The cookie opens the service's own routes, never those of sandboxes.
+
+mod return_to;
+
+use actix_web::HttpRequest;
+use actix_web::HttpResponse;
+use actix_web::http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, LOCATION, ORIGIN};
+use actix_web::http::{Method, StatusCode};
+use domain::clock::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Position, Url};
+
+use crate::extract::{MAX_KEY_BYTES, session_user, state_of};
+use crate::problem::Problem;
+
+pub(crate) use self::return_to::safe_return_to;
+
+/// With this prefix, browsers take the cookie from this host only: over TLS, for all paths, and not from a subdomain.
+const SECURE_COOKIE_NAME: &str = "__Host-aw_session";
+/// On loopback without TLS.
+const LOOPBACK_COOKIE_NAME: &str = "aw_session";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How sessions work on a service whose users sign in.
+#[derive(Debug)]
+pub(crate) struct BrowserSessions {
+    /// The origin of the service's pages, as browsers send it.
+    public_origin: String,
+    is_secure: bool,
+}
+
+impl BrowserSessions {
+    pub(crate) fn new(public_url: Option<&Url>) -> Self {
+        let origin = public_url.map(|url| url[..Position::BeforePath].to_owned());
+        Self {
+            public_origin: origin.unwrap_or_default(),
+            is_secure: public_url.is_some_and(|url| url.scheme() == "https"),
+        }
+    }
+
+    fn cookie_name(&self) -> &'static str {
+        if self.is_secure {
+            SECURE_COOKIE_NAME
+        } else {
+            LOOPBACK_COOKIE_NAME
+        }
+    }
+
+    /// The value of `Set-Cookie` that begins a session.
+    pub(crate) fn set_cookie(
+        &self,
+        token: &SecretString,
+        now: Timestamp,
+        end: Timestamp,
+    ) -> Result<HeaderValue, Problem> {
+        let seconds = end.since(now).as_secs();
+        let cookie = self.cookie(token.expose_secret(), seconds);
+        let cookie = HeaderValue::from_str(&cookie);
+        let mut cookie = cookie.map_err(|_| Problem::internal("a token is no cookie value"))?;
+        cookie.set_sensitive(true);
+        Ok(cookie)
+    }
+
+    /// The value of `Set-Cookie` that removes the cookie.
+    pub(crate) fn clear_cookie(&self) -> HeaderValue {
+        // The name and the attributes are plain ASCII.
+        HeaderValue::from_str(&self.cookie("", 0)).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    fn cookie(&self, value: &str, seconds: u64) -> String {
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let name = self.cookie_name();
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
+    }
+
+    /// The token in the session cookie. An empty one, and one that cannot be a token, counts as none.
+    fn token(&self, headers: &HeaderMap) -> Option<SecretString> {
+        let lines = headers.get_all(COOKIE);
+        let cookies = lines
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(';'));
+        let mut values = cookies.filter_map(|cookie| {
+            let (name, value) = cookie.trim().split_once('=')?;
+            (name == self.cookie_name()).then_some(value)
+        });
+        let value = values.next()?;
+        let is_token = !value.is_empty() && value.len() <= MAX_KEY_BYTES;
+        is_token.then(|| SecretString::from(value))
+    }
+
+    /// Whether the browser says that a page of this service sent the request, or the person did (by the address bar).
+    fn is_same_origin(&self, headers: &HeaderMap) -> bool {
+        let mut sites = headers.get_all(SEC_FETCH_SITE);
+        if let Some(site) = sites.next() {
+            return matches!(site.as_bytes(), b"same-origin" | b"none") && sites.next().is_none();
+        }
+        // Browsers that do not send it yet.
+        let mut origins = headers.get_all(ORIGIN);
+        let origin = origins.next();
+        origin.is_some_and(|it| it.as_bytes() == self.public_origin.as_bytes())
+            && origins.next().is_none()
+    }
+}
+
+/// The token in the session cookie of a request to a service whose users sign in.
+pub(crate) fn token_of(req: &HttpRequest) -> Option<SecretString> {
+    let sessions = state_of(req).ok()?.browser_sessions.as_ref()?;
+    sessions.token(req.headers())
+}
+
+/// Like [`check_same_origin`], for requests that may change something.
+pub(crate) fn check_unsafe_request(req: &HttpRequest) -> Result<(), Problem> {
+    if matches!(*req.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    check_same_origin(req)
+}
+
+/// Refuses a request that a page of another origin may have sent. 404 where users do not sign in.
+pub(crate) fn check_same_origin(req: &HttpRequest) -> Result<(), Problem> {
+    let sessions = sessions_of(req)?;
+    if sessions.is_same_origin(req.headers()) {
+        return Ok(());
+    }
+    Err(Problem::forbidden(
+        "Requests with a session cookie must come from a page of this service: the browser sends Sec-Fetch-Site or Origin. \
+         Programs send an API key instead",
+    ))
+}
+
+/// The sessions of this service; 404 where users do not sign in.
+pub(crate) fn sessions_of(req: &HttpRequest) -> Result<&BrowserSessions, Problem> {
+    let sessions = state_of(req)?.browser_sessions.as_ref();
+    sessions.ok_or_else(Problem::not_found)
+}
+
+/// What a page of the service answers to a visitor without a session: a redirect to `/login`, which returns to the page
+/// afterwards. `None` for visitors with a session, and where users do not sign in. Routes that serve documents call it.
+pub(crate) async fn login_redirect(req: &HttpRequest) -> Result<Option<HttpResponse>, Problem> {
+    let state = state_of(req)?;
+    if state.browser_sessions.is_none() || session_user(req).await?.is_some() {
+        return Ok(None);
+    }
+    let prefix = state.addresses.prefix();
+    let wanted = req.uri().path_and_query().map_or("/", |it| it.as_str());
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("returnTo", &format!("{prefix}{wanted}"));
+    let location = format!("{prefix}/login?{}", query.finish());
+    Ok(Some(
+        HttpResponse::build(StatusCode::FOUND)
+            .insert_header((LOCATION, location))
+            .finish(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(name.clone(), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn sessions(url: &str) -> BrowserSessions {
+        BrowserSessions::new(Some(&url.parse().unwrap()))
+    }
+
+    #[test]
+    fn the_browser_must_vouch_for_the_origin() {
+        let it = sessions("https://agents.example/prefix/");
+        let fetch = SEC_FETCH_SITE;
+        let table: &[(&[(HeaderName, &str)], bool)] = &[
+            (&[(fetch.clone(), "same-origin")], true),
+            (&[(fetch.clone(), "none")], true),
+            (&[(fetch.clone(), "same-site")], false),
+            (&[(fetch.clone(), "cross-site")], false),
+            (&[(fetch.clone(), "")], false),
+            (&[(fetch.clone(), "Same-Origin")], false),
+            (
+                &[
+                    (fetch.clone(), "same-origin"),
+                    (fetch.clone(), "cross-site"),
+                ],
+                false,
+            ),
+            // The browser's word counts, not a header that older browsers send.
+            (
+                &[(fetch, "cross-site"), (ORIGIN, "https://agents.example")],
+                false,
+            ),
+            (&[(ORIGIN, "https://agents.example")], true),
+            (&[(ORIGIN, "https://agents.example:8443")], false),
+            (&[(ORIGIN, "http://agents.example")], false),
+            (&[(ORIGIN, "https://agents.example.evil.example")], false),
+            (&[(ORIGIN, "null")], false),
+            (&[(ORIGIN, "")], false),
+            (
+                &[
+                    (ORIGIN, "https://agents.example"),
+                    (ORIGIN, "https://evil.example"),
+                ],
+                false,
+            ),
+            (&[], false),
+        ];
+        for (list, expected) in table {
+            assert_eq!(it.is_same_origin(&headers(list)), *expected, "{list:?}");
+        }
+        assert!(!BrowserSessions::new(None).is_same_origin(&headers(&[])));
+    }
+
+    #[test]
+    fn cookies_have_the_strictest_form_that_works() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let set = |url: &str| {
+            let set = sessions(url).set_cookie(&"t0ken".into(), at(10), at(70));
+            set.unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(
+            set("https://agents.example/"),
+            "__Host-aw_session=t0ken; Path=/; Max-Age=60; HttpOnly; SameSite=Lax; Secure"
+        );
+        assert_eq!(
+            set("http://127.0.0.1:3000/"),
+            "aw_session=t0ken; Path=/; Max-Age=60; HttpOnly; SameSite=Lax"
+        );
+        let it = sessions("https://agents.example/");
+        assert_eq!(
+            it.clear_cookie(),
+            "__Host-aw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure"
+        );
+    }
+
+    #[test]
+    fn only_the_cookie_of_this_service_counts() {
+        let it = sessions("https://agents.example/");
+        let token = |lines: &[&'static str]| {
+            let lines: Vec<_> = lines.iter().map(|line| (COOKIE, *line)).collect();
+            let token = it.token(&headers(&lines));
+            token.map(|token| token.expose_secret().to_owned())
+        };
+        let found = Some("abc".to_owned());
+        assert_eq!(token(&["a=1; __Host-aw_session=abc; b=2"]), found);
+        assert_eq!(token(&["a=1", "__Host-aw_session=abc"]), found);
+        for none in [
+            "aw_session=abc",
+            "__Host-aw_session=",
+            "x__Host-aw_session=abc",
+            "__host-aw_session=abc",
+            "__Host-aw_session",
+            "",
+        ] {
+            assert_eq!(token(&[none]), None, "{none}");
+        }
+        let long = format!("__Host-aw_session={}", "a".repeat(MAX_KEY_BYTES + 1));
+        let mut map = HeaderMap::new();
+        map.insert(COOKIE, HeaderValue::from_str(&long).unwrap());
+        assert!(it.token(&map).is_none());
+    }
+}

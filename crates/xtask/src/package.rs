@@ -51,7 +51,10 @@ pub(crate) fn build(args: &PackageArgs) -> anyhow::Result<()> {
         "dev" => "debug",
         other => other,
     };
-    let service = root().join("target").join(directory).join("agent-workspace");
+    let service = root()
+        .join("target")
+        .join(directory)
+        .join("agent-workspace");
     run(program(&service).arg("manual").arg(&folder))?;
     describe_dependencies(&folder)?;
     debian_package(&args.profile, &folder)?;
@@ -95,7 +98,14 @@ fn describe_dependencies(folder: &Path) -> anyhow::Result<()> {
 
 fn debian_package(profile: &str, folder: &Path) -> anyhow::Result<()> {
     let mut package = cargo();
-    package.args(["deb", "--no-build", "--package", "server", "--profile", profile]);
+    package.args([
+        "deb",
+        "--no-build",
+        "--package",
+        "server",
+        "--profile",
+        profile,
+    ]);
     run(package.arg("--output").arg(folder))
 }
 
@@ -117,7 +127,13 @@ fn archive(service: &Path, folder: &Path) -> anyhow::Result<()> {
     let file = format!("{name}.tar.gz");
     let mut tar = program("tar");
     tar.current_dir(folder);
-    tar.args(["--owner=0", "--group=0", "--sort=name", "--create", "--gzip"]);
+    tar.args([
+        "--owner=0",
+        "--group=0",
+        "--sort=name",
+        "--create",
+        "--gzip",
+    ]);
     run(tar.args(["--file", &file, &name]))?;
     fs::remove_dir_all(&staging)?;
     for entry in fs::read_dir(folder)? {

@@ -25,7 +25,7 @@ const DOCUMENTED_ERRORS: [&str; 4] = [
     "/api/cloud-proxy",
 ];
 
-/// A service in open mode with the web application, a model and a browser.
+/// A service with the web application, a model and a browser.
 struct WebSession {
     llm: ScriptedLlm,
     service: Service,
@@ -33,8 +33,8 @@ struct WebSession {
     browser: Browser,
 }
 
-fn in_open_mode(service: &mut Service) {
-    service.set_variable("WORKSPACE_AUTH__MODE", "open");
+fn in_mode(service: &mut Service, mode: &str) {
+    service.set_variable("WORKSPACE_AUTH__MODE", mode);
 }
 
 fn with_web_application(builder: Builder) -> Builder {
@@ -44,7 +44,7 @@ fn with_web_application(builder: Builder) -> Builder {
 }
 
 impl WebSession {
-    async fn start() -> Self {
+    async fn start(mode: &str) -> Self {
         let sandboxing = Sandboxing::Process;
         let llm = sandboxing.model().await;
         let builder = Service::builder().sandboxing(&sandboxing);
@@ -54,7 +54,7 @@ impl WebSession {
         let user = service.admin();
         user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
             .await;
-        in_open_mode(&mut service);
+        in_mode(&mut service, mode);
         service.restart().await;
         wait_until("the web application", START_TIMEOUT, || {
             service.log().contains("the web application is served")
@@ -120,10 +120,8 @@ impl WebSession {
     }
 }
 
-#[tokio::test]
-async fn a_conversation_runs_in_the_browser() {
-    let mut session = WebSession::start().await;
-    session.open("/").await;
+/// Holds a conversation, from the home page that is open.
+async fn converse(session: &mut WebSession) {
     let input = format!("document.querySelector('{INPUT}')");
     session.browser.wait_until("the home page", &input).await;
     session
@@ -179,8 +177,86 @@ async fn a_conversation_runs_in_the_browser() {
 }
 
 #[tokio::test]
+async fn a_conversation_runs_in_the_browser() {
+    let mut session = WebSession::start("open").await;
+    session.open("/").await;
+    converse(&mut session).await;
+}
+
+const PASSWORD: &str = "correct horse battery";
+
+/// The link that the service has printed for its first administrator.
+fn first_link(service: &Service) -> String {
+    let log = service.log();
+    let link = log.lines().rev().find(|line| line.contains("/password#"));
+    let link = link.unwrap_or_else(|| panic!("no link in {log}"));
+    link.trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_person_sets_a_password_converses_and_signs_in_again() {
+    let mut session = WebSession::start("accounts").await;
+    // Without a session every page is the login page, which returns there.
+    session.open("/conversations?x=1").await;
+    session.browser.wait_for_text("Sign in").await;
+    let returns = "new URLSearchParams(location.search).get('returnTo') === '/conversations?x=1'";
+    session.browser.wait_until("the way back", returns).await;
+
+    let link = first_link(&session.service);
+    session.browser.open(&link).await;
+    session.browser.wait_for_text("Set a password").await;
+    let hidden = "document.getElementById('token-field').hidden && !location.hash";
+    session.browser.wait_until("the code's field", hidden).await;
+    session.save_screenshot("password").await;
+    session.browser.type_into("#password", PASSWORD).await;
+    session.browser.type_into("#repeat", PASSWORD).await;
+    session.browser.press_key("Enter", 13).await;
+    converse(&mut session).await;
+    session.assert_nothing_kept(&[PASSWORD]).await;
+
+    // The link is used up.
+    session.browser.open(&link).await;
+    session.browser.wait_for_text("Set a password").await;
+    session.browser.type_into("#password", PASSWORD).await;
+    session.browser.type_into("#repeat", PASSWORD).await;
+    session.browser.press_key("Enter", 13).await;
+    session
+        .browser
+        .wait_for_text("This link is not valid")
+        .await;
+
+    // The host has ended the session: the next page is the login page.
+    let ended = "fetch('/api/logout', {method: 'POST'}).then(it => it.status < 300)";
+    session
+        .browser
+        .wait_until("the end of the session", ended)
+        .await;
+    session.open("/conversations").await;
+    session.browser.wait_for_text("Sign in").await;
+    session.save_screenshot("login").await;
+    session.browser.type_into("#name", "admin").await;
+    session
+        .browser
+        .type_into("#password", "a wrong password")
+        .await;
+    session.browser.press_key("Enter", 13).await;
+    session
+        .browser
+        .wait_for_text("The name or the password is wrong")
+        .await;
+    session.browser.type_into("#password", PASSWORD).await;
+    session.browser.press_key("Enter", 13).await;
+    let there = "location.pathname === '/conversations'";
+    session
+        .browser
+        .wait_until("the page that was wanted", there)
+        .await;
+    session.browser.wait_for_text("RUN: echo one").await;
+}
+
+#[tokio::test]
 async fn pages_of_the_router_load_and_pages_of_the_host_do_not() {
-    let mut session = WebSession::start().await;
+    let mut session = WebSession::start("open").await;
     for (path, text) in [
         ("/settings/llm", "openai"),
         ("/mcp", "MCP"),
@@ -210,7 +286,7 @@ async fn a_service_without_the_package_works_and_says_what_to_do() {
         "keys cannot be entered there"
     );
     assert!(!service.log().contains("the web application"));
-    in_open_mode(&mut service);
+    in_mode(&mut service, "open");
     service.restart().await;
     let page = wait_for("the page about the failure", START_TIMEOUT, || async {
         let page = user.get("/").await;

@@ -43,9 +43,7 @@ pub(crate) async fn answer(
         (PathUse::HostPage, _) => Some(pages::missing()),
         (PathUse::Page, WebAppStatus::Installing { step }) => Some(pages::installing(&step)),
         (PathUse::Page, WebAppStatus::Failed) => Some(pages::failed()),
-        (PathUse::Page, WebAppStatus::Ready(app)) => {
-            Some(send_page(req, state, site, &app).await?)
-        }
+        (PathUse::Page, WebAppStatus::Ready(app)) => Some(send_page(req, state, site, &app).await?),
     })
 }
 

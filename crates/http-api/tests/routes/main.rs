@@ -16,4 +16,6 @@ mod protocol;
 #[cfg(test)]
 mod sandbox;
 #[cfg(test)]
+mod seed;
+#[cfg(test)]
 mod user;

@@ -66,3 +66,63 @@ impl PasswordWork {
         done.map_err(|_| AppError::refused(ErrorClass::Internal, "hashing a password failed"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Reports that a hash began, and waits for permission to end.
+    struct SlowPasswords {
+        began: Sender<()>,
+        may_end: Mutex<Receiver<()>>,
+    }
+
+    impl PasswordHasher for SlowPasswords {
+        fn hash(&self, _: &SecretString) -> PasswordHash {
+            self.began.send(()).unwrap();
+            self.may_end.lock().unwrap().recv().unwrap();
+            PasswordHash::from_text("hash")
+        }
+
+        fn verify(&self, _: &SecretString, _: Option<&PasswordHash>) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_passwords_are_hashed_at_a_time_and_others_wait_for_a_while() {
+        let (began, has_begun) = channel();
+        let (end, may_end) = channel();
+        let hasher = SlowPasswords {
+            began,
+            may_end: Mutex::new(may_end),
+        };
+        let work = PasswordWork::new(Arc::new(hasher));
+        let password = SecretString::from("password");
+        let hashes = (0..=MAX_PARALLEL_HASHES).map(|_| work.hash(&password));
+        let ends = async {
+            for _ in 0..MAX_PARALLEL_HASHES {
+                has_begun.recv().unwrap();
+            }
+            // Until the turn of the last one has passed.
+            tokio::time::advance(TURN_TIMEOUT + Duration::from_millis(1)).await;
+            for _ in 0..MAX_PARALLEL_HASHES {
+                end.send(()).unwrap();
+            }
+        };
+        let (hashed, ()) = tokio::join!(futures::future::join_all(hashes), ends);
+        let refused: Vec<_> = hashed.into_iter().filter_map(Result::err).collect();
+        assert_eq!(refused.len(), 1);
+        assert!(matches!(
+            refused[0],
+            AppError::Refused {
+                class: ErrorClass::Unavailable,
+                ..
+            }
+        ));
+        assert_eq!(has_begun.try_iter().count(), 0, "no third one began");
+    }
+}

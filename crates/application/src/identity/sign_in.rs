@@ -373,3 +373,6 @@ pub(super) fn describe(change: &SignInChange) -> (String, Option<String>) {
         SignInChange::RedeemLink { user, .. } => of_user(user, "password set by link"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use actix_web::http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, LOCATI
 use actix_web::http::{Method, StatusCode};
 use domain::clock::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
-use url::{Position, Url};
+use url::Url;
 
 use crate::extract::{MAX_KEY_BYTES, session_user, state_of};
 use crate::problem::Problem;
@@ -34,7 +34,7 @@ pub(crate) struct BrowserSessions {
 
 impl BrowserSessions {
     pub(crate) fn new(public_url: Option<&Url>) -> Self {
-        let origin = public_url.map(|url| url[..Position::BeforePath].to_owned());
+        let origin = public_url.map(|url| url.origin().ascii_serialization());
         Self {
             public_origin: origin.unwrap_or_default(),
             is_secure: public_url.is_some_and(|url| url.scheme() == "https"),

@@ -19,6 +19,10 @@ mod openapi;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+#[expect(dead_code, reason = "the route tests need more of it")]
+#[path = "../routes/seed.rs"]
+mod seed;
+#[cfg(test)]
 mod transport;
 #[cfg(test)]
 mod validation;

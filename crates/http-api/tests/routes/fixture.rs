@@ -9,14 +9,12 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
-use application::administration::{KeyOptions, Origin, administer, new_key};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
-use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
-use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
+use domain::id::{HostId, IdGenerator, SpecId};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
+use domain::user::identity::ApiKeyRepository;
 use http_api::{
     AddressConfig, HttpConfig, HttpPorts, HttpState, Listener, Readiness, ReadinessCheck,
 };
@@ -26,6 +24,8 @@ use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeWorkspace, FixedClock,
     MarkerPasswords, MemoryStore, SequentialIds,
 };
+
+use crate::seed;
 
 pub(crate) const ADA: &str = "aw_ada";
 pub(crate) const BOB: &str = "aw_bob";
@@ -72,6 +72,7 @@ pub(crate) struct World {
     pub(crate) skills: Arc<FakeSkills>,
     pub(crate) workspace: Arc<FakeWorkspace>,
     pub(crate) keys: Arc<dyn ApiKeyRepository>,
+    pub(crate) store: Arc<MemoryStore>,
 }
 
 /// A response.
@@ -82,6 +83,7 @@ pub(crate) struct TestResponse {
     /// Whether it is marked as replayed.
     pub(crate) is_replay: bool,
     pub(crate) text: String,
+    pub(crate) headers: HeaderMap,
 }
 
 impl TestResponse {
@@ -92,6 +94,7 @@ impl TestResponse {
             .map_or("", |value| value.to_str().unwrap())
             .to_owned();
         let is_replay = response.headers().contains_key("idempotency-replayed");
+        let headers = response.headers().clone();
         let bytes = actix_web::body::to_bytes(response.into_body()).await;
         let text =
             String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
@@ -100,6 +103,7 @@ impl TestResponse {
             content_type,
             is_replay,
             text,
+            headers,
         }
     }
 
@@ -163,45 +167,11 @@ impl StreamedResponse {
     }
 }
 
-/// The keys of both users and of the administrator.
-async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
-    for (user, text) in [("ada", ADA), ("bob", BOB)] {
-        let key = ApiKey {
-            id: ApiKeyId::new(ids.uuid()),
-            user: UserId::parse(user).unwrap(),
-            hash: KeyHash::of(text),
-            prefix: "aw_".to_owned(),
-            created_at: now,
-            expires_at: None,
-            last_used_at: None,
-            name: None,
-            made_by: None,
-        };
-        ApiKeyRepository::insert(store, &key).await.unwrap();
-    }
-    let root = UserId::parse("root").unwrap();
-    let mut made = new_key(
-        ids,
-        now,
-        &root,
-        &KeyOptions::default(),
-        &AuditActor::Service,
-    );
-    made.key.hash = KeyHash::of(ROOT);
-    let change = AdminChange::CreateKey {
-        key: made.key,
-        new_user: Some(Role::Admin),
-    };
-    let origin = Origin::service("test");
-    let done = administer(store, &origin, ids, now, &change).await;
-    done.unwrap();
-}
-
-fn policy() -> Policy {
+fn policy(mode: AuthMode) -> Policy {
     let policy = Policy::new(
         HostId::parse("host").unwrap(),
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
-        AuthMode::ApiKey,
+        mode,
     );
     policy.caps.change(|caps| caps.per_user = 3);
     policy
@@ -266,20 +236,20 @@ fn ports(
 impl World {
     /// Idle: start tasks do not advance, so that their first state can be read.
     pub(crate) async fn idle() -> Self {
-        Self::reached_at(AddressConfig::default()).await
+        Self::build(HttpConfig::default(), AuthMode::ApiKey).await
     }
 
     /// Idle, with this configuration of public addresses.
     pub(crate) async fn reached_at(addresses: AddressConfig) -> Self {
-        Self::configured(HttpConfig {
+        let config = HttpConfig {
             addresses,
             ..HttpConfig::default()
-        })
-        .await
+        };
+        Self::build(config, AuthMode::ApiKey).await
     }
 
-    /// Idle, with this configuration.
-    pub(crate) async fn configured(mut config: HttpConfig) -> Self {
+    /// Idle, with this configuration, in this mode.
+    pub(crate) async fn build(config: HttpConfig, mode: AuthMode) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -295,9 +265,10 @@ impl World {
             (&git, &skills),
             (&clock, &ids),
         );
-        add_keys(&store, clock.now(), ids.as_ref()).await;
+        seed::add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
-        let app = App::new(&ports, policy(), tasks);
+        let accounts = mode == AuthMode::Accounts;
+        let app = App::new(&ports, policy(mode), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
             readiness: Arc::new(AlwaysReady),
@@ -306,6 +277,7 @@ impl World {
             fingerprints: Arc::new(InstallationKey::generate().unwrap()),
             endpoints: Arc::new(endpoint_guard::Unguarded),
         };
+        let mut config = HttpConfig { accounts, ..config };
         config.limits.access_recheck_interval = Duration::from_millis(100);
         let state = HttpState::new(&config, http);
         Self {
@@ -317,7 +289,8 @@ impl World {
             git,
             skills,
             workspace,
-            keys: store,
+            keys: store.clone(),
+            store,
         }
     }
 

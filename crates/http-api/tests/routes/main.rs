@@ -16,6 +16,8 @@ mod protocol;
 #[cfg(test)]
 mod sandbox;
 #[cfg(test)]
+mod seed;
+#[cfg(test)]
 mod user;
 #[cfg(test)]
 mod web_app;

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use actix_web::test::TestRequest;
+use application::AuthMode;
 use http_api::{AddressConfig, HttpConfig, Listener, WebAppSite};
 use web_app::{WebApp, WebAppSlot, WebAppStatus};
 
@@ -30,7 +31,7 @@ async fn world(status: WebAppStatus) -> World {
     let public = "http://127.0.0.1:3000/";
     let slot = WebAppSlot::default();
     slot.set(status);
-    World::configured(HttpConfig {
+    let config = HttpConfig {
         addresses: AddressConfig {
             public_url: public.parse().ok(),
             ..AddressConfig::default()
@@ -42,8 +43,8 @@ async fn world(status: WebAppStatus) -> World {
             sandbox_url: None,
         }),
         ..HttpConfig::default()
-    })
-    .await
+    };
+    World::build(config, AuthMode::ApiKey).await
 }
 
 async fn ready() -> World {

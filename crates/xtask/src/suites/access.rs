@@ -57,6 +57,10 @@ pub(crate) const SUITES: [(&str, Access); 22] = [
     // Behind nginx a replica that does not listen is a 502; at its own port a client tries the next one.
     ("replicas", Access::BothNightly),
     ("schemathesis", Access::Proxied),
+    (
+        "sign_in",
+        Access::Direct("sends the cookies and headers of a browser at the service's own address"),
+    ),
     // Many concurrent connections.
     ("settings", Access::Both),
     (

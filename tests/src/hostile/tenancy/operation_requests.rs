@@ -116,6 +116,8 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
             Some("organization_id") => &objects.organization,
             Some("sandbox_id") => &objects.sandbox,
             Some("secret_id" | "secret_name") => &objects.secret,
+            // Nobody signs in here.
+            Some("session_id") => "00000000-0000-0000-0000-000000000001",
             Some("user_id") => &objects.user,
             Some(other) => {
                 return Err(missing(operation, &format!("the part {other} of its path")));
@@ -203,6 +205,9 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         }
         "POST /api/v1/admin/users/{user_id}/keys/{key_id}/rotate"
         | "POST /api/v1/keys/{key_id}/rotate" => vec![json!({"grace_period": 0})],
+        "POST /api/v1/users/me/password" => {
+            vec![json!({"current_password": "taken over", "new_password": "taken over again"})]
+        }
         "POST /api/v1/app-conversations" | "POST /api/v1/app-conversations/stream-start" => {
             start.to_vec()
         }

@@ -9,7 +9,7 @@ use crate::user::tenancy::{UNUSED_ID, anonymous, request_at, spent_key};
 
 /// The callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Policy {
+pub(super) enum Policy {
     /// All callers, with any key or none.
     Public,
     /// Users.
@@ -23,7 +23,7 @@ enum Policy {
 }
 
 /// The policy by the part of the API. A new operation gets its part's policy; a new part needs a line here.
-fn policy(operation: &Operation) -> Option<Policy> {
+pub(super) fn policy(operation: &Operation) -> Option<Policy> {
     let path = operation.path.as_str();
     if path.starts_with("/api/v1/sandboxes/{sandbox_id}/settings/") {
         return Some(Policy::Sandbox);
@@ -46,6 +46,7 @@ fn policy(operation: &Operation) -> Option<Policy> {
             | "Sandbox specs"
             | "Sandboxes"
             | "Secrets"
+            | "Sessions"
             | "Settings"
             | "Skills"
             | "Start tasks"
@@ -56,8 +57,8 @@ fn policy(operation: &Operation) -> Option<Policy> {
     }
 }
 
-struct Operation {
-    method: String,
+pub(super) struct Operation {
+    pub(super) method: String,
     path: String,
     tag: String,
     /// Whether the document declares that no key is needed.
@@ -65,7 +66,7 @@ struct Operation {
 }
 
 impl Operation {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 
@@ -74,7 +75,7 @@ impl Operation {
     }
 }
 
-fn operations() -> Vec<Operation> {
+pub(super) fn operations() -> Vec<Operation> {
     let document = http_api::openapi_document();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -96,7 +97,7 @@ fn operations() -> Vec<Operation> {
 }
 
 /// The ids for path parameters.
-struct Objects {
+pub(super) struct Objects {
     conversation: String,
     sandbox: String,
     key: String,
@@ -104,7 +105,7 @@ struct Objects {
 }
 
 impl Objects {
-    fn unused() -> Self {
+    pub(super) fn unused() -> Self {
         Self {
             conversation: UNUSED_ID.to_owned(),
             sandbox: UNUSED_ID.to_owned(),
@@ -127,12 +128,13 @@ impl Objects {
         (objects, text("session_api_key"))
     }
 
-    fn path(&self, operation: &Operation) -> String {
+    pub(super) fn path(&self, operation: &Operation) -> String {
         let path = operation
             .path
             .replace("{conversation_id}", &self.conversation);
         let path = path.replace("{sandbox_id}", &self.sandbox);
         let path = path.replace("{key_id}", &self.key);
+        let path = path.replace("{session_id}", UNUSED_ID);
         let path = path.replace("{user_id}", &self.user);
         let path = path.replace("{organization_id}", &self.conversation);
         let path = path.replace("{secret_id}", "SECRET");

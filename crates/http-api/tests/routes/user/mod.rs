@@ -6,5 +6,7 @@ mod audit;
 mod legacy;
 mod organizations;
 mod secrets;
+mod session_access;
+mod sign_in;
 mod tenancy;
 mod usage;

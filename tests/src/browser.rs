@@ -50,6 +50,8 @@ pub struct Browser {
 pub struct PageState {
     /// Requested URLs.
     pub requests: Vec<String>,
+    /// URLs that were answered. A request that the page's policy blocks is none of them.
+    pub responses: Vec<String>,
     /// Errors of scripts, of the content security policy and of the console, and failed requests.
     pub errors: Vec<String>,
 }
@@ -376,6 +378,10 @@ impl PageState {
             "Network.requestWillBeSent" => {
                 let url = parameters["request"]["url"].as_str().unwrap_or_default();
                 self.requests.push(url.to_owned());
+            }
+            "Network.responseReceived" => {
+                let url = parameters["response"]["url"].as_str().unwrap_or_default();
+                self.responses.push(url.to_owned());
             }
             "Runtime.consoleAPICalled" if parameters["type"] != "debug" => {
                 self.errors.push(parameters["args"].to_string());

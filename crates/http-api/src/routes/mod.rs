@@ -55,6 +55,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         conversation::pending_messages: queue;
         sandbox::lifecycle: start, pause, resume, remove;
         sandbox::logs: read;
+        sandbox::cloud_proxy: forward;
         sandbox::secrets: list, reveal;
         sandbox::specs: batch;
         conversation::events: count, batch;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 /// An agent server that echoes requests.
-struct FakeAgentServer {
+pub(super) struct FakeAgentServer {
     at: SocketAddr,
     handle: ServerHandle,
 }
@@ -38,6 +38,8 @@ async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
             "bearer": header("authorization"),
             "cookie": header("cookie"),
             "id": header("x-request-id"),
+            "type": header("content-type"),
+            "forwarded": header("x-forwarded-host"),
             "body": String::from_utf8_lossy(&body),
         }))
 }
@@ -70,16 +72,16 @@ impl FakeAgentServer {
 }
 
 /// A conversation of Ada's, with the agent as its sandbox; and that sandbox's id and key.
-struct ForwardingFixture {
-    world: World,
+pub(super) struct ForwardingFixture {
+    pub(super) world: World,
     agent: FakeAgentServer,
-    conversation: String,
+    pub(super) conversation: String,
     sandbox: String,
-    key: String,
+    pub(super) key: String,
 }
 
 impl ForwardingFixture {
-    async fn set() -> Self {
+    pub(super) async fn set() -> Self {
         let agent = FakeAgentServer::start();
         let world = World::working().await;
         world.backend.set_port(agent.at.port());
@@ -103,7 +105,7 @@ impl ForwardingFixture {
         self.world.send(request).await
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.agent.handle.stop(false).await;
     }
 }

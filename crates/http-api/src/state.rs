@@ -140,6 +140,8 @@ pub enum Listener {
 #[derive(Default)]
 pub(crate) struct SettingsCache {
     pub(crate) v1: ViewCache<TimestampedJson>,
+    /// As web front ends get them.
+    pub(crate) front_end: ViewCache<TimestampedJson>,
     pub(crate) legacy: ViewCache<TimestampedJson>,
 }
 

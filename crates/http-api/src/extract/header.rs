@@ -1,5 +1,7 @@
 //! Headers that routes take as input.
 
+use actix_web::HttpRequest;
+
 use super::{RequestInput, RequestPart};
 use crate::decode::{Decode, FieldError, Path, characters};
 use crate::problem::Problem;
@@ -33,6 +35,35 @@ impl RequestPart for IdempotencyKey {
                 None
             }
         })
+    }
+}
+
+/// The header in which a hosted web front end names the organization that it shows.
+const ORGANIZATION: &str = "X-Org-Id";
+
+/// The kind of client, where an operation means different things to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientKind {
+    /// A web front end that knows organizations.
+    FrontEnd,
+    /// Any other client.
+    Other,
+}
+
+impl ClientKind {
+    /// Decides from the request.
+    pub(crate) fn of(req: &HttpRequest) -> Self {
+        if req.headers().contains_key(ORGANIZATION) {
+            Self::FrontEnd
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl RequestPart for ClientKind {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        Ok(Some(Self::of(input.req)))
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         configuration::secrets: search, create, update, remove;
         legacy::secrets: list, create, update, remove;
         account::users: me, access;
-        legacy::front_end: current_key, agent_profiles;
+        legacy::front_end: current_key, agent_profiles, automation_health;
         integration::git: installations, repositories, branches, suggested_tasks, git_info;
         configuration::skills: search, marketplace_skills;
         account::organizations: list, me, provider_connections;

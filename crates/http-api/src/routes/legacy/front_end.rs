@@ -2,7 +2,7 @@
 
 use actix_web::{get, web};
 
-use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
+use crate::dto::legacy::front_end::{AgentProfilesDto, AutomationHealthDto, CurrentKeyDto};
 use crate::extract::{Actor, ApiCall};
 
 /// Loads the key of the request. Front ends check their connection with it.
@@ -21,4 +21,13 @@ pub(crate) async fn agent_profiles(
     ApiCall(_actor, ()): ApiCall<Actor, ()>,
 ) -> web::Json<AgentProfilesDto> {
     web::Json(AgentProfilesDto::NONE)
+}
+
+/// Says that there are no automations, so that front ends do not ask for them.
+#[utoipa::path(tag = "Config", responses((status = 200, body = AutomationHealthDto)))]
+#[get("/api/automation/health")]
+pub(crate) async fn automation_health(
+    ApiCall(_actor, ()): ApiCall<Actor, ()>,
+) -> web::Json<AutomationHealthDto> {
+    web::Json(AutomationHealthDto::UNAVAILABLE)
 }

@@ -20,7 +20,7 @@ use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebCl
 use crate::dto::timestamped::TimestampedJson;
 use crate::extract::{Authenticator, ParseBudget, ReportIntake};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
-use crate::middleware::Cors;
+use crate::middleware::{Cors, RefusalLog};
 use crate::openapi::RouteSurface;
 use crate::process_stats::ProcessStats;
 use crate::rate_limit::RateLimiter;
@@ -154,6 +154,8 @@ pub struct SharedState {
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
     has_warned_of_proxy: AtomicBool,
+    /// The origins of pages that open mode has refused.
+    pub(crate) refusal_log: RefusalLog,
     /// Whether this process is about to stop.
     is_draining: AtomicBool,
     pub(crate) ports: HttpPorts,
@@ -208,6 +210,7 @@ impl HttpState {
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 has_warned_of_proxy: AtomicBool::new(false),
+                refusal_log: RefusalLog::default(),
                 is_draining: AtomicBool::new(false),
                 stats,
                 parse_budget: ParseBudget::new(),

@@ -35,6 +35,7 @@ use crate::extract::{
     Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of,
     received_at, state_of, user_of,
 };
+use crate::middleware::ForeignPage;
 use crate::problem::Problem;
 use crate::rate_limit::{self, KeyPurpose};
 use crate::state::HttpState;
@@ -167,8 +168,12 @@ async fn resolve(
     } else {
         &keys[..of_headers]
     };
+    let is_foreign = req.extensions().contains::<ForeignPage>();
     let user = match by_key {
         Some(_) => None,
+        // In open mode: only a sandbox's key opens anything to a page of another origin, perhaps in the first frame of a
+        // socket.
+        None if is_foreign => None,
         // A key that does not count here must not make the caller the local user of an open service.
         None if of_user.is_empty() && !keys.is_empty() => None,
         None => user_of_keys(req, of_user).await?,
@@ -188,6 +193,9 @@ async fn resolve(
     if is_refused {
         if !keys.is_empty() {
             key_attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
+        }
+        if is_foreign {
+            return Ok(None);
         }
         return Err(refusal(&keys));
     }

@@ -197,11 +197,11 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
     done.unwrap();
 }
 
-fn policy() -> Policy {
+fn policy(auth: AuthMode) -> Policy {
     let policy = Policy::new(
         HostId::parse("host").unwrap(),
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
-        AuthMode::ApiKey,
+        auth,
     );
     policy.caps.change(|caps| caps.per_user = 3);
     policy
@@ -268,6 +268,17 @@ impl World {
 
     /// Idle, with this configuration of public addresses.
     pub(crate) async fn reached_at(addresses: AddressConfig) -> Self {
+        Self::set(addresses, AuthMode::ApiKey).await
+    }
+
+    /// Idle, in open mode with Ada as the local user.
+    pub(crate) async fn open_mode() -> Self {
+        let ada = UserId::parse("ada").unwrap();
+        Self::set(AddressConfig::default(), AuthMode::Open(ada)).await
+    }
+
+    async fn set(addresses: AddressConfig, auth: AuthMode) -> Self {
+        let open = matches!(auth, AuthMode::Open(_));
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -285,7 +296,7 @@ impl World {
         );
         add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
-        let app = App::new(&ports, policy(), tasks);
+        let app = App::new(&ports, policy(auth), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
             readiness: Arc::new(AlwaysReady),
@@ -296,6 +307,7 @@ impl World {
         };
         let mut config = HttpConfig {
             addresses,
+            open,
             ..HttpConfig::default()
         };
         config.limits.access_recheck_interval = Duration::from_millis(100);

@@ -55,6 +55,13 @@ pub struct Conversation<Id, At> {
     pub session_api_key: Option<String>,
     pub acp_server: Option<String>,
     pub launched_agent_profile: Option<String>,
+    pub workspace: Option<WorkspaceItem>,
+}
+
+/// Where the agent of a conversation works.
+#[derive(Debug, Serialize)]
+pub struct WorkspaceItem {
+    pub working_dir: String,
 }
 
 /// The usage of a conversation.

@@ -231,6 +231,7 @@ impl Example {
             plugins: Vec::new(),
             hooks: None,
             disabled_skills: Vec::new(),
+            title_profile: None,
             tags: BTreeMap::from([("origin".to_owned(), "converse".to_owned())]),
             max_budget: None,
         }

@@ -51,6 +51,9 @@ pub(crate) fn body(
         Some(acp) => body["agent_settings"] = acp_settings(acp, request, mcp),
         None => body["agent"] = agent(request, server, mcp, &mut notes),
     }
+    if let Some(profile) = &request.title_profile {
+        body["title_llm_profile"] = json!(profile);
+    }
     if let Some(max) = request.max_iterations {
         body["max_iterations"] = json!(max.max(1));
     }

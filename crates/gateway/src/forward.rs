@@ -6,7 +6,7 @@ use std::sync::Arc;
 use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
 use actix_web::http::Method as OurMethod;
-use actix_web::http::header::HeaderValue as OurValue;
+use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use futures::future::LocalBoxFuture;
@@ -62,21 +62,60 @@ impl Gateway {
         target: &ForwardTarget,
         end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        let result = self.try_forward(req, payload, target, end).await;
-        if let Err(failure) = &result {
-            self.shared.meter.record_failure(failure);
-        }
-        result
+        let head = RequestHead {
+            method: req.method(),
+            headers: req.headers(),
+        };
+        let result = match BodyKind::of(head) {
+            Ok(body_kind) => {
+                self.try_forward(head, (body_kind, payload), target, end)
+                    .await
+            }
+            Err(failure) => Err(failure),
+        };
+        self.record(result)
+    }
+
+    /// Forwards a request that is in memory as a whole: it came inside another one. Its headers announce no body and no
+    /// upgrade: the body's own length counts. Otherwise like [`Self::forward`].
+    ///
+    /// # Errors
+    /// [`ForwardError`] if there is no response; the caller renders it.
+    pub async fn forward_enveloped(
+        &self,
+        request: EnvelopedRequest,
+        target: &ForwardTarget,
+        end: Revocation,
+    ) -> Result<HttpResponse<BoxBody>, ForwardError> {
+        let head = RequestHead {
+            method: &request.method,
+            headers: &request.headers,
+        };
+        let body_kind = match request.body.len() {
+            0 => BodyKind::Empty,
+            length => BodyKind::Sized(length as u64),
+        };
+        let chunk = futures::stream::iter([Ok(request.body)]);
+        let payload = Payload::Stream {
+            payload: chunk.boxed_local(),
+        };
+        let result = self
+            .try_forward(head, (body_kind, payload), target, end)
+            .await;
+        self.record(result)
+    }
+
+    fn record<T>(&self, result: Result<T, ForwardError>) -> Result<T, ForwardError> {
+        result.inspect_err(|failure| self.shared.meter.record_failure(failure))
     }
 
     async fn try_forward(
         &self,
-        req: &HttpRequest,
-        payload: Payload,
+        head: RequestHead<'_>,
+        (body_kind, payload): (BodyKind, Payload),
         target: &ForwardTarget,
         mut end: Revocation,
     ) -> Result<HttpResponse<BoxBody>, ForwardError> {
-        let body_kind = BodyKind::of(req)?;
         let kind = match body_kind {
             BodyKind::Upgrade => TrafficKind::Tunnel,
             _ => TrafficKind::Request,
@@ -90,7 +129,7 @@ impl Gateway {
         }
         let request = UpstreamRequest {
             gateway: self,
-            req,
+            head,
             target,
         };
         let (response, rest) = match body_kind {
@@ -136,10 +175,28 @@ impl Gateway {
     }
 }
 
+/// A request that came inside another one.
+#[derive(Debug)]
+pub struct EnvelopedRequest {
+    /// The method.
+    pub method: OurMethod,
+    /// The headers. The gateway removes the same ones as from a client's own request.
+    pub headers: HeaderMap,
+    /// The whole body; may be empty.
+    pub body: Bytes,
+}
+
+/// The head of a request to forward.
+#[derive(Clone, Copy)]
+struct RequestHead<'a> {
+    method: &'a OurMethod,
+    headers: &'a HeaderMap,
+}
+
 /// The request to the upstream.
 struct UpstreamRequest<'a> {
     gateway: &'a Gateway,
-    req: &'a HttpRequest,
+    head: RequestHead<'a>,
     target: &'a ForwardTarget,
 }
 
@@ -158,12 +215,12 @@ impl UpstreamRequest<'_> {
             .scheme("http")
             .authority(self.target.pool_key())
             .path_and_query(path);
-        let method = Method::from_bytes(self.req.method().as_str().as_bytes());
+        let method = Method::from_bytes(self.head.method.as_str().as_bytes());
         let mut request = Request::new(body);
         *request.method_mut() = method.map_err(|_| ForwardError::BadRequest)?;
         *request.uri_mut() = uri.build().map_err(|_| ForwardError::BadRequest)?;
         *request.headers_mut() =
-            headers::request_headers(self.req.headers(), self.target, is_upgrade)?;
+            headers::request_headers(self.head.headers, self.target, is_upgrade)?;
         Ok(request)
     }
 
@@ -202,7 +259,7 @@ impl UpstreamRequest<'_> {
         end: &mut Revocation,
     ) -> Result<Response<Incoming>, ForwardError> {
         match self.send_once(false, end).await {
-            Err(ForwardError::UpstreamDisconnected(error)) if self.req.method().is_safe() => {
+            Err(ForwardError::UpstreamDisconnected(error)) if self.head.method.is_safe() => {
                 tracing::debug!(%error, "repeating a forwarded request: its pooled connection was closed");
                 self.send_once(false, end).await
             }
@@ -252,7 +309,7 @@ impl UpstreamRequest<'_> {
         headers::copy_response_headers(&mut builder, &parts.headers, self.target);
         let announced = parts.headers.get("content-length");
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        let is_head = *self.req.method() == OurMethod::HEAD;
+        let is_head = *self.head.method == OurMethod::HEAD;
         let size = match parts.status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,
             _ if is_head => announced.map_or(BodySize::None, BodySize::Sized),
@@ -297,8 +354,8 @@ enum BodyKind {
 }
 
 impl BodyKind {
-    fn of(req: &HttpRequest) -> Result<Self, ForwardError> {
-        let received = req.headers();
+    fn of(head: RequestHead<'_>) -> Result<Self, ForwardError> {
+        let received = head.headers;
         let length = received.get("content-length").map(|length| {
             let text = length.to_str().map_err(|_| ForwardError::BadRequest)?;
             text.parse::<u64>().map_err(|_| ForwardError::BadRequest)
@@ -317,7 +374,7 @@ impl BodyKind {
         }
         if is_upgrade {
             // Actix treats everything behind such a head as the tunnel's, so the head must be unambiguous.
-            let is_unambiguous = req.method() == OurMethod::GET
+            let is_unambiguous = *head.method == OurMethod::GET
                 && !is_chunked
                 && length.unwrap_or(0) == 0
                 && has_option("connection", "upgrade");

@@ -25,7 +25,7 @@ mod upload;
 mod upstream;
 
 pub use error::ForwardError;
-pub use forward::{Gateway, Revocation, is_websocket_upgrade};
+pub use forward::{EnvelopedRequest, Gateway, Revocation, is_websocket_upgrade};
 pub use limits::GatewayLimits;
 pub use meter::{GatewayCounts, GatewayMetrics};
 pub use shared::SharedGateway;

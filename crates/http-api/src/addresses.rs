@@ -137,6 +137,13 @@ impl Addresses {
         })
     }
 
+    /// Whether clients have this address of agent servers from the service. With direct addresses each sandbox has its own;
+    /// then every one counts.
+    pub(crate) fn is_agent_server_base(&self, url: &str) -> bool {
+        let same = |base: &str| Url::parse(url).is_ok_and(|url| base_of(&url) == base);
+        self.base.as_deref().is_none_or(same)
+    }
+
     /// The public address of a sandbox's port. Lists contain several for each sandbox, so it is built as text: names, ids and
     /// signatures need no escapes in a URL.
     pub(crate) fn exposed<'a>(
@@ -240,6 +247,26 @@ mod tests {
             addresses("https://h/", None, false).agent_server(&paused),
             None
         );
+    }
+
+    #[test]
+    fn the_base_of_agent_servers_is_the_public_url() {
+        let public = addresses("https://agents.example/team/", None, false);
+        for (url, is_base) in [
+            ("https://agents.example/team", true),
+            ("https://agents.example/team/", true),
+            ("HTTPS://Agents.Example:443/team", true),
+            ("https://agents.example/", false),
+            ("http://agents.example/team", false),
+            ("https://agents.example.evil/team", false),
+            ("https://agents.example/team?a", false),
+            ("agents.example/team", false),
+            ("", false),
+        ] {
+            assert_eq!(public.is_agent_server_base(url), is_base, "{url}");
+        }
+        let direct = addresses("https://agents.example/", None, true);
+        assert!(direct.is_agent_server_base("http://127.0.0.1:4321"));
     }
 
     #[test]

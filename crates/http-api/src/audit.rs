@@ -61,6 +61,15 @@ impl AuditContext {
         }
     }
 
+    /// The id that the response and the log have.
+    pub(crate) fn request_id(req: &HttpRequest) -> HeaderValue {
+        let extensions = req.extensions();
+        let id = extensions
+            .get::<Self>()
+            .and_then(|context| context.id.clone());
+        id.unwrap_or_else(|| HeaderValue::from_static(""))
+    }
+
     /// The actor and the key that identified it.
     pub(crate) fn set_actor(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
         let mut kept = req.extensions_mut();

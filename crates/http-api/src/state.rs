@@ -22,7 +22,7 @@ use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebCl
 use crate::dto::timestamped::TimestampedJson;
 use crate::extract::{Authenticator, ParseBudget, ReportIntake};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
-use crate::middleware::Cors;
+use crate::middleware::{Cors, RefusalLog};
 use crate::openapi::RouteSurface;
 use crate::process_stats::ProcessStats;
 use crate::rate_limit::RateLimiter;
@@ -159,6 +159,8 @@ pub enum Listener {
 #[derive(Default)]
 pub(crate) struct SettingsCache {
     pub(crate) v1: ViewCache<TimestampedJson>,
+    /// As web front ends get them.
+    pub(crate) front_end: ViewCache<TimestampedJson>,
     pub(crate) legacy: ViewCache<TimestampedJson>,
 }
 
@@ -173,6 +175,8 @@ pub struct SharedState {
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
     has_warned_of_proxy: AtomicBool,
+    /// The origins of pages that open mode has refused.
+    pub(crate) refusal_log: RefusalLog,
     /// Whether this process is about to stop.
     is_draining: AtomicBool,
     pub(crate) ports: HttpPorts,
@@ -232,6 +236,7 @@ impl HttpState {
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 has_warned_of_proxy: AtomicBool::new(false),
+                refusal_log: RefusalLog::default(),
                 is_draining: AtomicBool::new(false),
                 stats,
                 parse_budget: ParseBudget::new(),

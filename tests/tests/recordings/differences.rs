@@ -24,6 +24,24 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         reason: "Start tasks carry the milliseconds of each step.",
     },
     DifferenceMember {
+        name: "enabled_skills",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Newer front ends store which skills of their catalogue are turned on.",
+    },
+    DifferenceMember {
+        name: "title_llm_profile",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Newer front ends store which profile writes titles.",
+    },
+    DifferenceMember {
+        name: "workspace",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Conversations name the directory in which the agent works.",
+    },
+    DifferenceMember {
         name: "status_detail",
         is_ours: true,
         in_legacy: false,

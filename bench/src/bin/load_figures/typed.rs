@@ -328,6 +328,7 @@ impl From<JoinedRow> for Conversations {
             execution_status: it.execution_status.filter(|_| has_status),
             acp_server: None,
             launched_agent_profile: None,
+            workspace: None,
         })
     }
 }

@@ -182,6 +182,7 @@ impl From<ListRow> for ListItem {
             session_api_key: None,
             acp_server: None,
             launched_agent_profile: None,
+            workspace: None,
         })
     }
 }

@@ -75,7 +75,7 @@ impl ConversationService {
         }
     }
 
-    /// A page, newest first.
+    /// A page in the filter's order.
     pub async fn search(
         &self,
         scope: &Scope,

@@ -110,16 +110,19 @@ impl GatewayResolver {
         self.route_to(found.as_ref())
     }
 
-    /// Whether paths in requests must be confined by [`Self::path`], because the backend does not isolate sandboxes.
-    pub fn confines_paths(&self) -> bool {
-        !self.backend.capabilities().isolated
-    }
-
-    /// Confines a path in a request to an agent server without isolation. A relative path stays as it is.
+    /// Maps a path in a request to an agent server: what clients call `/workspace` is the sandbox's workspace. A relative
+    /// path stays as it is. Without isolation, the path is confined to the sandbox.
     ///
     /// # Errors
-    /// Not found if the path leads out of the sandbox's workspace.
+    /// Not found if a path leads out of a sandbox without isolation.
     pub async fn path(&self, way: &AgentRoute, asked: &str) -> Result<String, AppError> {
+        if self.backend.capabilities().isolated {
+            let root = way.workspace.as_deref();
+            return Ok(root.map_or_else(
+                || asked.to_owned(),
+                |root| to_sandbox_path(asked, root.trim_end_matches('/')),
+            ));
+        }
         let root = way.workspace.as_deref().ok_or_else(outside_workspace)?;
         let path = to_sandbox_path(asked, root.trim_end_matches('/'));
         let resolved = self.reader.resolve(&way.sandbox, &path);

@@ -51,6 +51,8 @@ pub struct LaunchProfile {
     /// Spec for a new sandbox, if the user prefers one.
     pub default_sandbox_spec_id: Option<String>,
     pub disabled_skills: Vec<String>,
+    /// The profile whose model writes titles.
+    pub title_profile: Option<String>,
     /// The user's addition to the system prompt.
     pub system_message_suffix: Option<String>,
     /// Notes about settings that could not be used.
@@ -67,6 +69,11 @@ impl Settings {
     /// What a start with these settings uses, with another model if one is named.
     pub(crate) fn launch_profile(&self, model: Option<&str>) -> Result<LaunchProfile, AppError> {
         profile(self, model).map_err(|needs| AppError::invalid(needs.0))
+    }
+
+    /// Whether a start with these settings has a model that it can use.
+    pub fn has_usable_model(&self) -> bool {
+        language_model(self, None).is_ok()
     }
 }
 
@@ -122,6 +129,7 @@ pub(super) fn profile(
         git_full_clone: settings.git_full_clone,
         default_sandbox_spec_id: filled(settings.default_sandbox_spec_id.as_ref()),
         disabled_skills: disabled_skills(settings),
+        title_profile: settings.usable_title_profile(),
         system_message_suffix: settings
             .agent
             .text("agent_context.system_message_suffix")

@@ -46,7 +46,7 @@ pub use model::{OnByDefault, ProviderToken, Settings};
 pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
 pub use secret::{MASK, SecretInput, SecretVisibility};
 pub use service::{SettingsService, UpdateError};
-pub use v1::{V1Refusal, agent_schema, conversation_schema};
+pub use v1::{McpConfigUpdate, V1Refusal, agent_schema, conversation_schema};
 pub use view_cache::ViewCache;
 
 #[cfg(test)]

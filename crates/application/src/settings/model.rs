@@ -45,6 +45,10 @@ pub struct Settings {
     pub sandbox_runtime_container_image: Option<String>,
     /// Names of skills that are not to be loaded.
     pub disabled_skills: Option<Vec<String>>,
+    /// Names of catalogue skills that the user has turned on (stored for the front end).
+    pub enabled_skills: Option<Vec<String>>,
+    /// The profile whose model writes titles; `None`: the model of the conversation.
+    pub title_llm_profile: Option<String>,
     pub search_api_key: Option<SecretString>,
     /// Stored only.
     pub sandbox_api_key: Option<SecretString>,

@@ -81,7 +81,7 @@ fn grouping_name(grouping: Option<SandboxGrouping>) -> &'static str {
 }
 
 impl Settings {
-    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 20] {
+    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 22] {
         use PlainField::{Flag, Grouping, Integer, Number, Secret, Switch, Text, Texts};
         let starters = &mut self.enable_proactive_conversation_starters.0;
         [
@@ -113,6 +113,8 @@ impl Settings {
                 Text(&mut self.sandbox_runtime_container_image),
             ),
             ("disabled_skills", Texts(&mut self.disabled_skills)),
+            ("enabled_skills", Texts(&mut self.enabled_skills)),
+            ("title_llm_profile", Text(&mut self.title_llm_profile)),
             ("search_api_key", Secret(&mut self.search_api_key)),
             ("sandbox_api_key", Secret(&mut self.sandbox_api_key)),
             ("max_budget_per_task", Number(&mut self.max_budget_per_task)),

@@ -326,7 +326,7 @@ async fn the_use_cases_reach_the_same_document() {
     service.store_legacy(&user, &legacy).await.unwrap();
     let body = json!({"agent_settings_diff": {"llm": {"api_key": "sk"}}});
     service
-        .update_v1(&user, body.as_object().unwrap())
+        .update_v1(&user, body.as_object().unwrap(), McpConfigUpdate::Replace)
         .await
         .unwrap();
     let profile = service.launch_profile(&user, None).await.unwrap();

@@ -96,6 +96,7 @@ impl LaunchBuilder {
             initial_message: first_message(requested),
             secrets,
             auto_title: wants_auto_title(requested),
+            title_profile: profile.title_profile,
             agent_type: requested.agent_type,
             tools: profile.tools,
             sub_agents: profile.sub_agents,

@@ -38,6 +38,7 @@ pub use request_checks::check_secrets;
 pub(crate) use start_run::StartRunner;
 pub use updates::StartUpdates;
 pub(crate) use worker::StartWorker;
+pub use working_dir::agent_directory;
 pub(crate) use working_dir::{plan_path, project_of};
 
 use self::sandbox_choice::SandboxChoice;

@@ -1,6 +1,6 @@
 //! Working directories of conversations in their sandboxes.
 
-use domain::conversation::Conversation;
+use domain::conversation::{Conversation, ConversationView};
 use domain::git::GitProvider;
 
 use super::prepare::directory_of_repository;
@@ -36,6 +36,13 @@ pub(crate) fn project_of(conversation: &Conversation, root: &str) -> String {
     let repository = repository.map(|name| directory_of_repository(name));
     let directory = directory_of(&conversation.tags);
     working_dir(root, directory.as_deref(), repository).1
+}
+
+/// The directory in its sandbox in which the agent of a conversation works; `None` if the sandbox is deleted or has not
+/// started yet.
+pub fn agent_directory(view: &ConversationView) -> Option<String> {
+    let root = view.sandbox.as_ref()?.workspace.as_deref()?;
+    Some(project_of(&view.conversation, root))
 }
 
 /// The document of a planning agent, where front ends look for it. Some providers reject names that begin with a dot.

@@ -43,6 +43,15 @@ pub struct Conversation {
     /// The ACP program, if it is the agent.
     pub acp_server: Option<String>,
     pub launched_agent_profile: Option<LaunchedAgentProfile>,
+    /// Where the agent works; unknown until the sandbox has run, and once it is deleted.
+    pub workspace: Option<ConversationWorkspace>,
+}
+
+/// Where the agent of a conversation works.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationWorkspace {
+    /// The absolute path in the sandbox.
+    pub working_dir: String,
 }
 
 /// Costs and tokens of a conversation.

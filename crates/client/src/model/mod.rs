@@ -23,7 +23,8 @@ pub use administration::{
     UserChange,
 };
 pub use conversation::{
-    Conversation, ConversationChange, ConversationFilter, LaunchedAgentProfile, Metrics, TokenUsage,
+    Conversation, ConversationChange, ConversationFilter, ConversationWorkspace,
+    LaunchedAgentProfile, Metrics, TokenUsage,
 };
 pub use document::Document;
 pub use event::{Event, EventFilter};

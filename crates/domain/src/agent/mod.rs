@@ -143,6 +143,8 @@ pub struct LaunchRequest {
     pub secrets: BTreeMap<String, LaunchSecret>,
     /// Whether the agent server generates a title.
     pub auto_title: bool,
+    /// The model profile, sent by [`AgentRuntime::seed_profiles`], whose model writes the title; `None`: the agent's model.
+    pub title_profile: Option<String>,
     pub agent_type: AgentType,
     /// The coding agent's tools; `None` means the default ones. The planning agent has its own.
     pub tools: Option<Vec<AgentTool>>,

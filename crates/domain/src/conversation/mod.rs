@@ -13,7 +13,7 @@ pub use port::{
     ConversationDeletionRepository, ConversationReportRepository, ConversationRepository,
     PendingAgentDeletion, UnsettledConversation,
 };
-pub use query::{ConversationChange, ConversationFilter};
+pub use query::{ConversationChange, ConversationFilter, ConversationOrder};
 pub use report::{add_pull_request_number, fold_title};
 
 use crate::clock::Timestamp;

@@ -49,7 +49,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, StoreError>;
-    /// A keyset page, newest first. It ends before its texts exceed [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES),
+    /// A keyset page in the filter's order. It ends before its texts exceed [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES),
     /// but holds at least one conversation if one matches.
     async fn search(
         &self,

@@ -1,12 +1,28 @@
 //! Filters and changes of conversations.
 
 use crate::clock::Timestamp;
-use crate::conversation::Trigger;
+use crate::conversation::{Trigger, wire_enum};
 use crate::git::GitProvider;
 use crate::id::{ConversationId, SandboxId};
 use crate::patch::Patch;
 
-/// Filter of list, search and count. Order is always newest first (`created_at`, then id).
+wire_enum! {
+    /// Order of a list; ties are broken by id.
+    #[derive(Default)]
+    ConversationOrder {
+        /// Oldest first.
+        CreatedAt = "CREATED_AT",
+        /// Newest first.
+        #[default]
+        CreatedAtDesc = "CREATED_AT_DESC",
+        /// Longest unchanged first.
+        UpdatedAt = "UPDATED_AT",
+        /// Last changed first.
+        UpdatedAtDesc = "UPDATED_AT_DESC",
+    }
+}
+
+/// Filter of list, search and count, and the order of list and search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConversationFilter {
     /// Substring of the title, without regard to case; `%` and `_` have no special meaning.
@@ -26,6 +42,7 @@ pub struct ConversationFilter {
     /// Only sub-conversations of this conversation.
     pub parent: Option<ConversationId>,
     pub include_sub_conversations: bool,
+    pub order: ConversationOrder,
 }
 
 /// A partial update by the owner. Stores apply it in one statement, without reading first.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use chrono::{DateTime, Utc};
 use domain::audit::{AuditActor, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::conversation::{ExecutionStatus, Trigger};
+use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::id::{
@@ -57,6 +57,7 @@ macro_rules! words {
 words!(
     AgentType,
     AuditOutcome,
+    ConversationOrder,
     EventOrder,
     EventStorage,
     ExecutionStatus,

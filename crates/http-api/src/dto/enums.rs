@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use domain::audit::AuditOutcome;
-use domain::conversation::{ExecutionStatus, Trigger};
+use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
@@ -84,6 +84,7 @@ enum_schemas! {
     ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus", "State of the agent.";
     StartStatusSchema = StartStatus, "AppConversationStartTaskStatus", "Status of a start task.";
     StartTaskOrderSchema = StartTaskOrder, "AppConversationStartTaskSortOrder", "The order of start tasks.", default "CREATED_AT_DESC";
+    ConversationOrderSchema = ConversationOrder, "AppConversationSortOrder", "The order of conversations.", default "CREATED_AT_DESC";
     EventOrderSchema = EventOrder, "EventSortOrder", "The order of events.", default "TIMESTAMP";
     EventStorageSchema = EventStorage, "EventStorageState", "How events are stored.";
     GitProviderSchema = GitProvider, "ProviderType", "A git provider.";

@@ -1,6 +1,10 @@
 //! Headers that routes take as input.
 
+use actix_web::HttpRequest;
+
+use super::callers::key_text;
 use super::{RequestInput, RequestPart};
+use crate::browser_session;
 use crate::decode::{Decode, FieldError, Path, characters};
 use crate::problem::Problem;
 
@@ -33,6 +37,36 @@ impl RequestPart for IdempotencyKey {
                 None
             }
         })
+    }
+}
+
+/// The header in which a hosted web front end names the organization that it shows.
+const ORGANIZATION: &str = "X-Org-Id";
+
+/// The kind of client, where an operation means different things to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientKind {
+    /// A web front end that knows organizations: it names one, or has a session instead of a key.
+    FrontEnd,
+    /// Any other client.
+    Other,
+}
+
+impl ClientKind {
+    /// Decides from the request.
+    pub(crate) fn of(req: &HttpRequest) -> Self {
+        let has_session = key_text(req).is_none() && browser_session::token_of(req).is_some();
+        if has_session || req.headers().contains_key(ORGANIZATION) {
+            Self::FrontEnd
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl RequestPart for ClientKind {
+    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
+        Ok(Some(Self::of(input.req)))
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) use callers::{
 pub use client::ClientAddress;
 pub use event_batch::{EventBatch, EventChunk};
 pub(crate) use form::FormFields;
-pub use header::{IdempotencyKey, LastEventId};
+pub use header::{ClientKind, IdempotencyKey, LastEventId};
 pub use params::{NamedParam, PathParam, PathParams, Query};
 pub(crate) use parse_budget::ParseBudget;
 pub(crate) use report_intake::ReportIntake;

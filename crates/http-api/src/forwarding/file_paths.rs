@@ -1,11 +1,12 @@
-//! Confines file paths in requests to agent servers without isolation. Such a server reads and writes whatever its operating
-//! system user may, so paths are restricted to the sandbox's own. Containers are isolated anyway.
+//! Rewrites file paths in requests to agent servers: what clients call `/workspace` is the workspace of every sandbox, and the
+//! path after a route, which clients of older agent servers send, becomes the query that newer ones take.
 //!
-//! Releases 1.34 and 1.58 name a path in the query, older ones in the path after the route. Bodies contain none.
+//! An agent server without isolation reads and writes whatever its operating system user may, so there the paths are
+//! confined to the sandbox's own. Bodies are not read.
 
 use application::AppError;
 use application::gateway::AgentRoute;
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
 use url::form_urlencoded::{Serializer, parse};
 
 use super::path_owner::is_below;
@@ -13,7 +14,7 @@ use super::query;
 use crate::extract::Application;
 
 const FILE_ROUTES: [&str; 2] = ["/api/file", "/api/git"];
-/// Routes with a path as their suffix.
+/// Routes that older agent servers take with a path as their suffix.
 const PATH_SUFFIX_ROUTES: [&str; 4] = [
     "/api/file/upload/",
     "/api/file/download/",
@@ -21,23 +22,6 @@ const PATH_SUFFIX_ROUTES: [&str; 4] = [
     "/api/git/diff/",
 ];
 const PATH_PARAM: &str = "path";
-/// Characters that are escaped in the path of a URL.
-const PATH_ESCAPES: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// Path and query for the agent server, without keys and without paths that lead out of the sandbox.
 pub(super) async fn target(
@@ -46,28 +30,28 @@ pub(super) async fn target(
     path: &str,
     query: &str,
 ) -> Result<String, AppError> {
+    let has_path_param = || parse(query.as_bytes()).any(|(name, _)| name == PATH_PARAM);
+    let suffix = split_path_suffix(path).filter(|(_, asked)| !asked.is_empty());
     let names_files = FILE_ROUTES.iter().any(|family| is_below(path, family));
-    if !names_files || !app.gateway.confines_paths() {
+    if !names_files || (suffix.is_none() && !has_path_param()) {
         return Ok(query::without_keys(path, query));
     }
-    let mut path = path.to_owned();
-    if let Some((route, asked)) = split_path_suffix(&path) {
-        let confined = app.gateway.path(agent_route, &asked).await?;
-        path = format!("{route}{}", utf8_percent_encode(&confined, PATH_ESCAPES));
-    }
-    if !parse(query.as_bytes()).any(|(name, _)| name == PATH_PARAM) {
-        return Ok(query::without_keys(&path, query));
-    }
-    let mut confined = Serializer::new(String::new());
+    let mut rewritten = Serializer::new(String::new());
     for (name, value) in parse(query.as_bytes()) {
-        if name == PATH_PARAM {
+        if name != PATH_PARAM {
+            rewritten.append_pair(&name, &value);
+        } else if suffix.is_none() {
             let value = app.gateway.path(agent_route, &value).await?;
-            confined.append_pair(&name, &value);
-        } else {
-            confined.append_pair(&name, &value);
+            rewritten.append_pair(&name, &value);
         }
     }
-    Ok(query::without_keys(&path, &confined.finish()))
+    let Some((route, asked)) = suffix else {
+        return Ok(query::without_keys(path, &rewritten.finish()));
+    };
+    let value = app.gateway.path(agent_route, &asked).await?;
+    rewritten.append_pair(PATH_PARAM, &value);
+    let route = route.trim_end_matches('/');
+    Ok(query::without_keys(route, &rewritten.finish()))
 }
 
 /// The route, and its path suffix as the agent server reads it.
@@ -96,14 +80,5 @@ mod tests {
             let found = split_path_suffix(path).map(|(_, asked)| asked);
             assert_eq!(found.as_deref(), expected, "{path}");
         }
-    }
-
-    #[test]
-    fn encoded_path_suffixes_decode_to_the_same_path() {
-        let path = "/a b/ü%2F?x#[1]+{}/y";
-        let written = format!("/api/git/diff/{}", utf8_percent_encode(path, PATH_ESCAPES));
-        assert!(written.parse::<actix_web::http::Uri>().is_ok(), "{written}");
-        let (_, read) = split_path_suffix(&written).expect("a path");
-        assert_eq!(read, path);
     }
 }

@@ -3,8 +3,10 @@
 //! A layer before the routes. [`path_owner`] decides by path and caller; this module identifies callers by their keys; the
 //! crate `gateway` forwards. See docs/reference/gateway.md.
 
+mod envelope;
 mod file_paths;
 mod forwarding_headers;
+mod page_restriction;
 mod path_owner;
 mod query;
 mod route_recheck;
@@ -12,10 +14,7 @@ mod route_recheck;
 use std::net::{IpAddr, Ipv4Addr};
 
 use actix_web::dev::ServiceRequest;
-use actix_web::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, VARY,
-};
+use actix_web::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use application::AppError;
@@ -25,7 +24,9 @@ use domain::user::scope::Scope;
 use gateway::{ForwardError, ForwardTarget, Gateway};
 use secrecy::{ExposeSecret, SecretString};
 
+pub(crate) use self::envelope::{Envelope, forward_envelope};
 pub(crate) use self::forwarding_headers::forwarding_headers;
+use self::page_restriction::restrict_page;
 use self::path_owner::{CallerClass, PathOwner, RouteDecision};
 pub(crate) use self::query::without_keys;
 use self::route_recheck::RouteRecheck;
@@ -34,17 +35,11 @@ use crate::extract::{
     Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of,
     received_at, state_of, user_of,
 };
+use crate::middleware::ForeignPage;
 use crate::problem::Problem;
 use crate::rate_limit::{self, KeyPurpose};
 use crate::state::HttpState;
 use crate::trace;
-
-/// Forbids scripts, an origin, and fetching anything.
-const RESTRICTED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
-    "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
-);
-/// The headers that the response depends on.
-const VARY_BY_KEY: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 
 /// Whether a request may be for an agent server.
 pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
@@ -130,43 +125,6 @@ fn address_of(req: &HttpRequest) -> IpAddr {
         .map_or(Ipv4Addr::UNSPECIFIED.into(), rate_limit::client_network)
 }
 
-/// Restricts a sandbox's response, should a browser show it as a page: it gets no rights of this origin and sends no
-/// referrer, and caches keep it per key.
-fn restrict_page(headers: &mut HeaderMap, place: PathOwner) {
-    headers.append(CONTENT_SECURITY_POLICY, RESTRICTED_PAGE_POLICY);
-    // The URL may contain a key.
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.append(VARY, VARY_BY_KEY);
-    let kept = match place {
-        // With another key, the same URL belongs to the service, and not every cache heeds `Vary`.
-        PathOwner::Shared => HeaderValue::from_static("no-store"),
-        _ => private_cache_control(headers),
-    };
-    headers.insert(CACHE_CONTROL, kept);
-}
-
-/// The agent server's cache directives, restricted to the browser's private cache.
-fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
-    if !headers.contains_key(CACHE_CONTROL) {
-        return HeaderValue::from_static("private");
-    }
-    let values = headers
-        .get_all(CACHE_CONTROL)
-        .filter_map(|value| value.to_str().ok());
-    let words = values.flat_map(|value| value.split(',')).map(str::trim);
-    let is_for_others = |word: &&str| {
-        let name = word.split('=').next().unwrap_or_default().trim();
-        let others = ["public", "private", "s-maxage", "proxy-revalidate"];
-        others.iter().any(|other| name.eq_ignore_ascii_case(other))
-    };
-    let mut words: Vec<&str> = words
-        .filter(|word| !word.is_empty() && !is_for_others(word))
-        .collect();
-    words.push("private");
-    // The directives come from valid header values.
-    HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
-}
-
 struct ForwardRoute {
     agent_route: AgentRoute,
     /// Whether the request gets the sandbox's key.
@@ -210,8 +168,12 @@ async fn resolve(
     } else {
         &keys[..of_headers]
     };
+    let is_foreign = req.extensions().contains::<ForeignPage>();
     let user = match by_key {
         Some(_) => None,
+        // In open mode: only a sandbox's key opens anything to a page of another origin, perhaps in the first frame of a
+        // socket.
+        None if is_foreign => None,
         // A key that does not count here must not make the caller the local user of an open service.
         None if of_user.is_empty() && !keys.is_empty() => None,
         None => user_of_keys(req, of_user).await?,
@@ -231,6 +193,9 @@ async fn resolve(
     if is_refused {
         if !keys.is_empty() {
             key_attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
+        }
+        if is_foreign {
+            return Ok(None);
         }
         return Err(refusal(&keys));
     }

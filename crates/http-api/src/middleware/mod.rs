@@ -32,7 +32,7 @@ use actix_web::http::header::{
 };
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpResponse, ResponseError};
+use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
 use futures::FutureExt;
 use tracing::Instrument;
 
@@ -47,6 +47,7 @@ use crate::trace;
 
 use connection_slot::ConnectionSlot;
 pub(crate) use cors::Cors;
+pub(crate) use open_mode::{ForeignPage, RefusalLog};
 use payload_guard::PayloadGuard;
 
 /// The cache directives of files whose name contains a hash of their content.
@@ -240,6 +241,13 @@ async fn forward_or_serve(
             }
             Err(InternalError::from_response("not forwarded", answer).into())
         }
+        Ok(None) if req.extensions().contains::<ForeignPage>() => {
+            if let Ok(state) = state_of(req.request()) {
+                state.refusal_log.warn(req.headers());
+            }
+            let answer = open_mode::refusal().error_response();
+            Err(InternalError::from_response("a foreign page", answer).into())
+        }
         Ok(None) => {
             if let Some(problem) = storage_refusal(&req) {
                 let answer = problem.error_response();
@@ -309,7 +317,11 @@ fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<Http
     // The metrics listener has no routes that a page could abuse, and scrapers use host names that only they know.
     let is_open = context.state.is_open && context.state.listener != Listener::Metrics;
     if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
-        return Some(Problem::forbidden("Pages of this origin may not call a service in open mode; add the origin to http.cors_origins").error_response());
+        if !forwarding::may_forward(req) {
+            context.state.refusal_log.warn(req.headers());
+            return Some(open_mode::refusal().error_response());
+        }
+        req.extensions_mut().insert(ForeignPage);
     }
     trailing_slash::redirect(req, context.state.surface()?, addresses.prefix())
 }

@@ -1,14 +1,63 @@
 //! Requests that a service in open mode refuses. It treats every request as the local user's, so a page of a foreign origin
 //! in a browser on this machine must not be able to send one: neither across origins, nor through a host name that its
-//! owner resolves to this address (DNS rebinding).
+//! owner resolves to this address (DNS rebinding). A page that holds a sandbox's key may use that sandbox: such requests pass
+//! as far as the layer `forwarding`, and are nobody's but the sandbox's there.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use actix_web::http::header::{HOST, HeaderMap};
 use url::Url;
 
 use super::cors::{Cors, origin_of};
 use crate::addresses::Addresses;
+use crate::problem::Problem;
+
+/// Origins whose refusal is logged; further ones are not.
+const MAX_LOGGED_ORIGINS: usize = 32;
+/// Longest origin in the log; others are cut.
+const MAX_ORIGIN_CHARS: usize = 200;
+
+/// Marks a request that only a sandbox's key can open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForeignPage;
+
+/// The origins whose refusal was logged.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalLog(Mutex<BTreeSet<String>>);
+
+impl RefusalLog {
+    /// Logs the refusal of a request, once for each origin.
+    pub(super) fn warn(&self, headers: &HeaderMap) {
+        let text = |value: Option<&actix_web::http::header::HeaderValue>| {
+            let text = value.and_then(|value| value.to_str().ok());
+            let text = text.unwrap_or("(none)").chars();
+            text.take(MAX_ORIGIN_CHARS).collect::<String>()
+        };
+        let (origin, host) = (text(origin_of(headers)), text(headers.get(HOST)));
+        if self.is_first(format!("{origin} {host}")) {
+            tracing::warn!(
+                %origin,
+                %host,
+                "refused a page of another origin, because open mode would let it act as the local user; if the page is yours, \
+                 add its origin to WORKSPACE_HTTP__CORS_ORIGINS (logged once for each origin)"
+            );
+        }
+    }
+
+    fn is_first(&self, origin: String) -> bool {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.len() < MAX_LOGGED_ORIGINS && logged.insert(origin)
+    }
+}
+
+/// The refusal of a request of a foreign page.
+pub(super) fn refusal() -> Problem {
+    Problem::forbidden(
+        "Pages of this origin may not call a service in open mode; add the origin to http.cors_origins",
+    )
+}
 
 /// Names by which containers of any engine reach their host, also containers that are not sandboxes.
 pub const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
@@ -58,6 +107,15 @@ mod tests {
 
     use super::*;
     use crate::AddressConfig;
+
+    #[test]
+    fn refusals_are_logged_once_for_each_origin_up_to_a_limit() {
+        let log = RefusalLog::default();
+        assert!(log.is_first("http://a".to_owned()));
+        assert!(!log.is_first("http://a".to_owned()));
+        let logged = (0..1_000).filter(|n| log.is_first(format!("http://{n}")));
+        assert_eq!(logged.count(), MAX_LOGGED_ORIGINS - 1);
+    }
 
     #[test]
     fn foreign_origins_and_hosts_are_refused() {

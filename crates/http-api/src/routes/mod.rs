@@ -41,7 +41,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         legacy::secrets: list, create, update, remove;
         account::users: me, access;
         account::sessions: authenticate, log_out, list, end, change_password;
-        legacy::front_end: current_key, agent_profiles, analytics_events;
+        legacy::front_end: current_key, agent_profiles, analytics_events, automation_health;
         integration::git: installations, repositories, branches, suggested_tasks, git_info;
         configuration::skills: search, marketplace_skills;
         account::organizations: list, me, provider_connections;
@@ -56,6 +56,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         conversation::pending_messages: queue;
         sandbox::lifecycle: start, pause, resume, remove;
         sandbox::logs: read;
+        sandbox::cloud_proxy: forward;
         sandbox::secrets: list, reveal;
         sandbox::specs: batch;
         conversation::events: count, batch;

@@ -248,6 +248,12 @@ impl World {
         Self::build(config, AuthMode::ApiKey).await
     }
 
+    /// Idle, in open mode with Ada as the local user.
+    pub(crate) async fn open_mode() -> Self {
+        let ada = UserId::parse("ada").unwrap();
+        Self::build(HttpConfig::default(), AuthMode::Open(ada)).await
+    }
+
     /// Idle, with this configuration, in this mode.
     pub(crate) async fn build(config: HttpConfig, mode: AuthMode) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
@@ -268,6 +274,7 @@ impl World {
         seed::add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
         let accounts = mode == AuthMode::Accounts;
+        let open = matches!(mode, AuthMode::Open(_));
         let app = App::new(&ports, policy(mode), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
@@ -277,7 +284,11 @@ impl World {
             fingerprints: Arc::new(InstallationKey::generate().unwrap()),
             endpoints: Arc::new(endpoint_guard::Unguarded),
         };
-        let mut config = HttpConfig { accounts, ..config };
+        let mut config = HttpConfig {
+            accounts,
+            open,
+            ..config
+        };
         config.limits.access_recheck_interval = Duration::from_millis(100);
         let state = HttpState::new(&config, http);
         Self {

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationDeletionRepository, ConversationFilter,
-    ConversationReport, ConversationReportRepository, ConversationRepository, ConversationView,
-    ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion, UnsettledConversation,
-    add_pull_request_number, fold_title,
+    ConversationOrder, ConversationReport, ConversationReportRepository, ConversationRepository,
+    ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion,
+    UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -126,16 +126,24 @@ impl ConversationRepository for MemoryStore {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
+        use ConversationOrder::{CreatedAt, CreatedAtDesc, UpdatedAt, UpdatedAtDesc};
         let state = self.lock();
-        let rows = state
-            .matching_conversations(scope, filter)
-            .map(|it| ((it.created_at.micros(), it.id.to_string()), it));
+        let order = filter.order;
+        let rows = state.matching_conversations(scope, filter).map(|it| {
+            let time = match order {
+                CreatedAt | CreatedAtDesc => it.created_at,
+                UpdatedAt | UpdatedAtDesc => it.updated_at,
+            };
+            ((time.micros(), it.id.to_string()), it)
+        });
         let bytes = |it: &&Conversation| {
             let tags = it.tags.iter();
             let tags = tags.map(|(name, value)| name.len() + value.len());
             it.title.as_ref().map_or(0, String::len) + tags.sum::<usize>()
         };
-        let page = page::page_by_bytes("conversations", page, true, rows, bytes)?;
+        let listing = format!("conversations-{order:?}");
+        let descending = matches!(order, CreatedAtDesc | UpdatedAtDesc);
+        let page = page::page_by_bytes(&listing, page, descending, rows, bytes)?;
         Ok(Page {
             items: page
                 .items

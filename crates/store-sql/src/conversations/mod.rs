@@ -12,9 +12,9 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationDeletionRepository, ConversationFilter,
-    ConversationReport, ConversationReportRepository, ConversationRepository, ConversationView,
-    ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion, UnsettledConversation,
-    add_pull_request_number, fold_title,
+    ConversationOrder, ConversationReport, ConversationReportRepository, ConversationRepository,
+    ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion,
+    UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
@@ -38,7 +38,33 @@ use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
 
-const PAGE_TOKEN_LIST: &str = "conversations";
+/// The listing in page tokens; tokens of one order are not valid for another.
+fn listing(order: ConversationOrder) -> &'static str {
+    match order {
+        ConversationOrder::CreatedAt => "conversations+created",
+        ConversationOrder::CreatedAtDesc => "conversations",
+        ConversationOrder::UpdatedAt => "conversations+updated",
+        ConversationOrder::UpdatedAtDesc => "conversations-updated",
+    }
+}
+
+/// Applies the order and the cursor to a boxed query.
+macro_rules! ordered {
+    ($query:expr, $order:expr, $after:expr) => {{
+        let (query, after) = ($query, $after);
+        let (created, updated, id) = (
+            conversations::created_at,
+            conversations::updated_at,
+            conversations::id,
+        );
+        match $order {
+            ConversationOrder::CreatedAt => keyset!(asc, query, created, id, after),
+            ConversationOrder::CreatedAtDesc => keyset!(desc, query, created, id, after),
+            ConversationOrder::UpdatedAt => keyset!(asc, query, updated, id, after),
+            ConversationOrder::UpdatedAtDesc => keyset!(desc, query, updated, id, after),
+        }
+    }};
+}
 
 diesel::define_sql_function! {
     /// Unlike `LIKE`, it has no wildcards and no limit on the length of the needle (`SQLite`'s `LIKE`: 50000 bytes).
@@ -210,18 +236,26 @@ impl ConversationRepository for SqlStore {
         // The search reads every title.
         let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        let after: Option<Cursor<Uuid>> = page_token::decode(PAGE_TOKEN_LIST, &page)?;
+        let (order, listing) = (filter.order, listing(filter.order));
+        let after: Option<Cursor<Uuid>> = page_token::decode(listing, &page)?;
         let job = move |conn: &mut AnyConnection| {
             let query = matching!(joined!(conn), &scope, &filter);
-            let (created, id) = (conversations::created_at, conversations::id);
             let after = after.map(|(at, id)| (at, UuidCol(id)));
-            let loaded: Vec<JoinedRow> = keyset!(desc, query, created, id, after)
+            let loaded: Vec<JoinedRow> = ordered!(query, order, after)
                 .limit(page_token::rows_to_load(&page))
                 .load(conn)
                 .map_decode_error(rows::ENTITY)?;
             let page = page_token::limit_by_bytes(&page, loaded.iter().map(rows::text_bytes));
-            page_token::build_page(PAGE_TOKEN_LIST, &page, loaded, |(row, ..)| {
-                (row.created_at, row.id.0)
+            page_token::build_page(listing, &page, loaded, |(row, ..)| {
+                let time = match order {
+                    ConversationOrder::CreatedAt | ConversationOrder::CreatedAtDesc => {
+                        row.created_at
+                    }
+                    ConversationOrder::UpdatedAt | ConversationOrder::UpdatedAtDesc => {
+                        row.updated_at
+                    }
+                };
+                (time, row.id.0)
             })
             .try_map(rows::view)
         };

@@ -53,7 +53,7 @@ pub(crate) struct ConversationRow {
     execution_status: Option<TextCol<ExecutionStatus>>,
     status_at: Option<TimestampCol>,
     pub(crate) created_at: TimestampCol,
-    updated_at: TimestampCol,
+    pub(super) updated_at: TimestampCol,
 }
 
 /// The columns that a report may change.

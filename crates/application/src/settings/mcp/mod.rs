@@ -11,7 +11,7 @@ mod typed_config;
 
 pub(super) use agent_servers::for_agent;
 pub(super) use opaque_config::{
-    first_server_with_credentials, masked as masked_opaque, masked_members,
+    first_server_with_credentials, masked as masked_opaque, masked_members, merge_servers,
     unmask as unmask_opaque, with_masks_restored,
 };
 pub use server_url::has_credentials;

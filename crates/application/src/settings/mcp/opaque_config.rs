@@ -134,6 +134,29 @@ pub(super) fn servers(document: &Value) -> Option<&Map<String, Value>> {
     }
 }
 
+/// The stored document with the servers of a request: each replaces the one of its name, and `null` removes it.
+pub(crate) fn merge_servers(stored: Option<Value>, changes: Value) -> Value {
+    let mut merged = match stored {
+        Some(stored @ Value::Object(_)) => stored,
+        _ => Value::Object(Map::new()),
+    };
+    let target = match merged.get("mcpServers") {
+        Some(Value::Object(_)) => &mut merged["mcpServers"],
+        _ => &mut merged,
+    };
+    let (Value::Object(target), Some(changes)) = (target, servers(&changes)) else {
+        return merged;
+    };
+    for (name, server) in changes {
+        if server.is_null() {
+            target.shift_remove(name);
+        } else {
+            target.insert(name.clone(), server.clone());
+        }
+    }
+    merged
+}
+
 /// The document to store over `old`: its masks are replaced by the secrets of `old`, or removed.
 pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
     let old = old.and_then(servers);

@@ -22,6 +22,14 @@ impl Settings {
             .collect()
     }
 
+    /// The profile that the user chose for titles. A profile that no longer exists, or that the agent server does not get,
+    /// counts as none.
+    pub(crate) fn usable_title_profile(&self) -> Option<String> {
+        let name = self.title_llm_profile.as_deref()?;
+        let profile = self.llm_profile(name)?.ok()?;
+        Some(profile.name)
+    }
+
     /// The model of a profile as if it were active; `None` if it does not exist.
     fn llm_profile(&self, name: &str) -> Option<Result<LlmProfile, MissingSettings>> {
         let settings = self.clone().with_active(name)?;

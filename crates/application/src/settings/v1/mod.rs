@@ -1,7 +1,7 @@
 //! `POST /api/v1/settings` (a partial update), and the views of the V1 routes.
 //!
 //! `agent_settings_diff` and `conversation_settings_diff` are merged deeply; `mcp_config` in the former replaces the
-//! stored one. Other known fields are validated and set, so nothing is stored that cannot be shown again. Unknown keys
+//! stored one or changes single servers of it ([`McpConfigUpdate`]). Other known fields are validated and set, so nothing is stored that cannot be shown again. Unknown keys
 //! are ignored. For a secret, `""` or null clears and the mask keeps the stored value.
 //!
 //! Another `agent_kind` shows the fields of the other variant. The sparse document keeps those of both, so that
@@ -17,7 +17,9 @@ use super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
 use super::fields::{AgentKind, CONVERSATION, put};
 use super::issues::{Issue, IssueKind, MAX_DEPTH, alternatives, depth, nul_issue};
 use super::marketplaces;
-use super::mcp::{first_server_with_credentials, unmask_opaque, with_masks_restored};
+use super::mcp::{
+    first_server_with_credentials, merge_servers, unmask_opaque, with_masks_restored,
+};
 use super::model::Settings;
 use super::service::{SettingsService, UpdateError};
 
@@ -31,6 +33,15 @@ pub enum V1Refusal {
     Invalid(String),
 }
 
+/// What an `mcp_config` in a request means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum McpConfigUpdate {
+    /// The whole configuration.
+    Replace,
+    /// The servers that change; `null` removes one.
+    Merge,
+}
+
 /// Title of a validation error about the request itself.
 const SETTINGS_TITLE: &str = "Settings";
 /// Plain fields that these routes neither show nor change.
@@ -41,9 +52,10 @@ impl SettingsService {
         &self,
         owner: &UserId,
         body: &Map<String, Value>,
+        mcp: McpConfigUpdate,
     ) -> Result<(), UpdateError<V1Refusal>> {
         let saved = self.update(owner, |settings| {
-            let mut settings = merge(settings, body)?;
+            let mut settings = merge(settings, body, mcp)?;
             settings.reconcile_profiles();
             Ok(settings)
         });
@@ -51,7 +63,11 @@ impl SettingsService {
     }
 }
 
-fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, V1Refusal> {
+fn merge(
+    mut settings: Settings,
+    body: &Map<String, Value>,
+    mcp: McpConfigUpdate,
+) -> Result<Settings, V1Refusal> {
     let legacy: Vec<&str> = ["agent_settings", "conversation_settings"]
         .into_iter()
         .filter(|key| body.contains_key(*key))
@@ -71,7 +87,7 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
     }
     let mut texts = Vec::new();
     texts.extend(merge_diff(body, "agent_settings_diff", |diff| {
-        let issues = settings.agent.merge(diff);
+        let issues = settings.agent.merge(diff, mcp);
         (settings.agent.kind().title(), issues)
     }));
     texts.extend(merge_diff(body, "conversation_settings_diff", |diff| {
@@ -135,7 +151,7 @@ fn format_issues(title: &str, issues: &[Issue]) -> Option<String> {
 }
 
 impl AgentDocument {
-    fn merge(&mut self, diff: &Map<String, Value>) -> Vec<Issue> {
+    fn merge(&mut self, diff: &Map<String, Value>, mcp: McpConfigUpdate) -> Vec<Issue> {
         let mut issues = Vec::new();
         let mut diff = diff.clone();
         if let Some(kind) = diff.shift_remove("agent_kind") {
@@ -153,7 +169,7 @@ impl AgentDocument {
         match diff.shift_remove("mcp_config") {
             None => {}
             Some(Value::Null) => self.mcp = None,
-            Some(new @ Value::Object(_)) => issues.extend(self.replace_mcp(new).err()),
+            Some(new @ Value::Object(_)) => issues.extend(self.update_mcp(new, mcp).err()),
             Some(_) => issues.push(Issue::at(&["mcp_config"], IssueKind::Object)),
         }
         if let Some(Value::Object(llm)) = diff.get_mut(LLM) {
@@ -168,14 +184,19 @@ impl AgentDocument {
         issues
     }
 
-    fn replace_mcp(&mut self, new: Value) -> Result<(), Issue> {
+    fn update_mcp(&mut self, new: Value, update: McpConfigUpdate) -> Result<(), Issue> {
         if let Some(name) = first_server_with_credentials(&new) {
             return Err(Issue::at(
                 &["mcp_config", name, "url"],
                 IssueKind::Other("URL cannot contain a user name or password".into()),
             ));
         }
-        let new = unmask_opaque(new, self.mcp_document().as_ref());
+        let stored = self.mcp_document();
+        let new = match update {
+            McpConfigUpdate::Replace => new,
+            McpConfigUpdate::Merge => merge_servers(stored.clone(), new),
+        };
+        let new = unmask_opaque(new, stored.as_ref());
         let empty = new.as_object().is_none_or(Map::is_empty);
         self.mcp = (!empty).then(|| SecretString::from(new.to_string()));
         Ok(())

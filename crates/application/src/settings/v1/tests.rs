@@ -7,7 +7,11 @@ use super::super::secret::{MASK, SecretVisibility};
 use super::*;
 
 fn save(settings: Settings, body: &Value) -> Result<Settings, V1Refusal> {
-    merge(settings, body.as_object().unwrap())
+    merge(
+        settings,
+        body.as_object().unwrap(),
+        McpConfigUpdate::Replace,
+    )
 }
 
 fn saved(settings: Settings, body: &Value) -> Settings {
@@ -273,6 +277,37 @@ fn servers_and_headers_are_masked_and_survive_an_echo() {
 }
 
 #[test]
+fn a_front_end_changes_single_servers() {
+    let change = |settings: Settings, servers: Value| {
+        let body = json!({"agent_settings_diff": {"mcp_config": servers}});
+        merge(settings, body.as_object().unwrap(), McpConfigUpdate::Merge).unwrap()
+    };
+    let servers =
+        |settings: &Settings| view(settings, SecretVisibility::Clear)["mcp_config"].take();
+    let a = json!({"url": "https://a", "headers": {"Authorization": "Bearer s1"}});
+    let b = json!({"command": "b", "env": {"KEY": "s2"}});
+    let s = change(Settings::default(), json!({"a": a}));
+    let s = change(s, json!({"b": b}));
+    assert_eq!(servers(&s), json!({"a": a, "b": b}));
+    // A mask keeps the secret of its own server, and a server is replaced as a whole.
+    let masked = json!({"url": "https://a", "headers": {"Authorization": MASK}, "timeout": 5});
+    let s = change(s, json!({"a": masked}));
+    let kept = json!({"url": "https://a", "headers": {"Authorization": "Bearer s1"}, "timeout": 5});
+    assert_eq!(servers(&s), json!({"a": kept, "b": b}));
+    let s = change(s, json!({"a": null, "unknown": null}));
+    assert_eq!(servers(&s), json!({"b": b}));
+    assert_eq!(servers(&change(s.clone(), json!({}))), json!({"b": b}));
+    let s = change(s, json!({"b": null}));
+    assert_eq!(servers(&s), json!({}));
+    // The older envelope stays one.
+    let enveloped = json!({"agent_settings_diff": {"mcp_config": {"mcpServers": {"a": a}}}});
+    let s = change(saved(Settings::default(), &enveloped), json!({"b": b}));
+    assert_eq!(servers(&s), json!({"mcpServers": {"a": a, "b": b}}));
+    let s = change(s, json!({"mcpServers": {"a": null}}));
+    assert_eq!(servers(&s), json!({"mcpServers": {"b": b}}));
+}
+
+#[test]
 fn schemas_name_every_secret_and_every_section() {
     let schema = agent_schema();
     let sections = schema["sections"].as_array().unwrap();
@@ -393,7 +428,7 @@ proptest! {
             0..4)
     ) {
         let body: Map<String, Value> = fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-        match merge(Settings::default(), &body) {
+        match merge(Settings::default(), &body, McpConfigUpdate::Replace) {
             Err(V1Refusal::Invalid(text)) => prop_assert!(!text.contains("pl4nted"), "{}", text),
             Err(V1Refusal::LegacyKeys(_)) => {}
             Ok(settings) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use application::settings::McpConfigUpdate;
 use domain::agent::LaunchSecret;
 use domain::encryption::cipher::Sealed;
 use domain::git::GitProvider;
@@ -18,7 +19,11 @@ use crate::fixture::{Fixture, alice, alice_scope, clock, start_input};
 
 async fn settings(fixture: &Fixture, change: Value) {
     let change = change.as_object().expect("an object").clone();
-    let stored = fixture.app.settings.update_v1(&alice(), &change).await;
+    let stored = fixture
+        .app
+        .settings
+        .update_v1(&alice(), &change, McpConfigUpdate::Replace)
+        .await;
     stored.expect("settings are stored");
 }
 

@@ -29,19 +29,35 @@ pub(crate) struct OrganizationsDto {
     current_org_id: OrganizationId,
 }
 
+/// What the owner of an organization may do, in the words of front ends. Permissions for what the service does not have
+/// are left out: members, billing, automations.
+const OWNER_PERMISSIONS: [&str; 9] = [
+    "manage_secrets",
+    "manage_mcp",
+    "manage_integrations",
+    "manage_application_settings",
+    "manage_api_keys",
+    "view_llm_settings",
+    "edit_llm_settings",
+    "view_org_settings",
+    "edit_org_settings",
+];
+
 /// A user's membership in their organization.
 #[model(response = OrganizationMember, from(user: &UserId))]
 pub(crate) struct MemberDto {
     #[from(OrganizationId::personal(user))]
     org_id: OrganizationId,
-    #[from(user.clone())]
-    user_id: UserId,
+    /// The same as `org_id`: front ends recognise a personal organization by it.
+    #[schema(value_type = String)]
+    #[from(OrganizationId::personal(user))]
+    user_id: OrganizationId,
     /// Always `owner`.
     #[from("owner")]
     role: &'static str,
-    /// Only `edit_org_settings`, for model profiles. There are no automations and no other members.
-    #[from(["edit_org_settings"])]
-    permissions: [&'static str; 1],
+    /// What the caller may do.
+    #[from(OWNER_PERMISSIONS)]
+    permissions: [&'static str; OWNER_PERMISSIONS.len()],
 }
 
 /// Keys of model providers that several profiles share. There are none; each profile has its own key.

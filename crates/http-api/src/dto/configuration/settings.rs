@@ -63,6 +63,8 @@ pub(crate) struct SettingsFields {
     sandbox_base_container_image: Option<String>,
     sandbox_runtime_container_image: Option<String>,
     disabled_skills: Option<Vec<String>>,
+    enabled_skills: Option<Vec<String>>,
+    title_llm_profile: Option<String>,
     #[schema(value_type = Option<String>, format = Password)]
     #[from(reveal.show(s.search_api_key.as_ref()))]
     search_api_key: Value,
@@ -118,6 +120,17 @@ pub(crate) struct SettingsDto {
     search_api_key_set: bool,
 }
 
+impl SettingsDto {
+    /// The response to a web front end, which offers no start while no key is set: a model that works without one counts.
+    pub(crate) fn for_front_end(s: &Settings, now: Timestamp) -> Self {
+        let plain = Self::of(s, now);
+        Self {
+            llm_api_key_set: plain.llm_api_key_set || s.has_usable_model(),
+            ..plain
+        }
+    }
+}
+
 /// Response of `GET /api/v1/users/me`.
 #[model(response = UserInfo, not_required)]
 pub(crate) struct UserDto {
@@ -169,7 +182,8 @@ impl UserDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SettingsUpdate)]
 pub(crate) struct SettingsUpdateDto {
-    /// Merged into `agent_settings` key by key; an `mcp_config` in it replaces the stored one.
+    /// Merged into `agent_settings` key by key. An `mcp_config` in it replaces the stored one; with `X-Org-Id` it names the
+    /// servers that change, and `null` removes one.
     #[schema(value_type = Option<Object>)]
     agent_settings_diff: Option<Value>,
     /// Merged into `conversation_settings`.
@@ -186,6 +200,8 @@ pub(crate) struct SettingsUpdateDto {
     sandbox_base_container_image: Option<String>,
     sandbox_runtime_container_image: Option<String>,
     disabled_skills: Option<Vec<String>>,
+    enabled_skills: Option<Vec<String>>,
+    title_llm_profile: Option<String>,
     /// Null or blank clears; the mask keeps.
     #[schema(format = Password)]
     search_api_key: Option<String>,

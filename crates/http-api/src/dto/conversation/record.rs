@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use application::sandboxes::SandboxService;
+use application::start::agent_directory;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    Metrics, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationOrder, ConversationView,
+    ExecutionStatus, Metrics, Trigger,
 };
 use domain::git::GitProvider;
 use domain::id::{ConversationId, SandboxId, UserId};
@@ -70,6 +71,16 @@ pub(crate) struct ConversationDto {
     acp_server: Option<String>,
     #[from(around.launched_profile)]
     launched_agent_profile: Option<LaunchedProfileDto>,
+    /// `null` until the sandbox has run, and once it is deleted.
+    #[from(around.workspace)]
+    workspace: Option<ConversationWorkspaceDto>,
+}
+
+/// Where the agent works.
+#[model(response = ConversationWorkspace)]
+pub(crate) struct ConversationWorkspaceDto {
+    /// The absolute path in the sandbox. Uploads belong below it.
+    working_dir: String,
 }
 
 /// Cost and tokens so far.
@@ -140,6 +151,7 @@ pub(crate) struct ConversationSurroundings {
     pub(crate) children: Vec<ConversationId>,
     acp_server: Option<String>,
     launched_profile: Option<LaunchedProfileDto>,
+    workspace: Option<ConversationWorkspaceDto>,
 }
 
 pub(crate) fn split_view(
@@ -151,6 +163,7 @@ pub(crate) fn split_view(
     let is_acp = view.conversation.agent_kind == "acp";
     let sandbox = view.sandbox.as_ref();
     let url = sandbox.and_then(|sandbox| addresses.agent_server(sandbox));
+    let working_dir = agent_directory(&view);
     let surroundings = ConversationSurroundings {
         sandbox_status: sandbox.map_or(SandboxStatus::Missing, |sandbox| sandbox.status),
         url: url.map(|url| format!("{url}/api/conversations/{id}")),
@@ -160,6 +173,7 @@ pub(crate) fn split_view(
         children: view.children,
         acp_server: tags.get("acpserver").filter(|_| is_acp).cloned(),
         launched_profile: LaunchedProfileDto::from_tags(tags),
+        workspace: working_dir.map(|working_dir| ConversationWorkspaceDto { working_dir }),
     };
     (view.conversation, surroundings)
 }
@@ -176,7 +190,7 @@ fn known_status(sandbox: SandboxStatus, agent: Option<ExecutionStatus>) -> Optio
 pub(crate) enum ListedConversations {
     /// In the requested order, with `null` for unknown ones.
     Batch(Vec<Option<ConversationDto>>),
-    /// Newest first.
+    /// In the requested order.
     Page(PageDto<ConversationDto>),
 }
 
@@ -210,6 +224,14 @@ pub(crate) struct IncludedPartsQuery {
     include_sub_conversations: bool,
 }
 
+/// The order of a list of conversations.
+#[model(query)]
+pub(crate) struct ConversationOrderQuery {
+    #[decode(rename = "sort_order", default)]
+    #[param(inline)]
+    order: ConversationOrder,
+}
+
 /// The query for counting conversations.
 #[model]
 #[derive(Debug)]
@@ -226,6 +248,8 @@ pub(crate) struct ConversationCountQuery {
 pub(crate) struct ConversationSearchQuery {
     #[decode(flatten)]
     filter: ConversationFilterQuery,
+    #[decode(flatten)]
+    order: ConversationOrderQuery,
     #[decode(flatten)]
     page: PageQuery,
     #[decode(flatten)]
@@ -250,10 +274,12 @@ impl ConversationSearchQuery {
     pub(crate) fn into_parts(self) -> (Option<ConversationFilter>, PageRequest) {
         let Self {
             filter,
+            order: ConversationOrderQuery { order },
             page,
             parts,
         } = self;
         let filter = ConversationCountQuery { filter, parts }.into_filter();
+        let filter = filter.map(|filter| ConversationFilter { order, ..filter });
         (filter, page.into())
     }
 }

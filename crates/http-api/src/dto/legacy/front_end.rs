@@ -30,3 +30,19 @@ impl AgentProfilesDto {
         active_agent_profile_id: None,
     };
 }
+
+/// Whether automations are available.
+#[model(response = AutomationHealth)]
+pub(crate) struct AutomationHealthDto {
+    /// Always `error`: the service has no automations.
+    status: &'static str,
+    /// What front ends show.
+    message: &'static str,
+}
+
+impl AutomationHealthDto {
+    pub(crate) const UNAVAILABLE: Self = Self {
+        status: "error",
+        message: "This service has no automations.",
+    };
+}

@@ -1,5 +1,6 @@
 //! Sandboxes, their specs and the warm pool on the wire.
 
+pub(crate) mod envelope;
 pub(crate) mod record;
 pub(crate) mod spec;
 pub(crate) mod warm_pool;

@@ -19,8 +19,8 @@ use crate::audit::CreatedResource;
 use crate::dto::conversation::message::{NextMessageDto, SentMessageDto};
 use crate::dto::conversation::record::{
     BatchQuery, ConversationCountQuery, ConversationDto, ConversationFilterQuery,
-    ConversationIdText, ConversationListQuery, ConversationSearchQuery, ConversationUpdateDto,
-    IncludedPartsQuery, ListedConversations,
+    ConversationIdText, ConversationListQuery, ConversationOrderQuery, ConversationSearchQuery,
+    ConversationUpdateDto, IncludedPartsQuery, ListedConversations,
 };
 use crate::dto::conversation::start_request::StartConversationDto;
 use crate::dto::conversation::start_task::StartTaskDto;
@@ -149,9 +149,9 @@ fn array_element(before: &str, task: StartTask) -> io::Result<Bytes> {
     Ok(Bytes::from(format!("{before}{json}")))
 }
 
-/// Lists conversations, newest first. With `ids`, loads exactly these in their order, with `null` for unknown ones.
+/// Lists conversations, newest first unless `sort_order` says otherwise. With `ids`, loads exactly these in their order, with `null` for unknown ones.
 #[utoipa::path(
-    tag = "Conversations", params(BatchQuery, ConversationFilterQuery, IncludedPartsQuery, PageQuery),
+    tag = "Conversations", params(BatchQuery, ConversationFilterQuery, ConversationOrderQuery, IncludedPartsQuery, PageQuery),
     responses(
         (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
         (status = 400, description = "Invalid or too many ids"),
@@ -180,8 +180,8 @@ pub(crate) async fn list(
     }))
 }
 
-/// Searches conversations, newest first.
-#[utoipa::path(tag = "Conversations", params(ConversationFilterQuery, IncludedPartsQuery, PageQuery), responses(
+/// Searches conversations, newest first unless `sort_order` says otherwise.
+#[utoipa::path(tag = "Conversations", params(ConversationFilterQuery, ConversationOrderQuery, IncludedPartsQuery, PageQuery), responses(
     (status = 200, body = PageDto<ConversationDto>),
 ))]
 #[get("/api/v1/app-conversations/search")]

@@ -3,7 +3,7 @@
 use actix_web::{HttpResponse, get, post, web};
 
 use crate::audit::Unaudited;
-use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
+use crate::dto::legacy::front_end::{AgentProfilesDto, AutomationHealthDto, CurrentKeyDto};
 use crate::extract::{Actor, ApiCall, DiscardedBody};
 
 /// Loads the key of the request. Front ends check their connection with it.
@@ -37,4 +37,13 @@ pub(crate) async fn analytics_events(
     ApiCall(_actor, (Unaudited, DiscardedBody)): ApiCall<Actor, (Unaudited, DiscardedBody)>,
 ) -> HttpResponse {
     HttpResponse::NoContent().finish()
+}
+
+/// Says that there are no automations, so that front ends do not ask for them.
+#[utoipa::path(tag = "Config", responses((status = 200, body = AutomationHealthDto)))]
+#[get("/api/automation/health")]
+pub(crate) async fn automation_health(
+    ApiCall(_actor, ()): ApiCall<Actor, ()>,
+) -> web::Json<AutomationHealthDto> {
+    web::Json(AutomationHealthDto::UNAVAILABLE)
 }

@@ -1,5 +1,6 @@
 //! Sandboxes: for their owners, for the agent servers inside, and for the ports they expose.
 
+pub(super) mod cloud_proxy;
 pub(super) mod lifecycle;
 pub(super) mod logs;
 pub(super) mod secrets;

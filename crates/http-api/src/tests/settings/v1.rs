@@ -32,6 +32,56 @@ async fn strangers_are_refused_first() {
 }
 
 #[actix_web::test]
+async fn front_ends_get_defaults_and_change_single_mcp_servers() {
+    let world = SettingsFixture::new();
+    let of_front_end = |request: TestRequest| request.insert_header(("X-Org-Id", "any"));
+    let load = async || {
+        let request = of_front_end(request(Method::GET, SETTINGS, KEY));
+        let answer = world.send(request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    };
+    let fresh = load().await;
+    assert_eq!(fresh["llm_api_key_set"], false);
+    assert_eq!(world.get(SETTINGS).await.status, 404, "nothing is stored");
+    let save = async |body: Value| {
+        let answer = world
+            .send(of_front_end(posting(SETTINGS, &body.to_string())))
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    };
+    let servers = |servers: Value| json!({"agent_settings_diff": {"mcp_config": servers}});
+    save(servers(json!({"a": {"url": "https://a"}}))).await;
+    save(servers(json!({"b": {"url": "https://b"}}))).await;
+    save(servers(json!({"a": null}))).await;
+    let shown = load().await;
+    assert_eq!(
+        shown["agent_settings"]["mcp_config"],
+        json!({"b": {"url": "https://b"}})
+    );
+    let replaced = servers(json!({"c": {"url": "https://c"}}));
+    world.post_ok(SETTINGS, &replaced, "Settings stored").await;
+    let shown = world.get(SETTINGS).await.json();
+    assert_eq!(
+        shown["agent_settings"]["mcp_config"],
+        json!({"c": {"url": "https://c"}})
+    );
+    // A model that works without a key lets front ends start conversations.
+    let local = json!({"agent_settings_diff": {"llm": {"model": "openai/m", "base_url": "http://llm.example/v1"}},
+        "title_llm_profile": "fast", "enabled_skills": ["a"]});
+    save(local).await;
+    let (front_end, other) = (load().await, world.get(SETTINGS).await.json());
+    assert_eq!(
+        (&front_end["llm_api_key_set"], &other["llm_api_key_set"]),
+        (&json!(true), &json!(false))
+    );
+    for shown in [front_end, other] {
+        assert_eq!(shown["title_llm_profile"], "fast");
+        assert_eq!(shown["enabled_skills"], json!(["a"]));
+    }
+}
+
+#[actix_web::test]
 async fn there_is_nothing_before_the_first_save() {
     let world = SettingsFixture::new();
     let answer = world.get(SETTINGS).await;
@@ -55,6 +105,8 @@ async fn there_is_nothing_before_the_first_save() {
             "sandbox_base_container_image",
             "sandbox_runtime_container_image",
             "disabled_skills",
+            "enabled_skills",
+            "title_llm_profile",
             "search_api_key",
             "sandbox_api_key",
             "max_budget_per_task",

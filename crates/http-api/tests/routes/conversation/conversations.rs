@@ -46,6 +46,7 @@ async fn a_conversation_has_the_known_shape() {
         "created_at": NOW, "updated_at": NOW, "sandbox_status": "RUNNING", "execution_status": "idle",
         "conversation_url": format!("http://127.0.0.1:9001/api/conversations/{id}"),
         "session_api_key": shown["session_api_key"], "acp_server": null, "launched_agent_profile": null,
+        "workspace": {"working_dir": format!("/sandboxes/{}/workspace", sandbox.as_str().unwrap())},
     });
     list.is(
         200,

@@ -42,7 +42,7 @@ fn documented_conversations_equal_responses() {
         .filter_map(Value::as_str)
         .collect();
     assert_eq!(names, required);
-    assert_eq!(names.len(), 24);
+    assert_eq!(names.len(), 25);
     for (path, methods) in [
         ("/api/v1/app-conversations", vec!["get", "post"]),
         (

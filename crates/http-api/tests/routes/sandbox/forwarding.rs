@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 /// An agent server that echoes requests.
-struct FakeAgentServer {
+pub(super) struct FakeAgentServer {
     at: SocketAddr,
     handle: ServerHandle,
 }
@@ -38,6 +38,8 @@ async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
             "bearer": header("authorization"),
             "cookie": header("cookie"),
             "id": header("x-request-id"),
+            "type": header("content-type"),
+            "forwarded": header("x-forwarded-host"),
             "body": String::from_utf8_lossy(&body),
         }))
 }
@@ -70,18 +72,21 @@ impl FakeAgentServer {
 }
 
 /// A conversation of Ada's, with the agent as its sandbox; and that sandbox's id and key.
-struct ForwardingFixture {
-    world: World,
+pub(super) struct ForwardingFixture {
+    pub(super) world: World,
     agent: FakeAgentServer,
-    conversation: String,
+    pub(super) conversation: String,
     sandbox: String,
-    key: String,
+    pub(super) key: String,
 }
 
 impl ForwardingFixture {
-    async fn set() -> Self {
+    pub(super) async fn set() -> Self {
+        Self::of(World::working().await).await
+    }
+
+    async fn of(world: World) -> Self {
         let agent = FakeAgentServer::start();
-        let world = World::working().await;
         world.backend.set_port(agent.at.port());
         let conversation = world.conversation(ADA).await;
         let shown = world.read(ADA, &conversation).await;
@@ -103,7 +108,7 @@ impl ForwardingFixture {
         self.world.send(request).await
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.agent.handle.stop(false).await;
     }
 }
@@ -171,17 +176,22 @@ async fn file_paths_are_confined_to_unisolated_sandboxes() {
             format!("/api/git/changes?path={encoded}&ref=HEAD"),
         ),
         (
-            "/api/file/download//workspace/project/a%20b".to_owned(),
-            format!("/api/file/download/{root}/a%20b"),
+            "/api/file/download//workspace/project/a%20b?x=1".to_owned(),
+            format!("/api/file/download?x=1&path={encoded}%2Fa+b"),
         ),
         (
             format!("/api/git/diff/{encoded}%2Fa"),
-            format!("/api/git/diff/{root}/a"),
+            format!("/api/git/diff?path={encoded}%2Fa"),
         ),
         (
             "/api/git/changes/workspace".to_owned(),
-            "/api/git/changes/workspace".to_owned(),
+            "/api/git/changes?path=workspace".to_owned(),
         ),
+        (
+            "/api/file/upload/%2Fworkspace%2Fa?path=b".to_owned(),
+            format!("/api/file/upload?path={encoded}%2Fa"),
+        ),
+        ("/api/git/diff/".to_owned(), "/api/git/diff/".to_owned()),
         ("/api/file/home".to_owned(), "/api/file/home".to_owned()),
     ] {
         let echoed = stage.ask(&path, &header).await.ok();
@@ -352,5 +362,46 @@ async fn a_sandbox_that_does_not_run_says_so() {
         .ask(&named, &[(KEY, BOB)])
         .await
         .refuses(404, "Not Found");
+    stage.end().await;
+}
+
+/// A page of another origin must not act as the local user of a service in open mode, but may use the sandbox whose key it has.
+#[actix_web::test]
+async fn in_open_mode_a_foreign_page_needs_a_sandboxs_key() {
+    let stage = ForwardingFixture::of(World::open_mode().await.at_work().await).await;
+    let from = [
+        ("Host", "127.0.0.1:3000"),
+        ("Origin", "http://evil.example"),
+    ];
+    let with = |more: &[(&'static str, &'static str)]| [&from[..], more].concat();
+    let named = format!("/api/conversations/{}/events/count", stage.conversation);
+    let socket = format!("/sockets/events/{}", stage.conversation);
+    let key = stage.key.clone().leak();
+    let with_key = with(&[(KEY, key)]);
+    for path in [&named, "/api/tools/", "/api/settings"] {
+        let echoed = stage.ask(path, &with_key).await.ok();
+        assert_eq!(echoed["key"], *key, "{path}");
+        let refused = "Pages of this origin may not call a service in open mode; add the origin to http.cors_origins";
+        stage.ask(path, &from).await.refuses(403, refused);
+        let wrong = with(&[(KEY, "wrong")]);
+        stage.ask(path, &wrong).await.refuses(403, refused);
+    }
+    // The service's own routes: neither with a sandbox's key nor with one in the query, which counts as none there.
+    let own = format!("/api/v1/settings?session_api_key={key}");
+    for path in ["/api/v1/settings", own.as_str(), "/"] {
+        assert_eq!(stage.ask(path, &from).await.status, 403, "{path}");
+    }
+    assert_eq!(stage.ask("/api/v1/settings", &with_key).await.status, 403);
+    let by_query = format!("{socket}?session_api_key={key}");
+    let upgrade = with(&UPGRADE);
+    assert_eq!(stage.ask(&by_query, &upgrade).await.ok()["key"], *key);
+    // The agent server asks for the key in the first frame: the request is not the local user's.
+    let unchecked = stage.ask(&socket, &upgrade).await.ok();
+    assert_eq!(unchecked["key"], Value::Null);
+    // A program, and the service's own pages, are the local user.
+    let own_page = [from[0], ("Origin", "http://127.0.0.1:3000")];
+    for headers in [&from[..1], &own_page] {
+        assert_eq!(stage.ask(&named, headers).await.ok()["key"], *key);
+    }
     stage.end().await;
 }

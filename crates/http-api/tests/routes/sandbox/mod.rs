@@ -2,6 +2,7 @@
 
 mod callback_tokens;
 mod catalogue;
+mod cloud_proxy;
 mod forwarding;
 mod sandboxes;
 mod workspace;

@@ -23,8 +23,17 @@ async fn everybody_owns_one_which_is_their_own() {
             .get(key, "/api/organizations")
             .await
             .is(200, &json!({"items": [one], "current_org_id": id}));
-        let me = json!({"org_id": id, "user_id": user, "role": "owner", "permissions": ["edit_org_settings"]});
-        world.get(key, &path(user, "me")).await.is(200, &me);
+        let me = world.get(key, &path(user, "me")).await.ok();
+        // The front end takes an organization for the personal one if both ids are the same.
+        assert_eq!((&me["org_id"], &me["user_id"]), (&json!(id), &json!(id)));
+        assert_eq!(me["role"], "owner");
+        let permissions = me["permissions"].as_array().unwrap();
+        assert!(permissions.contains(&json!("edit_org_settings")), "{me}");
+        // Without automations, the front end must not ask for them.
+        assert!(
+            !me["permissions"].to_string().contains("automations"),
+            "{me}"
+        );
         world
             .get(key, &path(user, "provider-connections"))
             .await
@@ -45,6 +54,23 @@ async fn everybody_owns_one_which_is_their_own() {
         401
     );
     assert_eq!(world.get("aw_wrong", &me).await.status, 401);
+}
+
+#[actix_web::test]
+async fn automations_are_plainly_absent() {
+    let world = World::idle().await;
+    let health = "/api/automation/health";
+    let shown = world.get(ADA, health).await.ok();
+    assert_eq!(shown["status"], "error");
+    assert!(
+        shown["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    );
+    world
+        .get("aw_wrong", health)
+        .await
+        .refuses(401, "Unauthorized");
 }
 
 #[actix_web::test]

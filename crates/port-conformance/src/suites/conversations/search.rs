@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationOrder, ConversationView,
+    Trigger,
 };
 use domain::error::StoreError;
 use domain::page::{MAX_PAGE_BYTES, PageRequest};
@@ -87,6 +88,54 @@ pub async fn paging_is_stable(ports: &StorePorts) {
         search(ports, &alice, &all(), &after(1, token)).await
     });
     assert_eq!(numbers(&all_pages.await), [6, 5, 3, 2, 1]);
+}
+
+/// All four orders, ties by id, page by page. A token of one order is not valid for another.
+pub async fn conversations_are_listed_in_every_order(ports: &StorePorts) {
+    ports.insert_sandbox("s", "alice").await;
+    for (n, created, updated) in [(1, 1, 9), (2, 2, 4), (3, 2, 4), (4, 3, 1)] {
+        ports
+            .insert_conversation(&Conversation {
+                updated_at: at(updated),
+                ..conversation(n, "alice", "s", at(created))
+            })
+            .await;
+    }
+    let alice = scope("alice");
+    for (order, expected) in [
+        (ConversationOrder::CreatedAt, [1, 2, 3, 4]),
+        (ConversationOrder::CreatedAtDesc, [4, 3, 2, 1]),
+        (ConversationOrder::UpdatedAt, [4, 2, 3, 1]),
+        (ConversationOrder::UpdatedAtDesc, [1, 3, 2, 4]),
+    ] {
+        for include_sub_conversations in [false, true] {
+            let filter = ConversationFilter {
+                include_sub_conversations,
+                order,
+                ..ConversationFilter::default()
+            };
+            for size in [1, 3, 4] {
+                let walked = read_all_pages(9, async |token| {
+                    search(ports, &alice, &filter, &after(size, token)).await
+                });
+                assert_eq!(numbers(&walked.await), expected, "{order:?} by {size}");
+            }
+        }
+    }
+    assert_eq!(
+        ConversationOrder::default(),
+        ConversationOrder::CreatedAtDesc
+    );
+    let first = search(ports, &alice, &all(), &page(1)).await;
+    let by_update = ConversationFilter {
+        order: ConversationOrder::UpdatedAtDesc,
+        ..all()
+    };
+    let found = ports
+        .conversations
+        .search(&alice, &by_update, &after(1, first.next))
+        .await;
+    assert_is!(found, Err(StoreError::InvalidPageToken));
 }
 
 /// A page of long titles ends early, and all pages together contain every conversation once and in order.
@@ -332,6 +381,7 @@ macro_rules! conversation_repository_conformance {
                 paging_is_stable,
                 pages_of_long_titles_end_early,
                 foreign_page_tokens_are_refused,
+                conversations_are_listed_in_every_order,
                 titles_are_searched_literally,
                 a_changed_title_is_searched,
                 time_and_sandbox_filters_combine,

@@ -1,0 +1,1 @@
+DROP INDEX conversations_on_top_by_update;

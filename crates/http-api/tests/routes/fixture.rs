@@ -12,7 +12,7 @@ use actix_web::test::{TestRequest, init_service};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, Timestamp};
-use domain::id::{HostId, IdGenerator, SpecId};
+use domain::id::{HostId, IdGenerator, SpecId, UserId};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use domain::user::identity::ApiKeyRepository;
 use http_api::{

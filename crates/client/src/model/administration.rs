@@ -82,6 +82,7 @@ pub struct AuditEntry {
     pub at: UtcTime,
     pub actor: String,
     pub key_id: Option<String>,
+    pub session_id: Option<String>,
     /// The action: method and route, or the command.
     pub action: String,
     pub object: Option<String>,

@@ -201,6 +201,43 @@ fn open_mode_needs_a_second_switch_on_a_public_address() {
 }
 
 #[test]
+fn accounts_need_an_encrypted_or_local_address() {
+    let accounts = ("WORKSPACE_AUTH__MODE", "accounts");
+    let url = |url| ("WORKSPACE_HTTP__PUBLIC_URL", url);
+    for variables in [
+        &[accounts][..],
+        &[accounts, url("https://agents.example/")],
+        &[accounts, url("http://localhost:3000")],
+        &[
+            accounts,
+            url("https://agents.example/"),
+            ("WORKSPACE_HTTP__BIND", "0.0.0.0:3000"),
+        ],
+    ] {
+        let mode = load(None, variables).unwrap().auth.mode;
+        assert_eq!(mode, AuthModeSetting::Accounts, "{variables:?}");
+    }
+    for (variables, part) in [
+        (url("http://agents.example/"), "is not encrypted"),
+        (
+            ("WORKSPACE_HTTP__BIND", "192.0.2.1:3000"),
+            "is not encrypted",
+        ),
+        (
+            ("WORKSPACE_SANDBOX__DIRECT_URLS", "true"),
+            "cookies do not distinguish ports",
+        ),
+        (
+            ("WORKSPACE_AUTH__SESSION_LIFETIME", "0s"),
+            "SESSION_LIFETIME",
+        ),
+    ] {
+        let error = load(None, &[accounts, variables]).unwrap_err();
+        assert!(error.contains(part), "{variables:?}: {error}");
+    }
+}
+
+#[test]
 fn backends_are_chosen_by_name() {
     for (name, backend) in [
         ("auto", None),

@@ -34,6 +34,7 @@ pub(crate) struct SessionDto {
 /// A change of the caller's password.
 #[model(body = PasswordChange)]
 pub(crate) struct PasswordChangeDto {
+    /// The password until now.
     pub current_password: SecretString,
     /// 12 to 200 characters.
     #[schema(min_length = 12, max_length = 200)]

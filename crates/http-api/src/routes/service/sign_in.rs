@@ -67,7 +67,9 @@ async fn log_in(
     app: Application,
     ApiCall(_page, form): ApiCall<OwnPage, FormFields>,
 ) -> Result<HttpResponse, Problem> {
-    let (name, return_to) = (form.text("name"), form.text("returnTo"));
+    // Names have no spaces; keyboards of telephones add some.
+    let name = form.text("name").trim().to_owned();
+    let return_to = form.text("returnTo");
     let origin = AuditOrigin::of(&req).with_status(StatusCode::SEE_OTHER);
     let (password, client) = (form.secret("password"), login_client(&req));
     let begun = app.sign_in.log_in(origin, &name, &password, &client).await;

@@ -185,6 +185,15 @@ fn first_link(service: &Service) -> String {
     link.trim().to_owned()
 }
 
+const SUBMIT: &str = "document.querySelector('form button')";
+
+/// Fills in the page of a link and sends it, until the page shows the effect.
+async fn set_password(session: &mut WebSession, effect: &str) {
+    session.browser.type_into("#password", PASSWORD).await;
+    session.browser.type_into("#repeat", PASSWORD).await;
+    session.browser.click(SUBMIT, effect).await;
+}
+
 #[tokio::test]
 async fn a_person_sets_a_password_converses_and_signs_in_again() {
     let mut session = WebSession::start("accounts").await;
@@ -200,22 +209,15 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     let hidden = "document.getElementById('token-field').hidden && !location.hash";
     session.browser.wait_until("the code's field", hidden).await;
     session.save_screenshot("password").await;
-    session.browser.type_into("#password", PASSWORD).await;
-    session.browser.type_into("#repeat", PASSWORD).await;
-    session.browser.press_key("Enter", 13).await;
+    set_password(&mut session, "location.pathname === '/'").await;
     converse(&mut session).await;
     session.assert_nothing_kept(&[PASSWORD]).await;
 
     // The link is used up.
     session.browser.open(&link).await;
     session.browser.wait_for_text("Set a password").await;
-    session.browser.type_into("#password", PASSWORD).await;
-    session.browser.type_into("#repeat", PASSWORD).await;
-    session.browser.press_key("Enter", 13).await;
-    session
-        .browser
-        .wait_for_text("This link is not valid")
-        .await;
+    let refused = "document.body.innerText.includes('This link is not valid')";
+    set_password(&mut session, refused).await;
 
     // The host has ended the session: the next page is the login page.
     let ended = "fetch('/api/logout', {method: 'POST'}).then(it => it.status < 300)";
@@ -231,18 +233,11 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
         .browser
         .type_into("#password", "a wrong password")
         .await;
-    session.browser.press_key("Enter", 13).await;
-    session
-        .browser
-        .wait_for_text("The name or the password is wrong")
-        .await;
+    let refused = "document.body.innerText.includes('The name or the password is wrong')";
+    session.browser.click(SUBMIT, refused).await;
     session.browser.type_into("#password", PASSWORD).await;
-    session.browser.press_key("Enter", 13).await;
     let there = "location.pathname === '/conversations'";
-    session
-        .browser
-        .wait_until("the page that was wanted", there)
-        .await;
+    session.browser.click(SUBMIT, there).await;
     session.browser.wait_for_text("RUN: echo one").await;
 }
 
@@ -259,7 +254,7 @@ async fn pages_of_the_router_load_and_pages_of_the_host_do_not() {
         session.save_screenshot(&path.replace('/', "_")).await;
     }
     session.assert_no_errors().await;
-    session.open("/login").await;
+    session.open("/settings").await;
     session.browser.wait_for_text("No such page").await;
 }
 

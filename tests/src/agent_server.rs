@@ -60,6 +60,19 @@ pub(crate) fn installations() -> PathBuf {
     })
 }
 
+/// The build of the web application that `cargo xtask prepare` installed.
+///
+/// # Panics
+/// When it does not exist.
+#[must_use]
+pub fn web_application() -> String {
+    configured_command("web-app.directory").unwrap_or_else(|paths| {
+        panic!(
+            "the web application is not installed: run `cargo xtask prepare` (looked for {paths:?})"
+        )
+    })
+}
+
 /// The content of a file that `cargo xtask prepare` wrote below the target directory; the searched paths if there is none.
 pub(crate) fn configured_command(name: &str) -> Result<String, Vec<PathBuf>> {
     let paths = target_dirs().map(|target| target.join("acceptance").join(name));

@@ -4,6 +4,7 @@
 //! depends on no other crate of the workspace than `client`.
 
 pub mod agent_server;
+pub mod browser;
 pub mod canaries;
 pub mod client;
 pub mod fakes;

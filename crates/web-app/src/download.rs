@@ -84,7 +84,7 @@ fn downloaded(received: u64, announced: Option<u64>) -> String {
     }
 }
 
-/// Requests the archive, and follows redirects: the digest of the archive decides, whoever sends it.
+/// Requests the archive, and follows redirects: the digest proves the archive.
 async fn request(url: &Url) -> Result<Response<Incoming>, WebAppError> {
     let mut target = url.clone();
     let mut redirects = 0;

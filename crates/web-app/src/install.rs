@@ -28,7 +28,7 @@ use crate::unpack::unpack;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Told what an installation does, e.g. "downloaded 5 of 17 MB".
+/// Receives what an installation does, e.g. "downloaded 5 of 17 MB".
 pub type InstallProgress<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// Where the archive comes from.

@@ -46,7 +46,7 @@ enum Task {
     /// Run the test suites of `ci`. First install what they need: agent servers below `target/acceptance`, images, and
     /// an engine if none runs.
     Test {
-        /// Leave out the suites that need programs from the Python package index: real agent servers, schemathesis.
+        /// Leave out the suites that need something from a package index: real agent servers, schemathesis, the web application.
         #[arg(long)]
         no_agent_servers: bool,
         /// Run only tests that need no engine, database server, browser or agent server. They take minutes.
@@ -60,7 +60,7 @@ enum Task {
     Flaky(flaky::FlakyArgs),
     /// Install everything that `test` needs, to run single suites with `cargo nextest run` or `cargo test`.
     Prepare {
-        /// Leave out what only the suites with programs from the Python package index need.
+        /// Leave out what only the suites with something from a package index need.
         #[arg(long)]
         no_agent_servers: bool,
     },

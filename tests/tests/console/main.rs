@@ -4,17 +4,14 @@
 //! `CONSOLE_PICTURES=DIR` saves screenshots.
 
 mod administration;
-mod browser;
 mod scenarios;
 
 use std::path::PathBuf;
 
 use acceptance::agent_server::variable_of;
-use acceptance::proxy::authority::Authority;
+use acceptance::browser::Browser;
 use acceptance::{Client, World};
 use serde_json::{Value, json};
-
-use crate::browser::Browser;
 
 /// A title that runs a script if the console inserts it as markup.
 pub(crate) const HOSTILE_TITLE: &str =
@@ -40,10 +37,7 @@ impl ConsoleSession {
             .service
             .set_variable("WORKSPACE_HTTP__PUBLIC_URL", &public);
         world.service.restart().await;
-        let (bob, browser) = (
-            world.service.user("bob"),
-            Browser::start(&trust_argument()).await,
-        );
+        let (bob, browser) = (world.service.user("bob"), Browser::start().await);
         let pictures = variable_of("CONSOLE_PICTURES").map(PathBuf::from);
         Self {
             world,
@@ -125,12 +119,6 @@ impl ConsoleSession {
             "unexpected errors on the page: {unexpected:#?}"
         );
     }
-}
-
-/// The browser's argument to trust the certificate of the proxy in front, and no other self-signed one.
-fn trust_argument() -> String {
-    let keys = Authority::of_this_process().key_digest();
-    format!("--ignore-certificate-errors-spki-list={keys}")
 }
 
 /// The request that starts a conversation with a title.

@@ -268,6 +268,15 @@ impl World {
 
     /// Idle, with this configuration of public addresses.
     pub(crate) async fn reached_at(addresses: AddressConfig) -> Self {
+        Self::configured(HttpConfig {
+            addresses,
+            ..HttpConfig::default()
+        })
+        .await
+    }
+
+    /// Idle, with this configuration.
+    pub(crate) async fn configured(mut config: HttpConfig) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -293,10 +302,6 @@ impl World {
             ids: Arc::new(SequentialIds::default()),
             fingerprints: Arc::new(InstallationKey::generate().unwrap()),
             endpoints: Arc::new(endpoint_guard::Unguarded),
-        };
-        let mut config = HttpConfig {
-            addresses,
-            ..HttpConfig::default()
         };
         config.limits.access_recheck_interval = Duration::from_millis(100);
         let state = HttpState::new(&config, http);

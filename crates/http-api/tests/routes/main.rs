@@ -17,3 +17,5 @@ mod protocol;
 mod sandbox;
 #[cfg(test)]
 mod user;
+#[cfg(test)]
+mod web_app;

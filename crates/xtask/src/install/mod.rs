@@ -5,3 +5,4 @@ pub(crate) mod debian;
 pub(crate) mod engine;
 pub(crate) mod images;
 pub(crate) mod schemathesis;
+pub(crate) mod web_app;

@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 21] = [
+pub(crate) const SUITES: [(&str, Access); 22] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -67,6 +67,8 @@ pub(crate) const SUITES: [(&str, Access); 21] = [
     ),
     ("soak", Access::Proxied),
     ("telemetry", Access::Proxied),
+    // The page compares the origin that the service writes into it with its own.
+    ("web_app", Access::Both),
 ];
 
 /// The suites that match.

@@ -17,13 +17,13 @@ use serde_json::Value;
 
 use self::report::RunReport;
 use self::test_count::TestCount;
-use crate::install::{agent_servers, debian, engine, images, schemathesis};
+use crate::install::{agent_servers, debian, engine, images, schemathesis, web_app};
 use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
 
 /// Which suites run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The suites of [`Extent::Ci`] that need no programs from the Python package index.
+    /// The suites of [`Extent::Ci`] that need nothing from the package indexes of Python and npm.
     WithoutAgentServers,
     /// The suites that must pass before a change lands.
     Ci,
@@ -69,6 +69,8 @@ pub(crate) fn sandboxes(with_agent_servers: bool) -> anyhow::Result<()> {
             let command = agent_servers::prepare(&programs.service, version)?;
             images::agent_server(version, &command)?;
         }
+        say("the web application");
+        web_app::prepare(&programs.service)?;
     }
     Ok(())
 }
@@ -85,7 +87,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
 }
 
 /// Suites of the package `acceptance` that need more than this repository and Debian.
-const AGENT_SERVER_SUITES: [&str; 2] = ["real_agent", "schemathesis"];
+const AGENT_SERVER_SUITES: [&str; 3] = ["real_agent", "schemathesis", "web_app"];
 
 /// Test targets that need a container engine or a database server.
 const OUTER_TARGETS: [(&str, &str); 2] = [("sandbox-docker", "engine"), ("store-sql", "postgres")];

@@ -195,6 +195,7 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         }
         "POST /api/organizations/{organization_id}/profiles/{name}/rename"
         | "POST /api/v1/settings/profiles/{name}/rename" => vec![json!({"new_name": "taken-over"})],
+        "POST /api/analytics/events" => vec![json!({"event_type": "canvas_authenticated"})],
         "POST /api/settings" | "POST /api/v1/settings" => vec![json!({"language": "fr"})],
         "POST /api/v1/admin/users" => vec![json!({"id": objects.user, "role": "user"})],
         "PATCH /api/v1/admin/users/{user_id}" => vec![json!({"role": "admin"})],

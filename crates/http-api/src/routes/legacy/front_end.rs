@@ -29,7 +29,7 @@ pub(crate) async fn agent_profiles(
 /// The web application sends one after each load, whether or not telemetry is on.
 #[utoipa::path(
     tag = "Users",
-    request_body = serde_json::Value,
+    request_body = Option<serde_json::Value>,
     responses((status = 204, description = "Nothing was stored"))
 )]
 #[post("/api/analytics/events")]

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use acceptance::print_line;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,6 +15,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
+
+use crate::print_line;
+use crate::proxy::authority::Authority;
 
 /// Names of the browser's program on different systems.
 const PROGRAMS: [&str; 4] = [
@@ -33,7 +35,7 @@ const CLICK_TIMEOUT: Duration = Duration::from_secs(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// A browser with one page. Dropping it ends all of its processes.
-pub(crate) struct Browser {
+pub struct Browser {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -45,16 +47,23 @@ pub(crate) struct Browser {
 
 /// Requests and errors of the page.
 #[derive(Debug, Default)]
-pub(crate) struct PageState {
+pub struct PageState {
     /// Requested URLs.
-    pub(crate) requests: Vec<String>,
+    pub requests: Vec<String>,
+    /// URLs that were answered. A request that the page's policy blocks is none of them.
+    pub responses: Vec<String>,
     /// Errors of scripts, of the content security policy and of the console, and failed requests.
-    pub(crate) errors: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 impl Browser {
-    /// Starts the browser with one argument beside the usual ones.
-    pub(crate) async fn start(argument: &str) -> Self {
+    /// Starts the browser. It trusts the certificate of the proxy in front, and no other self-signed one.
+    ///
+    /// # Panics
+    /// When no browser is installed, or it does not start.
+    pub async fn start() -> Self {
+        let keys = Authority::of_this_process().key_digest();
+        let trust = format!("--ignore-certificate-errors-spki-list={keys}");
         let dir = tempfile::Builder::new().prefix("aw-browser-").tempdir();
         let dir = dir.expect("cannot create a temporary directory");
         let log =
@@ -72,7 +81,7 @@ impl Browser {
         command
             .args(["-c", script, program])
             .args(ARGUMENTS)
-            .arg(argument);
+            .arg(trust);
         command
             .arg(format!("--user-data-dir={}", dir.path().display()))
             .env("HOME", dir.path())
@@ -143,7 +152,10 @@ impl Browser {
     }
 
     /// Evaluates a script in the page.
-    pub(crate) async fn eval(&mut self, script: &str) -> Value {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn eval(&mut self, script: &str) -> Value {
         let parameters = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.send("Runtime.evaluate", parameters).await;
         let wrong = &answer["exceptionDetails"];
@@ -159,7 +171,10 @@ impl Browser {
     }
 
     /// Waits until a script evaluates to something truthy.
-    pub(crate) async fn wait_until(&mut self, what: &str, script: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn wait_until(&mut self, what: &str, script: &str) {
         if !self.becomes_truthy(script, PAGE_TIMEOUT).await {
             self.panic_with_page(what, script).await;
         }
@@ -191,13 +206,19 @@ impl Browser {
     }
 
     /// Waits until the page shows this text.
-    pub(crate) async fn wait_for_text(&mut self, text: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn wait_for_text(&mut self, text: &str) {
         let script = format!("document.body.innerText.includes({})", json!(text));
         self.wait_until(text, &script).await;
     }
 
     /// Opens a URL and waits until the page has loaded.
-    pub(crate) async fn open(&mut self, url: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn open(&mut self, url: &str) {
         let answer = self.send("Page.navigate", json!({"url": url})).await;
         assert!(answer["errorText"].is_null(), "{url}: {answer}");
         let loaded = "location.href !== 'about:blank' && document.readyState === 'complete'";
@@ -205,7 +226,10 @@ impl Browser {
     }
 
     /// Clicks on the element that the script `element` finds, until the script `then` is truthy.
-    pub(crate) async fn click(&mut self, element: &str, then: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn click(&mut self, element: &str, then: &str) {
         let began = Instant::now();
         while !self.is_truthy(then).await {
             if began.elapsed() > PAGE_TIMEOUT {
@@ -221,7 +245,10 @@ impl Browser {
 
     /// Clicks on a button exactly once, for actions that must not repeat, and waits until `then` is truthy. One script finds and
     /// clicks it, so the page cannot be redrawn in between.
-    pub(crate) async fn press_once(&mut self, button: &str, then: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn press_once(&mut self, button: &str, then: &str) {
         let pressed = format!(
             "(() => {{ const it = {button}; if (!it) return false; it.click(); return true }})()"
         );
@@ -246,18 +273,24 @@ impl Browser {
         true
     }
 
-    /// Types into a field.
-    pub(crate) async fn type_into(&mut self, selector: &str, text: &str) {
+    /// Types into a field, or into an element whose content can be edited.
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn type_into(&mut self, selector: &str, text: &str) {
         let field = format!("document.querySelector({})", json!(selector));
         let focused = format!("document.activeElement === {field}");
         self.click(&field, &focused).await;
         self.send("Input.insertText", json!({"text": text})).await;
-        let written = format!("{field}.value === {}", json!(text));
+        let written = format!("({field}.value ?? {field}.innerText) === {}", json!(text));
         self.wait_until("the typed text", &written).await;
     }
 
     /// Presses a key.
-    pub(crate) async fn press_key(&mut self, name: &str, code: u32) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn press_key(&mut self, name: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event =
                 json!({"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code});
@@ -266,7 +299,10 @@ impl Browser {
     }
 
     /// Sets the size of the window and the preferred color scheme.
-    pub(crate) async fn set_viewport(&mut self, width: u32, height: u32, scheme: &str) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn set_viewport(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.send("Emulation.setDeviceMetricsOverride", size).await;
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
@@ -274,7 +310,10 @@ impl Browser {
     }
 
     /// Saves a screenshot of the page.
-    pub(crate) async fn save_screenshot(&mut self, file: &Path) {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn save_screenshot(&mut self, file: &Path) {
         let parameters = json!({"captureBeyondViewport": true});
         let picture = self.send("Page.captureScreenshot", parameters).await;
         let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default());
@@ -283,7 +322,10 @@ impl Browser {
     }
 
     /// Returns what was recorded since the last call.
-    pub(crate) async fn page_state(&mut self) -> PageState {
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn page_state(&mut self) -> PageState {
         // The browser sends events in order: all earlier ones precede this response.
         self.eval("1").await;
         std::mem::take(&mut self.page_state)
@@ -336,6 +378,10 @@ impl PageState {
             "Network.requestWillBeSent" => {
                 let url = parameters["request"]["url"].as_str().unwrap_or_default();
                 self.requests.push(url.to_owned());
+            }
+            "Network.responseReceived" => {
+                let url = parameters["response"]["url"].as_str().unwrap_or_default();
+                self.responses.push(url.to_owned());
             }
             "Runtime.consoleAPICalled" if parameters["type"] != "debug" => {
                 self.errors.push(parameters["args"].to_string());

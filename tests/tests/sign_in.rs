@@ -173,7 +173,29 @@ async fn the_first_link_leads_to_a_session() {
     let foreign = foreign.send().await.expect("an answer");
     assert_eq!(foreign.status(), StatusCode::FORBIDDEN);
 
-    // The command line invites, and its deletion ends sessions of the running service within seconds.
+    let key = service.admin();
+    let entries = key.get("/api/v1/audit?limit=100").await.ok();
+    let text = entries.to_string();
+    for said in [
+        "login user:admin",
+        "logout user:admin",
+        "password set by link",
+        "one-time link",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    for secret in [PASSWORD, code.as_str(), "$argon2"] {
+        assert!(
+            !text.contains(secret) && !service.log().contains(&format!("{secret} ")),
+            "{secret}"
+        );
+    }
+}
+
+/// The command line invites a user, and the deletion of the user ends sessions of the running service.
+#[tokio::test]
+async fn the_command_line_invites_and_deletes() {
+    let service = start(None).await;
     let invited = stdout_of(&service.run(&["users", "link", "ada", "--create"]));
     let mut ada = Browser::new(&service);
     let set = ada
@@ -190,28 +212,11 @@ async fn the_first_link_leads_to_a_session() {
         || async { ada.who().await.is_none().then_some(()) },
     )
     .await;
-    let key = service.admin();
-    let entries = key.get("/api/v1/audit?limit=100").await.ok();
-    let text = entries.to_string();
-    for said in [
-        "login user:admin",
-        "logout user:admin",
-        "password set by link",
-        "one-time link",
-    ] {
-        assert!(text.contains(said), "{said}: {text}");
-    }
-    for secret in [PASSWORD, code.as_str(), "adas own password", "$argon2"] {
-        assert!(
-            !text.contains(secret) && !service.log().contains(&format!("{secret} ")),
-            "{secret}"
-        );
-    }
 }
 
 /// The service dies at each of its next commits while a link is used. Afterwards the link works, or the password does.
 #[tokio::test]
-async fn a_kill_while_a_link_is_used_locks_nobody_out() {
+async fn a_kill_while_a_link_is_used_locks_no_user_out() {
     let plans = tempfile::tempdir().expect("a temporary directory can be made");
     let mut service = start(Some(plans.path())).await;
     let mut kills = 0;

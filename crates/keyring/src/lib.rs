@@ -1,6 +1,6 @@
-//! Envelope encryption of records, master keys and their files, texts of API keys, and random ids.
+//! Envelope encryption of records, master keys and their files, hashes of passwords, texts of API keys, and random ids.
 //!
-//! Knows: AES-256-GCM, SHA-256, the operating system's randomness, and files that only their owner may read.
+//! Knows: AES-256-GCM, Argon2id, SHA-256, the operating system's randomness, and files that only their owner may read.
 //! Must never know: the content of sealed texts, the store, the environment, or the configuration.
 //!
 //! ```text

@@ -102,7 +102,7 @@ mod tests {
         };
         let work = PasswordWork::new(Arc::new(hasher));
         let password = SecretString::from("password");
-        let hashes = (0..=MAX_PARALLEL_HASHES).map(|_| work.hash(&password));
+        let all = (0..=MAX_PARALLEL_HASHES).map(|_| work.hash(&password));
         let ends = async {
             for _ in 0..MAX_PARALLEL_HASHES {
                 has_begun.recv().unwrap();
@@ -113,8 +113,8 @@ mod tests {
                 end.send(()).unwrap();
             }
         };
-        let (hashed, ()) = tokio::join!(futures::future::join_all(hashes), ends);
-        let refused: Vec<_> = hashed.into_iter().filter_map(Result::err).collect();
+        let (results, ()) = tokio::join!(futures::future::join_all(all), ends);
+        let refused: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         assert_eq!(refused.len(), 1);
         assert!(matches!(
             refused[0],

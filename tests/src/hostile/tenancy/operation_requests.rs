@@ -116,7 +116,7 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
             Some("organization_id") => &objects.organization,
             Some("sandbox_id") => &objects.sandbox,
             Some("secret_id" | "secret_name") => &objects.secret,
-            // Nobody signs in here.
+            // The service of this suite has no sessions.
             Some("session_id") => "00000000-0000-0000-0000-000000000001",
             Some("user_id") => &objects.user,
             Some(other) => {
@@ -166,6 +166,10 @@ fn query_value(
     Ok(Some(value.to_owned()))
 }
 
+fn password_change() -> Value {
+    json!({"current_password": "taken over", "new_password": "taken over again"})
+}
+
 fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, String> {
     let tokens = json!({"provider_tokens": {"bitbucket": {"token": "t"}}});
     let secret = json!({"name": "TAKEN_OVER", "value": "taken over"});
@@ -211,9 +215,7 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         }
         "POST /api/v1/admin/users/{user_id}/keys/{key_id}/rotate"
         | "POST /api/v1/keys/{key_id}/rotate" => vec![json!({"grace_period": 0})],
-        "POST /api/v1/users/me/password" => {
-            vec![json!({"current_password": "taken over", "new_password": "taken over again"})]
-        }
+        "POST /api/v1/users/me/password" => vec![password_change()],
         "POST /api/v1/app-conversations" | "POST /api/v1/app-conversations/stream-start" => {
             start.to_vec()
         }

@@ -25,7 +25,7 @@ pub(crate) struct OwnPage;
 impl Caller for OwnPage {
     const KEY_PURPOSE: Option<KeyPurpose> = None;
 
-    /// Not only with a cookie: a page of another origin could otherwise sign a visitor in as somebody else.
+    /// Not only with a cookie: a page of another origin could otherwise sign a visitor in under another account.
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         browser_session::check_same_origin(req)?;
         Ok(Self)

@@ -20,9 +20,8 @@ fn refusal(
     let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS");
     match (policy, session) {
         (Policy::Public, _) => None,
-        (_, None) => Some(401),
         // These take the keys of sandboxes, or keys only.
-        (Policy::Sandbox | Policy::UserOrSandbox, _) => Some(401),
+        (_, None) | (Policy::Sandbox | Policy::UserOrSandbox, _) => Some(401),
         (_, Some(_)) if !is_safe && !is_same_origin => Some(403),
         (_, Some(false)) => Some(401),
         (Policy::Admin, Some(true)) => Some(403),

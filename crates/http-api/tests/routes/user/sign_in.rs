@@ -224,11 +224,11 @@ async fn a_login_returns_to_this_origin_only() {
     }
 }
 
-/// A session that somebody planted in the browser is not taken over, and each login begins another one.
+/// A session that an attacker planted in the browser is not taken over, and each login begins another one.
 #[actix_web::test]
 async fn a_login_begins_a_new_session() {
     let it = Accounts::new().await;
-    let planted = format!("{NAME}=planted-by-somebody");
+    let planted = format!("{NAME}=planted");
     let answer = login("ada", PASSWORD, "/").insert_header(("cookie", planted.as_str()));
     let first = cookie_of(&it.send(answer).await.headers);
     let again = login("ada", PASSWORD, "/").insert_header(("cookie", first.as_str()));

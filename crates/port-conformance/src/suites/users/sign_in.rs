@@ -156,7 +156,7 @@ pub async fn sessions_begin_and_end(ports: &StorePorts) {
     assert_eq!((&found.session, found.role), (&hers, Role::User));
     assert_eq!(
         ports.sessions.list(&user("ada")).await.unwrap(),
-        [hers.clone()]
+        std::slice::from_ref(&hers)
     );
     let twin = Session {
         id: SessionId::new(uuid(9)),

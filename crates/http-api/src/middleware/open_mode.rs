@@ -1,7 +1,7 @@
 //! Requests that a service in open mode refuses. It treats every request as the local user's, so a page of a foreign origin
 //! in a browser on this machine must not be able to send one: neither across origins, nor through a host name that its
 //! owner resolves to this address (DNS rebinding). A page that holds a sandbox's key may use that sandbox: such requests pass
-//! as far as the layer `forwarding`, and are nobody's but the sandbox's there.
+//! as far as the layer `forwarding`, which accepts no user for them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

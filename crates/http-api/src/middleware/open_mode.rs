@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use actix_web::http::header::{HOST, HeaderMap};
+use actix_web::http::header::{HOST, HeaderMap, HeaderValue};
 use url::Url;
 
 use super::cors::{Cors, origin_of};
@@ -30,7 +30,7 @@ pub(crate) struct RefusalLog(Mutex<BTreeSet<String>>);
 impl RefusalLog {
     /// Logs the refusal of a request, once for each origin.
     pub(super) fn warn(&self, headers: &HeaderMap) {
-        let text = |value: Option<&actix_web::http::header::HeaderValue>| {
+        let text = |value: Option<&HeaderValue>| {
             let text = value.and_then(|value| value.to_str().ok());
             let text = text.unwrap_or("(none)").chars();
             text.take(MAX_ORIGIN_CHARS).collect::<String>()
@@ -103,7 +103,7 @@ fn is_service_host(host: &str, addresses: &Addresses) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::{HeaderValue, ORIGIN};
+    use actix_web::http::header::ORIGIN;
 
     use super::*;
     use crate::AddressConfig;

@@ -52,9 +52,12 @@ pub(crate) async fn a_front_end_reads_and_writes_where_the_agent_works(setup: Se
         .get("/api/git/changes/%2Fworkspace%2Fproject")
         .await;
     let changes = changes.ok();
-    let changed = |name: &str| {
+    let is_listed = |name: &str| {
         let mut all = changes.as_array().into_iter().flatten();
         all.any(|change| change["path"] == name)
     };
-    assert!(changed("first.txt") && changed("second.txt"), "{changes}");
+    assert!(
+        is_listed("first.txt") && is_listed("second.txt"),
+        "{changes}"
+    );
 }

@@ -167,7 +167,7 @@ fn query_value(
 /// A request inside a request, without a sandbox's key.
 fn envelope(objects: &OwnedObjects) -> Value {
     json!({
-        "host": "http://127.0.0.1", "method": "GET", "headers": {"X-Session-API-Key": "none"},
+        "host": objects.host, "method": "GET", "headers": {"X-Session-API-Key": "none"},
         "path": format!("/api/conversations/{}/events/count", objects.conversation),
     })
 }

@@ -8,6 +8,7 @@ mod conversations;
 mod crashes;
 mod engine;
 mod first_use;
+mod front_end;
 mod grouping;
 mod inside;
 mod mcp;
@@ -152,6 +153,16 @@ mod of_proxies {
 
 /// Programs of other projects.
 mod of_clients {
+    mod process {
+        scenarios!(tests: crate::support::Setup::process, V1_58_0,
+            front_end::a_front_end_reads_and_writes_where_the_agent_works,
+        );
+    }
+    mod docker {
+        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
+            front_end::a_front_end_reads_and_writes_where_the_agent_works,
+        );
+    }
     scenarios!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
 }
 

@@ -94,6 +94,10 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Conversations have an order, but none by title",
+        &["v1-029-conv-search-unknown-param"],
+    ),
+    (
         "A key may come as a bearer token",
         &[
             "v0-007-get-settings-bearer-instead",

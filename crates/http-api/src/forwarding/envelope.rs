@@ -75,8 +75,12 @@ pub(crate) async fn forward_envelope(
     };
     let end = until_refused_or(deadline, recheck.until_refused(app, state));
     let answer = timeout_at(deadline, gateway.forward_enveloped(request, &target, end)).await;
-    let answer = answer.unwrap_or(Err(ForwardError::UpstreamTimedOut));
-    let mut answer = answer.map_err(|failure| forward_problem(&failure))?;
+    let mut answer = match answer {
+        Ok(Err(ForwardError::Ended)) if Instant::now() < deadline => Err(ForwardError::Ended),
+        Ok(Err(ForwardError::Ended)) | Err(_) => Err(ForwardError::UpstreamTimedOut),
+        Ok(answer) => answer,
+    }
+    .map_err(|failure| forward_problem(&failure))?;
     restrict_page(answer.headers_mut(), place);
     Ok(answer)
 }

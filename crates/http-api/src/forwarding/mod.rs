@@ -148,14 +148,7 @@ async fn resolve(
         let is_ours = place == PathOwner::Shared;
         return if is_ours { Ok(None) } else { Err(problem) };
     }
-    let mut by_key = None;
-    for key in &keys {
-        by_key = app.gateway.by_key(key.expose_secret()).await?;
-        if by_key.is_some() {
-            key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
-            break;
-        }
-    }
+    let by_key = route_by_key(app, req, &keys).await?;
     if place == PathOwner::Shared && by_key.is_none() {
         // The service's routes identify the caller themselves, but not all of them need a key.
         count_unknown_keys(req, &keys);
@@ -194,10 +187,11 @@ async fn resolve(
         if !keys.is_empty() {
             key_attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
         }
-        if is_foreign {
-            return Ok(None);
-        }
-        return Err(refusal(&keys));
+        return if is_foreign {
+            Ok(None)
+        } else {
+            Err(refusal(&keys))
+        };
     }
     let state = state_of(req)?;
     if let RouteDecision::Unchecked(conversation) = decision {
@@ -208,6 +202,21 @@ async fn resolve(
         (actor, access)
     });
     open_route(app, decision, by_key, user).await
+}
+
+/// The sandbox of the first key that is one.
+async fn route_by_key(
+    app: &Application,
+    req: &HttpRequest,
+    keys: &[SecretString],
+) -> Result<Option<AgentRoute>, Problem> {
+    for key in keys {
+        if let Some(route) = app.gateway.by_key(key.expose_secret()).await? {
+            key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
+            return Ok(Some(route));
+        }
+    }
+    Ok(None)
 }
 
 /// Refuses a socket without a key if its address opens too many of them to this conversation.

@@ -1,13 +1,13 @@
 //! Requests that a service in open mode refuses. It treats every request as the local user's, so a page of a foreign origin
 //! in a browser on this machine must not be able to send one: neither across origins, nor through a host name that its
 //! owner resolves to this address (DNS rebinding). A page that holds a sandbox's key may use that sandbox: such requests pass
-//! as far as the layer `forwarding`, and are nobody's but the sandbox's there.
+//! as far as the layer `forwarding`, which accepts no user for them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use actix_web::http::header::{HOST, HeaderMap};
+use actix_web::http::header::{HOST, HeaderMap, HeaderValue};
 use url::Url;
 
 use super::cors::{Cors, origin_of};
@@ -30,7 +30,7 @@ pub(crate) struct RefusalLog(Mutex<BTreeSet<String>>);
 impl RefusalLog {
     /// Logs the refusal of a request, once for each origin.
     pub(super) fn warn(&self, headers: &HeaderMap) {
-        let text = |value: Option<&actix_web::http::header::HeaderValue>| {
+        let text = |value: Option<&HeaderValue>| {
             let text = value.and_then(|value| value.to_str().ok());
             let text = text.unwrap_or("(none)").chars();
             text.take(MAX_ORIGIN_CHARS).collect::<String>()
@@ -103,7 +103,7 @@ pub(crate) fn is_service_host(host: &str, addresses: &Addresses) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::{HeaderValue, ORIGIN};
+    use actix_web::http::header::ORIGIN;
 
     use super::*;
     use crate::AddressConfig;

@@ -170,6 +170,14 @@ fn password_change() -> Value {
     json!({"current_password": "taken over", "new_password": "taken over again"})
 }
 
+/// A request inside a request, without a sandbox's key.
+fn envelope(objects: &OwnedObjects) -> Value {
+    json!({
+        "host": objects.host, "method": "GET", "headers": {"X-Session-API-Key": "none"},
+        "path": format!("/api/conversations/{}/events/count", objects.conversation),
+    })
+}
+
 fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, String> {
     let tokens = json!({"provider_tokens": {"bitbucket": {"token": "t"}}});
     let secret = json!({"name": "TAKEN_OVER", "value": "taken over"});
@@ -185,12 +193,8 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         json!({"sandbox_id": objects.sandbox, "initial_message": message}),
         json!({"parent_conversation_id": objects.conversation, "initial_message": message}),
     ];
-    let envelope = json!({
-        "host": "http://127.0.0.1", "method": "GET", "headers": {"X-Session-API-Key": "none"},
-        "path": format!("/api/conversations/{}/events/count", objects.conversation),
-    });
     let bodies = match operation.name().as_str() {
-        "POST /api/cloud-proxy" => vec![envelope],
+        "POST /api/cloud-proxy" => vec![envelope(objects)],
         "POST /api/add-git-providers" | "POST /api/v1/secrets/git-providers" => vec![tokens],
         "POST /api/secrets"
         | "POST /api/v1/secrets"

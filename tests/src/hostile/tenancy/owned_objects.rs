@@ -22,6 +22,8 @@ pub(super) struct OwnedObjects {
     pub(super) key: String,
     pub(super) secret: String,
     pub(super) profile: String,
+    /// The URL of agent servers, as her conversations have it; every user's is the same.
+    pub(super) host: String,
 }
 
 /// Starts a conversation in a new sandbox. Returns the key of the sandbox.
@@ -108,6 +110,7 @@ impl OwnedObjects {
             .await;
         let sandbox_key = conversation.session_api_key.clone();
         let sandbox_key = sandbox_key.expect("a running sandbox has a key");
+        let url = conversation.conversation_url.clone().expect("it runs");
         // Newer objects, so that lists have two pages.
         let newer = json!({"title": CANARY, "sandbox_id": conversation.sandbox_id});
         let _ = alice.wait_until_ready(&alice.start(&newer).await).await;
@@ -126,6 +129,11 @@ impl OwnedObjects {
             key: named(&key["record"]["id"]),
             secret: secret.to_owned(),
             profile: profile.to_owned(),
+            host: url
+                .split_once("/api/conversations")
+                .expect("its path")
+                .0
+                .to_owned(),
         };
         let file = service.workspace_file(&objects.sandbox, "stub.txt");
         assert!(file.is_some(), "the run has written a file");
@@ -144,6 +152,7 @@ impl OwnedObjects {
             key: unknown_like(&self.key),
             secret: unknown_like(&self.secret),
             profile: unknown_like(&self.profile),
+            host: self.host.clone(),
         }
     }
 
@@ -197,6 +206,7 @@ impl OwnedObjects {
             key: id(),
             secret: "SECRET".to_owned(),
             profile: "profile".to_owned(),
+            host: "http://127.0.0.1:3000".to_owned(),
         }
     }
 }

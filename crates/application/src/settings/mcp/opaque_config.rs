@@ -135,7 +135,7 @@ pub(super) fn servers(document: &Value) -> Option<&Map<String, Value>> {
 }
 
 /// The stored document with the servers of a request: each replaces the one of its name, and `null` removes it.
-pub(crate) fn merge_servers(stored: Option<Value>, changes: Value) -> Value {
+pub(crate) fn merge_servers(stored: Option<Value>, changes: &Value) -> Value {
     let mut merged = match stored {
         Some(stored @ Value::Object(_)) => stored,
         _ => Value::Object(Map::new()),
@@ -144,7 +144,7 @@ pub(crate) fn merge_servers(stored: Option<Value>, changes: Value) -> Value {
         Some(Value::Object(_)) => &mut merged["mcpServers"],
         _ => &mut merged,
     };
-    let (Value::Object(target), Some(changes)) = (target, servers(&changes)) else {
+    let (Value::Object(target), Some(changes)) = (target, servers(changes)) else {
         return merged;
     };
     for (name, server) in changes {

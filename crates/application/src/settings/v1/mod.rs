@@ -194,7 +194,7 @@ impl AgentDocument {
         let stored = self.mcp_document();
         let new = match update {
             McpConfigUpdate::Replace => new,
-            McpConfigUpdate::Merge => merge_servers(stored.clone(), new),
+            McpConfigUpdate::Merge => merge_servers(stored.clone(), &new),
         };
         let new = unmask_opaque(new, stored.as_ref());
         let empty = new.as_object().is_none_or(Map::is_empty);

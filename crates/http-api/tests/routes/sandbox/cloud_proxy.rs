@@ -150,5 +150,11 @@ async fn a_response_is_restricted_and_cut_when_it_takes_too_long() {
     assert!(header("content-security-policy").is_some_and(|it| it.starts_with("sandbox")));
     assert_eq!(opened.next().await.as_deref(), Some("begun"));
     assert!(opened.breaks_off().await, "its time is over");
+    let silent = json!({"path": "/api/tools/silent", "timeout_seconds": 1});
+    let answer = stage.proxy(ADA, silent).await;
+    answer.refuses(
+        504,
+        "The sandbox's server did not answer in time. Try again, or look at the sandbox's status.",
+    );
     stage.end().await;
 }

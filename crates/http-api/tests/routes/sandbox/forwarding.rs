@@ -55,6 +55,10 @@ impl FakeAgentServer {
         let server = HttpServer::new(|| {
             App::new()
                 .route("/{path:.*}/endless", web::get().to(begin))
+                .route(
+                    "/{path:.*}/silent",
+                    web::get().to(std::future::pending::<HttpResponse>),
+                )
                 .default_service(web::to(tell))
         })
         .workers(1)

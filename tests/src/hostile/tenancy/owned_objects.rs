@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::CANARY;
-use crate::client::{Client, text};
+use crate::client::{Client, Conversation, text};
 use crate::service::Service;
 use crate::wait::wait_for;
 use crate::world::RECONCILE_TIMEOUT;
@@ -110,7 +110,6 @@ impl OwnedObjects {
             .await;
         let sandbox_key = conversation.session_api_key.clone();
         let sandbox_key = sandbox_key.expect("a running sandbox has a key");
-        let url = conversation.conversation_url.clone().expect("it runs");
         // Newer objects, so that lists have two pages.
         let newer = json!({"title": CANARY, "sandbox_id": conversation.sandbox_id});
         let _ = alice.wait_until_ready(&alice.start(&newer).await).await;
@@ -129,11 +128,7 @@ impl OwnedObjects {
             key: named(&key["record"]["id"]),
             secret: secret.to_owned(),
             profile: profile.to_owned(),
-            host: url
-                .split_once("/api/conversations")
-                .expect("its path")
-                .0
-                .to_owned(),
+            host: agent_server_base(&conversation),
         };
         let file = service.workspace_file(&objects.sandbox, "stub.txt");
         assert!(file.is_some(), "the run has written a file");
@@ -209,6 +204,15 @@ impl OwnedObjects {
             host: "http://127.0.0.1:3000".to_owned(),
         }
     }
+}
+
+/// The part of the URL at the agent server that names no conversation.
+fn agent_server_base(conversation: &Conversation) -> String {
+    let url = conversation.conversation_url.as_deref();
+    let (base, _) = url
+        .and_then(|url| url.split_once("/api/conversations"))
+        .expect("a running sandbox has a URL");
+    base.to_owned()
 }
 
 /// A text of the same form with other letters and digits.

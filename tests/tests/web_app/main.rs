@@ -14,7 +14,7 @@ const INPUT: &str = "[data-testid=chat-input]";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the page reports although it works, as docs/how-to/use-the-web-application.md says.
-const DOCUMENTED_ERRORS: [&str; 5] = [
+const DOCUMENTED_ERRORS: [&str; 4] = [
     // Fonts and icons of other hosts, which the policy blocks.
     "fonts.googleapis.com",
     "img-src",
@@ -22,8 +22,6 @@ const DOCUMENTED_ERRORS: [&str; 5] = [
     "reactrouter.com",
     // This service has no automations.
     "/api/automation/",
-    // Parts of a conversation's page that go without what they ask for.
-    "/api/cloud-proxy",
 ];
 
 /// A service with the web application, a model and a browser.

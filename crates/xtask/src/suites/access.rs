@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 22] = [
+pub(crate) const SUITES: [(&str, Access); 23] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),

@@ -57,36 +57,28 @@ pub(crate) async fn serve(
         KeyFollower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     // Announce the keys early: later steps may take long, and a rotation treats a silent service as gone.
     keys.spawn(&tasks);
-    let first_key = first_key(&config.auth, &data_dir, &store, compose::clock().now()).await?;
-    let first_link = first_link(&config.auth, &store, compose::clock().now()).await?;
+    let now = compose::clock().now();
+    let first_key = first_key(&config.auth, &data_dir, &store, now).await?;
+    let first_link = first_link(&config.auth, &store, now).await?;
     let sandboxes = open_backend(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.features.network, bound);
     warn_of_callbacks(config, &route, &sandboxes);
-    let parts = (bound, &route, &disk);
-    let service = compose::service(
-        config,
-        host,
-        vault,
-        &store,
-        &sandboxes,
-        tasks.clone(),
-        parts,
-    )?;
+    let (parts, spawner) = ((bound, &route, &disk), tasks.clone());
+    let service = compose::service(config, host, vault, &store, &sandboxes, spawner, parts)?;
     disk.spawn(&store, &tasks);
     compose::spawn_web_app(config, &service.http, &tasks);
 
     let mut signals = Signals::new()?;
     let (app, http) = (service.app.clone(), service.http.clone());
-    let surface = (http.clone(), app.clone());
+    let (audit, surface) = (app.audit.clone(), (http.clone(), app.clone()));
     let (server, main) = http_server(&config.http, Listener::Public, listener, surface.clone())?;
     let access = (&first_key, first_link.as_ref());
     banner::announce(config, (bound, &http), &sandboxes, access);
-    background::spawn(&service.app);
-    background::prepare(&service.app);
+    background::spawn(&app);
+    background::prepare(&app);
     let manager = ServiceManager::of(variables);
     manager.ready();
     let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
-    let audit = service.app.audit.clone();
     let metrics = metrics_listener
         .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));
     let listeners = RunningListeners {
@@ -97,8 +89,8 @@ pub(crate) async fn serve(
         http,
     };
     let context = (&config.http, &manager);
-    let result =
-        serve_until_stopped(server, &listeners, &mut signals, context, &mut reloader).await;
+    let stopped = serve_until_stopped(server, &listeners, &mut signals, context, &mut reloader);
+    let result = stopped.await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");

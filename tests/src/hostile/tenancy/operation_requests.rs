@@ -170,6 +170,12 @@ fn password_change() -> Value {
     json!({"current_password": "taken over", "new_password": "taken over again"})
 }
 
+fn event() -> Value {
+    json!([{
+        "kind": "MessageEvent", "id": "taken-over", "timestamp": "2026-11-21T10:00:00.123456", "source": "user",
+    }])
+}
+
 /// A request inside a request, without a sandbox's key.
 fn envelope(objects: &OwnedObjects) -> Value {
     json!({
@@ -186,9 +192,6 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         "id": objects.conversation, "title": "taken over", "execution_status": "error",
         "workspace": {"kind": "LocalWorkspace", "working_dir": "/w"}, "agent": {"kind": "Agent", "llm": {"model": "m"}},
     });
-    let event = json!([{
-        "kind": "MessageEvent", "id": "taken-over", "timestamp": "2026-11-21T10:00:00.123456", "source": "user",
-    }]);
     let start = [
         json!({"sandbox_id": objects.sandbox, "initial_message": message}),
         json!({"parent_conversation_id": objects.conversation, "initial_message": message}),
@@ -236,7 +239,7 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         "POST /api/v1/webhooks/conversations"
         | "POST /api/v1/webhooks/{sandbox_id}/conversations" => vec![info],
         "POST /api/v1/webhooks/events/{conversation_id}"
-        | "POST /api/v1/webhooks/{sandbox_id}/events/{conversation_id}" => vec![event],
+        | "POST /api/v1/webhooks/{sandbox_id}/events/{conversation_id}" => vec![event()],
         "POST /mcp/mcp" => vec![json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})],
         _ => return Err(missing(operation, "its body")),
     };

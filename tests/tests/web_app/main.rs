@@ -183,6 +183,8 @@ fn first_link(service: &Service) -> String {
     link.trim().to_owned()
 }
 
+/// The title that the scripted model gives a conversation.
+const TITLE: &str = "Scripted run";
 const SUBMIT: &str = "document.querySelector('form button')";
 
 /// Fills in the page of a link and sends it, until the page shows the effect.
@@ -217,7 +219,9 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     let refused = "document.body.innerText.includes('This link is not valid')";
     set_password(&mut session, refused).await;
 
-    // The host has ended the session: the next page is the login page.
+    // Without a session the next page is the login page.
+    session.open("/conversations").await;
+    session.browser.wait_for_text(TITLE).await;
     let ended = "fetch('/api/logout', {method: 'POST'}).then(it => it.status < 300)";
     session
         .browser
@@ -236,7 +240,7 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     session.browser.type_into("#password", PASSWORD).await;
     let there = "location.pathname === '/conversations'";
     session.browser.click(SUBMIT, there).await;
-    session.browser.wait_for_text("RUN: echo one").await;
+    session.browser.wait_for_text(TITLE).await;
 }
 
 #[tokio::test]

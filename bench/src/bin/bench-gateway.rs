@@ -35,7 +35,7 @@ const THROUGH_NGINX: &str = "through nginx without a log";
 /// Logs each request, as the service does.
 const THROUGH_LOGGING_NGINX: &str = "through nginx with its access log";
 /// 16 MiB.
-const LARGE_DOWNLOAD: &str = "/api/file/download/bytes/16777216";
+const LARGE_DOWNLOAD: &str = "/api/file/bytes/16777216";
 
 /// Amounts of work.
 struct BenchmarkSize {

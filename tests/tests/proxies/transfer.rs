@@ -59,7 +59,7 @@ pub(crate) async fn upload_and_download(bench: &ProxyBench) {
     let uploaded = started.elapsed();
 
     // The download uses the same connection.
-    let request = format!("GET {}/api/file/download/bytes/{size}", bench.path);
+    let request = format!("GET {}/api/file/bytes/{size}", bench.path);
     connection.send_head(&request, &key).await;
     let head = connection.read_head().await;
     assert_eq!(head.status, 200, "{head:?}");

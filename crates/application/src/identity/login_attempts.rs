@@ -77,6 +77,10 @@ impl LoginAttempts {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() + keys.len() > MAX_WINDOWS {
             windows.retain(|_, window| !window.is_over(now));
+            // Windows of many made-up names and addresses must not reset that of an account under attack.
+            if windows.len() + keys.len() > MAX_WINDOWS {
+                windows.retain(|_, window| window.count > 1);
+            }
             if windows.len() + keys.len() > MAX_WINDOWS {
                 windows.clear();
             }
@@ -155,11 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_made_up_names_reset_no_limit() {
         let attempts = LoginAttempts::default();
+        assert_eq!(admitted(&attempts, "ada", 1, 0), 10);
         for n in 0..30_000 {
             assert!(attempts.try_count(Some(&n.to_string()), None, at(0)));
         }
         assert!(attempts.0.lock().unwrap().len() <= MAX_WINDOWS);
+        assert_eq!(admitted(&attempts, "ada", 1, 0), 0);
     }
 }

@@ -141,7 +141,6 @@ async fn the_service_keeps_its_paths() {
         ("/s/a/b/c/", 404, "application/json"),
         ("/settings", 404, "text/html; charset=utf-8"),
         ("/settings/skills", 404, "text/html; charset=utf-8"),
-        ("/login", 404, "text/html; charset=utf-8"),
         ("/invite/token", 404, "text/html; charset=utf-8"),
         ("/console/", 200, "text/html; charset=utf-8"),
         ("/alive", 200, "application/json"),

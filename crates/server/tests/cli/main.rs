@@ -22,7 +22,10 @@ fn an_invalid_configuration_exits_with_64_and_advice() {
     let dir = TempDir::new().unwrap();
     for (variable, part) in [
         (("WORKSPACE_HTTP__BNID", "x"), "WORKSPACE_HTTP__BIND"),
-        (("WORKSPACE_AUTH__MODE", "closed"), "api_key or open"),
+        (
+            ("WORKSPACE_AUTH__MODE", "closed"),
+            "api_key, accounts or open",
+        ),
         (("WORKSPACE_CONFIG", "/no/such/file"), "/no/such/file"),
         (
             ("WORKSPACE_SANDBOX__BACKEND", "podman"),

@@ -20,7 +20,7 @@ const SOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 pub(super) fn register(config: &mut web::ServiceConfig) {
     config
         .route("/api/file/upload", web::post().to(upload))
-        .route("/api/file/download/bytes/{size}", web::get().to(download))
+        .route("/api/file/bytes/{size}", web::get().to(download))
         .route("/api/bash/slow", web::get().to(endless_response))
         .route("/sockets/events/{id}", web::get().to(socket));
 }

@@ -114,8 +114,8 @@ mod tests {
             }
             refused
         };
-        let (hashed, refused) = tokio::join!(futures::future::join_all(first), last);
-        assert!(hashed.iter().all(Result::is_ok));
+        let (results, refused) = tokio::join!(futures::future::join_all(first), last);
+        assert!(results.iter().all(Result::is_ok));
         assert!(matches!(
             refused,
             Err(AppError::Refused {

@@ -64,12 +64,12 @@ async fn run(
     socket: &watch::Sender<Option<PathBuf>>,
 ) -> io::Result<ExitStatus> {
     let started = Instant::now();
-    let (mut server, record, is_tested) = spawn(template.clone()).await?;
+    let (mut server, record, has_record) = spawn(template.clone()).await?;
     // The server ends when this closes.
     let _stdin = server.stdin.take();
     let modules = await_imports(&mut server).await?;
     let imports_ms = started.elapsed().as_millis();
-    if !is_tested {
+    if !has_record {
         test(template).await?;
         store(record, modules).await;
     }
@@ -79,19 +79,19 @@ async fn run(
         pid,
         imports_ms,
         elapsed_ms,
-        is_tested,
+        has_record,
         "the fork server is ready"
     );
     socket.send_replace(Some(template.socket()));
     server.wait().await
 }
 
-/// Starts the server. Also returns where its record belongs, and whether an earlier self-test holds.
+/// Starts the server. Also returns where its record belongs, and whether an earlier one holds.
 async fn spawn(template: ForkServerTemplate) -> io::Result<(Child, RecordKey, bool)> {
     let runtime = tokio::runtime::Handle::current();
     let spawned = tokio::task::spawn_blocking(move || {
         let _runtime = runtime.enter();
-        let (record, is_tested) = template.prepare()?;
+        let (record, has_record) = template.prepare()?;
         let log_file = File::create(template.log_file())?;
         let mut command = command(&template.command(), &template.environment())?;
         let server = command
@@ -100,7 +100,7 @@ async fn spawn(template: ForkServerTemplate) -> io::Result<(Child, RecordKey, bo
             .stdout(Stdio::piped())
             .stderr(log_file)
             .spawn()?;
-        Ok((server, record, is_tested))
+        Ok((server, record, has_record))
     });
     spawned.await.map_err(io::Error::other)?
 }

@@ -1,5 +1,5 @@
-//! What the fork server of an installation has found out. Its rehearsal and its self-test take half of the processor time of
-//! its start, and have the same results for the same installation, scripts, environment and kernel.
+//! What the fork server of an installation has found out. Its rehearsal, which takes 3 s of processor time, and its self-test
+//! have the same results for the same installation, scripts, environment and kernel.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

@@ -203,12 +203,12 @@ async fn the_command_line_invites_and_deletes() {
         .await;
     assert_eq!(set.expect("an answer").status(), StatusCode::SEE_OTHER);
     assert_eq!(ada.who().await.expect("a session")["role"], "user");
-    let unknown = service.run(&["users", "link", "nobody"]);
+    let unknown = service.run(&["users", "link", "stranger"]);
     assert!(!unknown.status.success());
     stdout_of(&service.run(&["users", "delete", "ada", "--yes"]));
     wait_for(
         "the end of the deleted user's session",
-        std::time::Duration::from_secs(10),
+        std::time::Duration::from_secs(60),
         || async { ada.who().await.is_none().then_some(()) },
     )
     .await;

@@ -113,7 +113,7 @@ async fn every_failed_login_verifies_one_password() {
     for (name, password) in [
         ("ada", "wrong"),
         ("bob", PASSWORD),
-        ("nobody", PASSWORD),
+        ("stranger", PASSWORD),
         ("not a name", PASSWORD),
         ("", ""),
     ] {

@@ -169,7 +169,7 @@ async fn all_failed_logins_look_the_same() {
         ("ada", "Correct horse battery"),
         ("bob", PASSWORD),
         ("bob", ""),
-        ("nobody", PASSWORD),
+        ("stranger", PASSWORD),
         ("", PASSWORD),
         ("a b", PASSWORD),
         ("ada\0", PASSWORD),

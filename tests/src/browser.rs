@@ -305,7 +305,11 @@ impl Browser {
     pub async fn set_viewport(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.send("Emulation.setDeviceMetricsOverride", size).await;
-        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        // Colors are final at once.
+        let media = json!({"features": [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]});
         self.send("Emulation.setEmulatedMedia", media).await;
     }
 

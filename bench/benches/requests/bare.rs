@@ -40,7 +40,7 @@ impl Handler {
         let user = if key == ADA { "ada" } else { "bob" };
         Self {
             app: stage.world.app.clone(),
-            scope: Scope::User(UserId::parse(user).expect("a user")),
+            scope: Scope::Owner(UserId::parse(user).expect("a user").into()),
             query,
             conversation: stage.conversation().parse().expect("an id"),
             answer,

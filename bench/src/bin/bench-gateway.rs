@@ -67,6 +67,8 @@ async fn main() -> anyhow::Result<()> {
     let service = Service::builder()
         .stub(&stub)
         .env("WORKSPACE_SANDBOX__DIRECT_URLS", "true")
+        // Sessions and direct addresses exclude each other.
+        .env("WORKSPACE_AUTH__MODE", "api_key")
         .env("WORKSPACE_LOG__LEVEL", "info")
         .start()
         .await;

@@ -1,7 +1,7 @@
 //! The body of `POST /api/conversations`, with fields that all supported releases accept.
 
 use domain::agent::{
-    AcpAgent, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, Plugin,
+    AcpAgent, AgentKind, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, Plugin,
 };
 use domain::conversation::MessageInput;
 use domain::start_task::AgentType;
@@ -129,7 +129,7 @@ fn agent(
 fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Value {
     let mut settings = acp.options.clone();
     settings.extend(Map::from_iter([
-        ("agent_kind".to_owned(), json!("acp")),
+        ("agent_kind".to_owned(), json!(AgentKind::Acp)),
         ("acp_server".to_owned(), json!(acp.server)),
         ("acp_command".to_owned(), json!(acp.command)),
         ("acp_args".to_owned(), json!(acp.args)),

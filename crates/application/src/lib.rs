@@ -14,6 +14,7 @@ pub mod conversations;
 pub mod error;
 pub mod git;
 mod identity;
+pub mod models;
 mod policy;
 pub mod ports;
 pub mod quotas;
@@ -22,12 +23,16 @@ pub mod sandboxes;
 pub mod secrets;
 pub mod settings;
 pub mod skills;
+pub mod spending;
 pub mod start;
 mod warm;
 
 pub use conversations::{event_streams, events, export, pending, sync, webhooks};
 pub use git::pull_requests;
-pub use identity::{administration, audit, authenticate, sign_in, single_user, users};
+pub use identity::{
+    administration, audit, authenticate, device_login, organizations, sign_in, single_sign_on,
+    single_user, users,
+};
 pub use runtime::{background, idempotency, keyed_semaphore, master_key_rotation, tasks, trace};
 pub use sandboxes::{gateway, inspection};
 
@@ -50,6 +55,7 @@ use crate::authenticate::{KeyAuthenticator, SandboxAuthenticator};
 use crate::background::{BackgroundLoops, ChangeFollower};
 use crate::conversations::ConversationService;
 use crate::conversations::stream_registry::StreamRegistry;
+use crate::device_login::DeviceLoginService;
 use crate::event_streams::EventStreams;
 use crate::events::EventService;
 use crate::export::ExportService;
@@ -58,6 +64,8 @@ use crate::git::GitService;
 use crate::identity::administration::CallerCaches;
 use crate::identity::key_cache::KeyCache;
 use crate::inspection::SandboxInspector;
+use crate::models::ModelAccess;
+use crate::organizations::OrganizationService;
 use crate::pending::{PendingDelivery, PendingMessageService};
 use crate::quotas::Quotas;
 use crate::runtime::housekeeping::Housekeeping;
@@ -66,8 +74,10 @@ use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::sign_in::SignInService;
+use crate::single_sign_on::SingleSignOnService;
 use crate::single_user::SingleUserCheck;
 use crate::skills::SkillService;
+use crate::spending::SpendingService;
 use crate::start::{StartRunner, StartService, StartWorker};
 use crate::sync::ConversationSyncer;
 use crate::warm::WarmSandboxPool;
@@ -79,6 +89,10 @@ pub struct App {
     pub authenticate: KeyAuthenticator,
     /// Passwords and sessions.
     pub sign_in: SignInService,
+    /// Logins of programs without a browser.
+    pub device_logins: Arc<DeviceLoginService>,
+    /// Logins by identity providers.
+    pub single_sign_on: Arc<SingleSignOnService>,
     /// Authenticates sandboxes.
     pub sandbox_keys: SandboxAuthenticator,
     /// Reads, changes and deletes conversations, and sends messages to them.
@@ -100,10 +114,16 @@ pub struct App {
     pub skills: SkillService,
     /// Reads files, git state, skills and hooks inside sandboxes, and switches the models of agents.
     pub inspector: SandboxInspector,
+    /// The model calls that the service makes for sandboxes.
+    pub models: ModelAccess,
+    /// What model calls cost.
+    pub spending: SpendingService,
     /// Resolves requests to agent servers.
     pub gateway: GatewayResolver,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
+    /// Shared organizations, their members and invitations.
+    pub organizations: OrganizationService,
     pub audit: AuditService,
     pub quotas: Quotas,
     backend: Arc<dyn SandboxBackend>,
@@ -155,6 +175,8 @@ impl App {
             cache: reporters.clone(),
             report_grace: policy.report_grace,
         };
+        let audit = AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids));
+        let models = ModelAccess::new(ports, &policy, reporters.clone());
         let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());
         let reconciler = SandboxReconciler::new(
             ports,
@@ -163,6 +185,8 @@ impl App {
             reporters.clone(),
             tasks.clone(),
         );
+        let sign_in = SignInService::new(ports, &policy, caches.sessions.clone(), tasks.clone());
+        let single_user = SingleUserCheck::new(ports, &policy);
         let warm = WarmSandboxPool::new(ports, policy.clone(), reconciler.clone(), tasks.clone());
         let starts = StartService::new(
             ports,
@@ -175,7 +199,7 @@ impl App {
             ports,
             &policy,
             &starts,
-            secrets.clone(),
+            (secrets.clone(), models.clone()),
             reconciler.clone(),
             syncer.clone(),
             Arc::clone(&recorder),
@@ -197,6 +221,7 @@ impl App {
             syncer: syncer.clone(),
             reconciler: reconciler.clone(),
         };
+        let organizations = OrganizationService::new(ports, caches.clone(), reconciler.clone());
         Self {
             authenticate: KeyAuthenticator {
                 keys: Arc::clone(&ports.api_keys),
@@ -205,7 +230,14 @@ impl App {
                 mode: policy.auth.clone(),
                 tasks: tasks.clone(),
             },
-            sign_in: SignInService::new(ports, &policy, caches.sessions.clone(), tasks.clone()),
+            single_sign_on: Arc::new(SingleSignOnService::new(
+                ports,
+                &policy,
+                sign_in.clone(),
+                single_user.clone(),
+            )),
+            sign_in,
+            device_logins: Arc::new(DeviceLoginService::new(ports, &policy)),
             conversations: ConversationService::new(
                 ports,
                 policy.host.clone(),
@@ -255,17 +287,15 @@ impl App {
                 settings: settings.clone(),
             },
             skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.clone_sources)),
-            inspector: SandboxInspector::new(ports, settings.clone()),
+            inspector: SandboxInspector::new(ports, settings.clone(), models.clone()),
+            models,
             settings,
             secrets,
             gateway: GatewayResolver::new(ports, reporters),
-            administration: AdministrationService::new(
-                ports,
-                SingleUserCheck::new(ports, &policy),
-                caches,
-                reconciler,
-            ),
-            audit: AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids)),
+            organizations,
+            administration: AdministrationService::new(ports, single_user, caches, reconciler),
+            spending: SpendingService::new(ports, &policy, audit.clone()),
+            audit,
             sandbox_keys,
             quotas,
             backend: Arc::clone(&ports.backend),

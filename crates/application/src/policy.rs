@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use domain::agent::spending::NanoUsd;
 use domain::id::{HostId, UserId};
 use domain::sandbox::{SandboxCaps, SingleUserRule};
 use domain::user::usage::QuotaLimits;
 use url::Url;
 
+use crate::identity::single_sign_on::SingleSignOnPolicy;
 use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
 
@@ -48,6 +50,7 @@ pub struct Policy {
     pub is_host_shared: bool,
     pub auth: AuthMode,
     pub sessions: SessionLifetimes,
+    pub single_sign_on: SingleSignOnPolicy,
     /// Base URL of the webhooks, as sandboxes reach this service (`…/api/v1/webhooks`).
     pub webhook_url: Url,
     /// Set if a second user is refused because the backend does not isolate sandboxes.
@@ -62,6 +65,8 @@ pub struct Policy {
     /// Quotas of each user, and the report rate of each sandbox. [`Policy::new`] sets none; the service's defaults are in
     /// `config/default.toml`.
     pub quota: LiveSetting<QuotaLimits>,
+    /// What each user may spend on models in each organization and calendar month (UTC). `None`: no limit.
+    pub month_budget: Option<NanoUsd>,
     /// Longest time from the start of a sandbox's process until its agent server answers (`start.sandbox_deadline`).
     pub sandbox_start_timeout: Duration,
     /// Agent servers that boot at the same time. Waiting for a slot does not count towards the start timeout.
@@ -160,16 +165,18 @@ impl Policy {
             is_host_shared: false,
             auth,
             sessions: SessionLifetimes::default(),
+            single_sign_on: SingleSignOnPolicy::default(),
             webhook_url,
             single_user: None,
             cors_origins: Vec::new(),
-            verify_git_tokens: false,
+            verify_git_tokens: true,
             mcp_in_conversations: true,
             caps: LiveSetting::new(SandboxCaps {
                 per_user: 10,
                 overall: 50,
             }),
             quota: LiveSetting::default(),
+            month_budget: None,
             sandbox_start_timeout: Duration::from_secs(120),
             max_parallel_boots: 8,
             warm: WarmPolicy::default(),

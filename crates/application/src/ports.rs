@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use domain::agent::model_endpoint::ModelEndpointFinder;
+use domain::agent::spending::SpendingRepository;
 use domain::agent::workspace::SandboxWorkspace;
 use domain::agent::{AgentConversationReader, AgentLifecycle, AgentRuntime};
 use domain::audit::AuditLog;
@@ -25,10 +27,13 @@ use domain::sandbox::{
 };
 use domain::skill::SkillLibrary;
 use domain::start_task::{StartTaskQueue, StartTaskRepository};
+use domain::user::device_login::DeviceLoginRepository;
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
 use domain::user::sign_in::{PasswordHasher, PasswordRepository, SessionRepository};
+use domain::user::single_sign_on::{IdentityProviders, IdentityRepository};
 use domain::user::usage::UsageRepository;
 
 /// One adapter per port.
@@ -66,12 +71,21 @@ pub struct Ports {
     pub sessions: Arc<dyn SessionRepository>,
     /// Passwords and one-time links.
     pub passwords: Arc<dyn PasswordRepository>,
+    /// Programs that wait until a person signs them in.
+    pub device_logins: Arc<dyn DeviceLoginRepository>,
+    /// Identities and e-mail addresses of users.
+    pub identities: Arc<dyn IdentityRepository>,
+    pub identity_providers: Arc<dyn IdentityProviders>,
     pub password_hasher: Arc<dyn PasswordHasher>,
+    pub organizations: Arc<dyn OrganizationRepository>,
+    pub organization_deletions: Arc<dyn OrganizationDeletionRepository>,
     /// Changes of users and keys, each in one transaction with its audit entry.
     pub administration: Arc<dyn AdministrationRepository>,
     pub audit: Arc<dyn AuditLog>,
     /// Counters of what users store.
     pub usage: Arc<dyn UsageRepository>,
+    /// What model calls cost.
+    pub spending: Arc<dyn SpendingRepository>,
     /// Stored responses to requests with an idempotency key.
     pub idempotent_responses: Arc<dyn IdempotencyRepository>,
     pub hosts: Arc<dyn HostRepository>,
@@ -84,6 +98,8 @@ pub struct Ports {
     /// Seals and opens secrets.
     pub cipher: Arc<dyn Cipher>,
     pub fingerprints: Arc<dyn Fingerprints>,
+    /// `None` if sandboxes call models themselves.
+    pub models: Option<Arc<dyn ModelEndpointFinder>>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn IdGenerator>,
 }

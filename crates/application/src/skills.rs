@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::error::ErrorClass;
 use domain::git::CloneSourceResolver;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use domain::page::{Page, PageRequest, PageToken};
 use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError, SkillLibrary};
 use futures::{StreamExt as _, stream};
@@ -33,7 +33,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct SkillService {
     library: Arc<dyn SkillLibrary>,
     clone_sources: Arc<dyn CloneSourceResolver>,
-    fetch_slots: Arc<KeyedSemaphore<UserId>>,
+    fetch_slots: Arc<KeyedSemaphore<OwnerId>>,
 }
 
 /// A marketplace as a user registers it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
@@ -106,7 +106,11 @@ impl SkillService {
     }
 
     /// Reads these marketplaces. Failures are in `errors`; the others are read all the same.
-    pub async fn offers(&self, user: &UserId, of: Vec<RegisteredMarketplace>) -> MarketplaceOffers {
+    pub async fn offers(
+        &self,
+        user: &OwnerId,
+        of: Vec<RegisteredMarketplace>,
+    ) -> MarketplaceOffers {
         let mut offers = MarketplaceOffers::default();
         let slot = timeout(QUEUE_TIMEOUT, self.fetch_slots.acquire(user)).await;
         let Ok(Some(_slot)) = slot else {

@@ -51,6 +51,7 @@ pub(crate) struct Call {
     path: Vec<String>,
     query: Vec<(&'static str, String)>,
     pub(crate) body: Option<Vec<u8>>,
+    pub(crate) content_type: &'static str,
     pub(crate) key: Option<IdempotencyKey>,
     /// The last event id seen in a stream.
     pub(crate) last_event: Option<String>,
@@ -69,6 +70,7 @@ impl Call {
             path: Vec::new(),
             query: Vec::new(),
             body: None,
+            content_type: "application/json",
             key: None,
             last_event: None,
         }
@@ -116,6 +118,14 @@ impl Call {
             written.map_err(|_| Error::Unusable("the body cannot be encoded as JSON".into()))?,
         );
         Ok(self)
+    }
+
+    /// Sends these fields as a form.
+    pub(crate) fn form(mut self, fields: &[(&str, &str)]) -> Self {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        self.body = Some(form.extend_pairs(fields).finish().into_bytes());
+        self.content_type = "application/x-www-form-urlencoded";
+        self
     }
 
     pub(crate) fn once(mut self, key: &IdempotencyKey) -> Self {

@@ -12,8 +12,8 @@ use url::Url;
 use crate::call::Call;
 use crate::error::{Error, Refusal};
 use crate::resources::{
-    Administration, Audit, Conversations, Events, Health, Keys, Sandboxes, Secrets, Settings,
-    Specs, StartTasks, Users,
+    Administration, Audit, Conversations, DeviceLogins, Events, Health, Keys, Sandboxes, Secrets,
+    Settings, Specs, StartTasks, Users,
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
@@ -253,6 +253,8 @@ resources! {
     secrets: Secrets,
     /// The user.
     users: Users,
+    /// Logins in a browser elsewhere.
+    device_logins: DeviceLogins,
     /// All users, for administrators.
     administration: Administration,
     /// The audit log, for administrators.

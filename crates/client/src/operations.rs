@@ -1,4 +1,5 @@
-//! Every operation of the service that this client uses, as `config/openapi.json` names it.
+//! Every operation of the service that this client uses, as `config/openapi.json` names it, and those of device login
+//! (RFC 8628), which are not in the document.
 
 /// One operation.
 #[derive(Debug, PartialEq, Eq)]
@@ -97,3 +98,17 @@ operations! {
 
     AUDIT = "GET" "/api/v1/audit" ["actor" "action" "object" "outcome" "since" "until" "page_id" "limit"];
 }
+
+pub(crate) const BEGIN_DEVICE_LOGIN: Operation = Operation {
+    method: "POST",
+    path: "/oauth/device/authorize",
+    query: &[],
+    repeatable: false,
+};
+
+pub(crate) const POLL_DEVICE_LOGIN: Operation = Operation {
+    method: "POST",
+    path: "/oauth/device/token",
+    query: &[],
+    repeatable: false,
+};

@@ -172,7 +172,7 @@ impl Http {
             }
         }
         if call.body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
         }
         let body = call.body.clone().unwrap_or_default();
         Ok(self.client.send(method, &url, headers, body).await)

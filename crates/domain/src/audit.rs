@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::conversation::wire_enum;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, SandboxId, SessionId, UserId};
 use crate::page::{Page, PageRequest};
+use crate::wire_enum::wire_enum;
 
 /// Maximum length of a text in an entry, in characters. Longer texts are truncated.
 pub const MAX_AUDIT_TEXT_CHARS: usize = 256;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 /// The texts of an error and its sources, outermost first. For the log, never for a client.
@@ -73,23 +74,105 @@ pub enum ReachedCap {
     Starts(u32),
 }
 
+/// The object of a [`StoreError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entity {
+    ApiKey,
+    AuditEntry,
+    Conversation,
+    DeletedUser,
+    DeviceLogin,
+    DisabledUser,
+    Event,
+    Identity,
+    Invitation,
+    Lease,
+    Member,
+    OneTimeLink,
+    Organization,
+    /// The parent of a new conversation.
+    ParentConversation,
+    PendingMessage,
+    /// An object of unknown kind.
+    Record,
+    Sandbox,
+    SealedRecord,
+    Secret,
+    Session,
+    Settings,
+    StartTask,
+    User,
+    Vault,
+    WarmSandbox,
+}
+
+impl Entity {
+    /// The name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ApiKey => "API key",
+            Self::AuditEntry => "audit entry",
+            Self::Conversation => "conversation",
+            Self::DeletedUser => "deleted user",
+            Self::DeviceLogin => "device login",
+            Self::DisabledUser => "disabled user",
+            Self::Event => "event",
+            Self::Identity => "identity",
+            Self::Invitation => "invitation",
+            Self::Lease => "lease",
+            Self::Member => "member",
+            Self::OneTimeLink => "one-time link",
+            Self::Organization => "organization",
+            Self::ParentConversation => "parent conversation",
+            Self::PendingMessage => "pending message",
+            Self::Record => "record",
+            Self::Sandbox => "sandbox",
+            Self::SealedRecord => "sealed record",
+            Self::Secret => "secret",
+            Self::Session => "session",
+            Self::Settings => "settings",
+            Self::StartTask => "start task",
+            Self::User => "user",
+            Self::Vault => "vault",
+            Self::WarmSandbox => "warm sandbox",
+        }
+    }
+}
+
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The id or another unique value is taken.
     #[error("{entity} already exists")]
-    Conflict { entity: &'static str },
+    Conflict { entity: Entity },
     /// The object of the command does not exist or is outside the scope.
     #[error("{entity} not found")]
-    NotFound { entity: &'static str },
+    NotFound { entity: Entity },
     /// A concurrent change came first: a lost lease, a lost update, an illegal transition.
     #[error("{entity} was changed by another request: read it again and repeat the change")]
-    Stale { entity: &'static str },
+    Stale { entity: Entity },
     /// The key of the caller is not valid any more.
     #[error("The API key has been revoked or has expired")]
     CallerRevoked,
     /// The caller must be an administrator and is not one any more.
     #[error("Only administrators may do this")]
     CallerNotAdministrator,
+    /// The caller's role in the organization does not allow the change.
+    #[error("Your role in this organization does not allow this")]
+    MemberNotPermitted,
+    /// The key of the caller acts in one organization only.
+    #[error("This API key is bound to an organization and may not do this: use another key")]
+    KeyBoundElsewhere,
+    /// An organization has always at least one owner.
+    #[error(
+        "{user} is the last owner of the organization {organization}: make another member an owner first"
+    )]
+    LastOwner { user: String, organization: String },
     /// The name belongs to a deleted user.
     #[error(
         "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
@@ -119,7 +202,7 @@ pub enum StoreError {
     },
     /// A row cannot be decoded: a bug or a damaged database.
     #[error("corrupt {entity}: {what}")]
-    Corrupt { entity: &'static str, what: String },
+    Corrupt { entity: Entity, what: String },
     #[error("store failed")]
     Other(#[source] BoxError),
 }
@@ -130,9 +213,12 @@ impl Classify for StoreError {
             Self::Conflict { .. }
             | Self::Stale { .. }
             | Self::Full { .. }
+            | Self::LastOwner { .. }
             | Self::UserNameReserved => ErrorClass::Conflict,
             Self::CallerRevoked => ErrorClass::Unauthenticated,
-            Self::CallerNotAdministrator => ErrorClass::Forbidden,
+            Self::CallerNotAdministrator | Self::MemberNotPermitted | Self::KeyBoundElsewhere => {
+                ErrorClass::Forbidden
+            }
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::CapReached(_) => ErrorClass::RateLimited,

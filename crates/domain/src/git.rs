@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::conversation::wire_enum;
 use crate::error::{BoxError, Classify, ErrorClass};
+use crate::wire_enum::wire_enum;
 
 wire_enum! {
     /// Providers that tokens and repositories may name.

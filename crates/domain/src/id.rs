@@ -8,8 +8,6 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use uuid::{Builder, Uuid};
 
-use crate::user::identity::NewApiKey;
-
 /// The text is not an identifier of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be {expected}")]
@@ -110,9 +108,17 @@ uuid_id! {
     ApiKeyId;
     /// A browser session (the record, not its token).
     SessionId;
+    /// An identity at a provider (the record, not its subject).
+    IdentityId;
     /// A custom secret (the record, not its name).
     SecretId;
+    /// A connection to a model provider, which profiles share.
+    ProviderConnectionId;
+    /// An agent profile.
+    AgentProfileId;
     OrganizationId;
+    /// An invitation to an organization (the record, not its token).
+    InvitationId;
 }
 
 /// Letters, digits, `-` and `_` only: a sandbox id becomes a directory and container name.
@@ -136,6 +142,29 @@ fn is_user_id(text: &str) -> bool {
     text.len() <= 128 && is_visible(text)
 }
 
+/// User names hold no white space, so the first space separates the organization.
+fn is_owner_id(text: &str) -> bool {
+    let is_hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    match text.split_once(' ') {
+        None => is_user_id(text),
+        Some((user, organization)) => {
+            is_user_id(user)
+                && organization.len() == 32
+                && organization.bytes().all(is_hex)
+                && OrganizationId::personal(&UserId(user.into())).to_string() != organization
+        }
+    }
+}
+
+/// Part of a path and of the name of a cookie.
+fn is_provider_name(text: &str) -> bool {
+    (1..=32).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text.as_bytes()[0] != b'-'
+}
+
 /// Agent servers choose event ids; the service only stores them. Postgres texts cannot hold NUL.
 fn is_event_id(text: &str) -> bool {
     (1..=512).contains(&text.len()) && !text.contains('\0')
@@ -148,6 +177,11 @@ text_id! {
     SpecId, is_spec_id, "1 to 255 visible characters";
     /// A user's name, unique in one installation.
     UserId, is_user_id, "1 to 128 visible characters";
+    /// The membership that owns an object: a user in an organization. Its text is the user's name for the personal
+    /// organization, else the name, a space and the 32 hex digits of the organization.
+    OwnerId, is_owner_id, "a user name, or a user name, a space and the 32 hex digits of an organization";
+    /// An identity provider, as the operator names it.
+    ProviderName, is_provider_name, "1 to 32 lower-case letters, digits or `-`, starting with a letter or digit";
     /// An event of a conversation: free text of the agent server. Data, never a path.
     EventId, is_event_id, "1 to 512 bytes without NUL";
     /// A host: the machine (or data directory) that runs sandboxes with one backend.
@@ -166,6 +200,56 @@ impl OrganizationId {
         bytes.copy_from_slice(&digest[..16]);
         Self::new(Builder::from_custom_bytes(bytes).into_uuid())
     }
+}
+
+impl OwnerId {
+    /// The membership of this user in this organization.
+    pub fn new(user: &UserId, organization: OrganizationId) -> Self {
+        if organization == OrganizationId::personal(user) {
+            return user.into();
+        }
+        Self(SmolStr::from(format!("{user} {organization}")))
+    }
+
+    /// The user, who is a person in all their organizations.
+    pub fn user(&self) -> UserId {
+        match self.0.split_once(' ') {
+            None => UserId(self.0.clone()),
+            Some((user, _)) => UserId(SmolStr::new(user)),
+        }
+    }
+
+    pub fn organization(&self) -> OrganizationId {
+        self.shared_organization()
+            .unwrap_or_else(|| OrganizationId::personal(&self.user()))
+    }
+
+    /// The organization, unless it is the user's personal one.
+    pub fn shared_organization(&self) -> Option<OrganizationId> {
+        let (_, organization) = self.0.split_once(' ')?;
+        organization.parse().ok()
+    }
+}
+
+impl From<&UserId> for OwnerId {
+    /// The membership of a user in their personal organization.
+    fn from(user: &UserId) -> Self {
+        Self(user.0.clone())
+    }
+}
+
+impl From<UserId> for OwnerId {
+    fn from(user: UserId) -> Self {
+        Self(user.0)
+    }
+}
+
+/// A generated key. Its owner sees the text once.
+#[derive(Debug, Clone)]
+pub struct NewApiKey {
+    pub text: SecretString,
+    /// Its first characters, to recognise it by.
+    pub prefix: String,
 }
 
 /// Generates ids and secrets; the only source of randomness.
@@ -207,6 +291,51 @@ mod tests {
         // Clients store the id. `printf 'personal organization\0ada' | sha256sum`, marked as a custom UUID.
         assert_eq!(of("ada").to_string(), "04179aa83e558621ab952ccad77564b3");
         assert_ne!(of("ada"), of("Ada"));
+    }
+
+    #[test]
+    fn an_owner_is_a_user_name_or_a_name_with_a_shared_organization() {
+        let ada = UserId::parse("ada").unwrap();
+        let personal = OrganizationId::personal(&ada);
+        let owner = OwnerId::new(&ada, personal);
+        assert_eq!((owner.as_str(), owner.organization()), ("ada", personal));
+        assert_eq!(owner.shared_organization(), None);
+        let hex = "bd149714357048a29bd54ec68782c6d8";
+        let own = personal.to_string();
+        for bad in [
+            "ada ",
+            " ada",
+            "ada x",
+            &format!("ada  {hex}"),
+            &format!("ada {}", hex.to_uppercase()),
+            &format!("ada {hex}0"),
+            &format!("ada {own}"),
+            &format!(" {hex}"),
+        ] {
+            assert!(OwnerId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn owners_round_trip_through_text(name in "\\PC{1,20}", id in proptest::prelude::any::<u128>()) {
+            let organization = OrganizationId::new(Uuid::from_u128(id));
+            if let Ok(user) = UserId::parse(&name) {
+                let owner = OwnerId::new(&user, organization);
+                let read: OwnerId = owner.to_string().parse().unwrap();
+                proptest::prop_assert_eq!(&read, &owner);
+                proptest::prop_assert_eq!(read.user(), user);
+                proptest::prop_assert_eq!(read.organization(), organization);
+            }
+        }
+
+        #[test]
+        fn parsed_owners_are_canonical(text in "\\PC{0,40}") {
+            if let Ok(owner) = OwnerId::parse(&text) {
+                let again = OwnerId::new(&owner.user(), owner.organization());
+                proptest::prop_assert_eq!(again, owner);
+            }
+        }
     }
 
     #[test]

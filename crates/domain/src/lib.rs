@@ -41,3 +41,4 @@ pub mod sandbox;
 pub mod skill;
 pub mod start_task;
 pub mod user;
+mod wire_enum;

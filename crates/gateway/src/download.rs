@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::ForwardError;
-use crate::forward::Revocation;
 use crate::limits::ForwardSlot;
+use crate::revocation::Revocation;
 use crate::shared::SharedGateway;
 use crate::tasks::spawn_body_task;
 

@@ -9,7 +9,6 @@ use actix_web::http::Method as OurMethod;
 use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
-use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyDataStream;
 use hyper::body::{Body as _, Incoming};
@@ -19,6 +18,7 @@ use tokio::time::{Duration, timeout};
 use crate::download::{DownloadBody, DownloadTask, PendingUpload};
 use crate::error::ForwardError;
 use crate::limits::{ForwardSlot, TrafficKind};
+use crate::revocation::Revocation;
 use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
 use crate::tunnel::unauthenticated::Admission;
@@ -28,10 +28,6 @@ use crate::{headers, tunnel};
 
 /// Time before the first access recheck: most responses arrive earlier.
 const FAST_RESPONSE_GRACE: Duration = Duration::from_secs(1);
-
-/// Completes when the caller loses access to the forwarded request. It is first polled when the response takes long, so a
-/// recheck of the access starts with the first poll.
-pub type Revocation = LocalBoxFuture<'static, ()>;
 
 /// Forwards requests. Each worker has its own, because connections belong to the worker's thread.
 #[derive(Clone)]

@@ -17,6 +17,7 @@ mod forward;
 mod headers;
 mod limits;
 mod meter;
+mod revocation;
 mod shared;
 mod target;
 mod tasks;
@@ -25,8 +26,9 @@ mod upload;
 mod upstream;
 
 pub use error::ForwardError;
-pub use forward::{EnvelopedRequest, Gateway, Revocation, is_websocket_upgrade};
+pub use forward::{EnvelopedRequest, Gateway, is_websocket_upgrade};
 pub use limits::GatewayLimits;
 pub use meter::{GatewayCounts, GatewayMetrics};
+pub use revocation::Revocation;
 pub use shared::SharedGateway;
 pub use target::ForwardTarget;

@@ -72,18 +72,33 @@ impl AccessRecheck {
     pub(crate) async fn is_refused(&self, actor: &Actor) -> bool {
         let authenticator = &self.state.ports.authenticator;
         if let Some(token) = &self.session {
-            let found = authenticator.session(token).await;
-            return found.is_ok_and(|found| found.is_none_or(|it| it.user != actor.user));
+            return match authenticator.session(token).await {
+                Ok(found) => self.is_other(found, actor).await,
+                Err(_) => false,
+            };
         }
         let keyless = self.keys.is_empty().then_some(None);
         for key in self.keys.iter().map(Some).chain(keyless) {
             match authenticator.user(key).await {
-                Ok(Some(found)) if found.user != actor.user => {}
-                Ok(None) => {}
-                _ => return false,
+                Ok(found) => {
+                    if !self.is_other(found, actor).await {
+                        return false;
+                    }
+                }
+                Err(_) => return false,
             }
         }
         true
+    }
+
+    /// Whether this caller is another user than `actor`, or no longer a member of the organization in which `actor` acts.
+    async fn is_other(&self, found: Option<Actor>, actor: &Actor) -> bool {
+        let Some(found) = found.filter(|it| it.user == actor.user) else {
+            return true;
+        };
+        let id = actor.owner.organization();
+        let placed = self.state.ports.authenticator.act_in(found, id).await;
+        placed.is_ok_and(|placed| placed.is_none())
     }
 }
 

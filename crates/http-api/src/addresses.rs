@@ -33,6 +33,8 @@ pub struct AddressConfig {
 /// Builds addresses.
 #[derive(Clone)]
 pub(crate) struct Addresses {
+    /// The public URL, without a trailing slash; empty if it is not configured.
+    public: String,
     /// Path of the public URL, without a trailing slash.
     prefix: String,
     hosts: Vec<String>,
@@ -69,6 +71,10 @@ impl Addresses {
             .collect();
         prefixes.dedup();
         Self {
+            public: config
+                .public_url
+                .as_ref()
+                .map_or_else(String::new, |url| base_of(url).to_owned()),
             prefix: config.public_url.as_ref().map_or_else(String::new, path_of),
             hosts: urls()
                 .filter_map(|url| url.host_str())
@@ -87,6 +93,16 @@ impl Addresses {
     /// Whether a configured URL has this host name.
     pub(crate) fn has_host(&self, name: &str) -> bool {
         self.hosts.iter().any(|host| host == name)
+    }
+
+    /// The public URL, for links that people pass on.
+    pub(crate) fn public(&self) -> &str {
+        &self.public
+    }
+
+    /// The public URL without a trailing slash; empty if responses contain the sandboxes' own addresses.
+    pub(crate) fn public_base(&self) -> &str {
+        self.base.as_deref().unwrap_or_default()
     }
 
     /// Path of the public URL: empty, or `/agents`. Every path in a response starts with it.

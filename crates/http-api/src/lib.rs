@@ -193,6 +193,9 @@ fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
             .app_data(web::Data::new(gateway))
             .configure(routes::register_docs);
     }
+    if state.listener != Listener::Metrics && state.models.is_some() {
+        app = app.configure(routes::register_models);
+    }
     app.app_data(web::Data::new(state))
         .default_service(web::to(routes::unmatched))
         .wrap(from_fn(middleware::edge))

@@ -97,12 +97,18 @@ pub struct HttpConfig {
     pub has_metrics_listener: bool,
     /// How sandboxes are isolated from this machine, as `/server_info` says: `container`, `confined` or `none`.
     pub sandbox_isolation: &'static str,
+    /// What sandboxes reach: `open`, `allow_list` or `none`.
+    pub egress_policy: &'static str,
     /// The configuration that web front ends load.
     pub web_client: WebClient,
     /// How trace contexts are adopted and propagated; `None` where traces are not exported.
     pub traces: Option<TracePropagation>,
     /// The web application at `/`; `None` where there is none.
     pub web_app: Option<WebAppSite>,
+    /// Calls models for sandboxes; `None` if they call models themselves.
+    pub models: Option<Arc<broker::ModelBroker>>,
+    /// The forward proxy of sandboxes, if they have one.
+    pub egress: Option<Arc<broker::EgressProxy>>,
 }
 
 /// The web application, and where browsers reach it.
@@ -199,12 +205,15 @@ pub struct SharedState {
     pub(crate) http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
     pub(crate) sandbox_isolation: &'static str,
+    pub(crate) egress_policy: &'static str,
     /// The configuration that web front ends load, and the one for front ends of the 1.3 line.
     pub(crate) web_client: WebClientDto,
     pub(crate) legacy_web_client: LegacyWebClientDto,
     /// How trace contexts are adopted and propagated, where traces are exported.
     pub(crate) traces: Option<TracePropagation>,
     pub(crate) web_app: Option<WebAppSite>,
+    pub(crate) models: Option<Arc<broker::ModelBroker>>,
+    pub(crate) egress: Option<Arc<broker::EgressProxy>>,
 }
 
 impl Deref for HttpState {
@@ -221,8 +230,7 @@ impl HttpState {
         let stats = ProcessStats::start(ports.clock.now());
         let sessions = || BrowserSessions::new(config.addresses.public_url.as_ref());
         let browser_sessions = config.accounts.then(sessions);
-        // With credentials, a listed origin could use the session of a visitor.
-        let cors = Cors::new(&config.cors_origins).with_credentials(browser_sessions.is_none());
+        let cors = Cors::new(&config.cors_origins);
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
         let gateway =
@@ -252,11 +260,14 @@ impl HttpState {
                     config.has_metrics_listener,
                 ),
                 sandbox_isolation: config.sandbox_isolation,
+                egress_policy: config.egress_policy,
                 readiness_cache: ReadinessCache::default(),
                 web_client: WebClientDto::of(&config.web_client, ports.clock.now()),
                 legacy_web_client: LegacyWebClientDto::from(&config.web_client),
                 traces: config.traces,
                 web_app: config.web_app.clone(),
+                models: config.models.clone(),
+                egress: config.egress.clone(),
                 ports,
             }),
             surfaces: Default::default(),

@@ -1,7 +1,6 @@
 //! Random ids and secrets.
 
-use domain::id::{IdGenerator, SandboxId};
-use domain::user::identity::NewApiKey;
+use domain::id::{IdGenerator, NewApiKey, SandboxId};
 use rand::Rng;
 use secrecy::SecretString;
 use uuid::Uuid;

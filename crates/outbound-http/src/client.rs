@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -23,6 +24,8 @@ use crate::host_guard::{ForbiddenHost, HostError, HostGuard};
 use crate::tls::CaCertificates;
 
 type BoxedError = Box<dyn Error + Send + Sync>;
+/// A body that is sent as it comes.
+type OutgoingBody = UnsyncBoxBody<Bytes, BoxedError>;
 
 /// How a client connects, and to which hosts.
 #[derive(Debug, Clone)]
@@ -42,7 +45,7 @@ pub struct ClientOptions {
 /// Sends requests over pooled connections. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector<GuardedResolver>>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<GuardedResolver>>, OutgoingBody>,
     guard: Option<HostGuard>,
 }
 
@@ -111,10 +114,28 @@ impl HttpClient {
         headers: HeaderMap,
         body: impl Into<Bytes>,
     ) -> Result<Response<Incoming>, SendError> {
+        let body = Full::new(body.into());
+        self.send_streaming(method, url, headers, body).await
+    }
+
+    /// The same with a body that is sent as it comes. A body without an exact size is sent in chunks.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::send`]; also if the body ends with an error.
+    pub async fn send_streaming<B>(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: B,
+    ) -> Result<Response<Incoming>, SendError>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxedError>> + Send + 'static,
+    {
         if let Some(guard) = &self.guard {
             guard.check(url)?;
         }
-        let mut request = Request::new(Full::new(body.into()));
+        let mut request = Request::new(body.map_err(Into::into).boxed_unsync());
         *request.method_mut() = method;
         *request.uri_mut() = url.as_str().parse::<Uri>()?;
         *request.headers_mut() = headers;

@@ -1,14 +1,16 @@
 //! Small valid objects and their ids. Some ids consist of digits, because some databases treat these as numbers.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use domain::agent::AgentKind;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationReport, ExecutionStatus, Metrics};
 use domain::encryption::cipher::Sealed;
 use domain::event::Event;
 use domain::id::{
-    ConversationId, EventId, HostId, SandboxId, SecretId, SpecId, StartTaskId, UserId,
+    ConversationId, EventId, HostId, InvalidId, SandboxId, SecretId, SpecId, StartTaskId,
 };
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
@@ -36,14 +38,14 @@ pub fn at(n: i64) -> Timestamp {
     Timestamp::from_micros(1_795_251_552_215_877 + n * 1_000_000)
 }
 
-/// A user.
-pub fn user(name: &str) -> UserId {
-    UserId::parse(name).expect("valid user id")
+/// A user, or their membership in their personal organization.
+pub fn user<T: FromStr<Err = InvalidId>>(name: &str) -> T {
+    name.parse().expect("valid user id")
 }
 
 /// The scope of a user.
 pub fn scope(name: &str) -> Scope {
-    Scope::User(user(name))
+    Scope::Owner(user(name))
 }
 
 /// The host of all sandboxes here.
@@ -162,7 +164,7 @@ pub fn conversation(n: u64, owner: &str, sandbox: &str, created_at: Timestamp) -
         trigger: None,
         pr_numbers: Vec::new(),
         llm_model: None,
-        agent_kind: "openhands".to_owned(),
+        agent_kind: AgentKind::OpenHands,
         metrics: Metrics::default(),
         parent: None,
         public: None,

@@ -88,6 +88,22 @@ macro_rules! store_conformance {
             use super::$fresh;
             $crate::sign_in_conformance!($fresh());
         }
+        mod organizations {
+            use super::$fresh;
+            $crate::organizations_conformance!($fresh());
+        }
+        mod organization_access {
+            use super::$fresh;
+            $crate::organization_access_conformance!($fresh());
+        }
+        mod device_logins {
+            use super::$fresh;
+            $crate::device_logins_conformance!($fresh());
+        }
+        mod identities {
+            use super::$fresh;
+            $crate::identities_conformance!($fresh());
+        }
         mod audit {
             use super::$fresh;
             $crate::audit_log_conformance!($fresh());
@@ -107,6 +123,10 @@ macro_rules! store_conformance {
         mod usage {
             use super::$fresh;
             $crate::usage_repository_conformance!($fresh());
+        }
+        mod spending {
+            use super::$fresh;
+            $crate::spending_conformance!($fresh());
         }
         mod nul_text {
             use super::$fresh;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use domain::agent::spending::SpendingRepository;
 use domain::audit::AuditLog;
 use domain::conversation::pending::PendingMessageRepository;
 use domain::conversation::{
@@ -22,11 +23,14 @@ use domain::start_task::{
     ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskQueue,
     StartTaskRepository,
 };
+use domain::user::device_login::DeviceLoginRepository;
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::scope::Scope;
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
 use domain::user::sign_in::{PasswordRepository, SessionRepository};
+use domain::user::single_sign_on::IdentityRepository;
 use domain::user::usage::UsageRepository;
 
 use crate::fixtures::{self, AMPLE_CAPS, at, host};
@@ -78,12 +82,22 @@ pub struct StorePorts {
     pub sessions: Arc<dyn SessionRepository>,
     /// Passwords and one-time links.
     pub passwords: Arc<dyn PasswordRepository>,
+    /// Shared organizations.
+    pub organizations: Arc<dyn OrganizationRepository>,
+    /// Deletion of organizations.
+    pub organization_deletions: Arc<dyn OrganizationDeletionRepository>,
+    /// Programs that wait for a person.
+    pub device_logins: Arc<dyn DeviceLoginRepository>,
+    /// Identities and e-mail addresses.
+    pub identities: Arc<dyn IdentityRepository>,
     /// Changes of users and keys.
     pub administration: Arc<dyn AdministrationRepository>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
     /// Usage by users.
     pub usage: Arc<dyn UsageRepository>,
+    /// What model calls cost.
+    pub spending: Arc<dyn SpendingRepository>,
 }
 
 impl StorePorts {
@@ -112,9 +126,14 @@ impl StorePorts {
             + UserRepository
             + SessionRepository
             + PasswordRepository
+            + OrganizationRepository
+            + OrganizationDeletionRepository
+            + DeviceLoginRepository
+            + IdentityRepository
             + AdministrationRepository
             + AuditLog
-            + UsageRepository,
+            + UsageRepository
+            + SpendingRepository,
     {
         Self {
             conversations: store.clone(),
@@ -139,9 +158,14 @@ impl StorePorts {
             users: store.clone(),
             sessions: store.clone(),
             passwords: store.clone(),
+            organizations: store.clone(),
+            organization_deletions: store.clone(),
+            identities: store.clone(),
+            device_logins: store.clone(),
             administration: store.clone(),
             audit: store.clone(),
-            usage: store,
+            usage: store.clone(),
+            spending: store,
         }
     }
 

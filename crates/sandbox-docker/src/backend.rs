@@ -27,7 +27,8 @@ use crate::lifecycle::observe::Ownership;
 use crate::lifecycle::state_cache::StateCache;
 use crate::network::SandboxNetwork;
 use crate::network::callback_check::{self, ReachableUrls};
-use crate::provider::NAME;
+
+pub(crate) const NAME: &str = "docker";
 
 /// Concurrent starts: more of them slow down all starts of an engine.
 const MAX_PARALLEL_STARTS: usize = 8;

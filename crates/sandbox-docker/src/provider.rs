@@ -18,11 +18,11 @@ use settings::{SettingReader, SettingSection};
 use url::Url;
 
 use crate::DockerSandboxes;
+use crate::backend::NAME;
 use crate::config::DockerConfig;
 use crate::settings::SECTION;
 use crate::specs::specs;
 
-pub(crate) const NAME: &str = "docker";
 /// Time for an engine to answer before `auto` chooses another backend.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -71,6 +71,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             noun: "containers",
             is_isolated: true,
             single_user: None,
+            enforces_egress: false,
             can_share_host: true,
             // Containers have memory limits of their own.
             warm: 1,
@@ -105,6 +106,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             endpoints: backend,
             specs,
             callbacks: None,
+            egress: None,
             gateway: Some(Arc::new(move || {
                 let engine = Arc::clone(&engine);
                 Box::pin(async move { engine.gateway().await })

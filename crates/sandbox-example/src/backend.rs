@@ -25,7 +25,8 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, broadcast};
 
-use crate::provider::NAME;
+/// The value of `sandbox.backend`.
+pub(crate) const NAME: &str = "example";
 
 /// Interval of checks whether processes run and whether logs have new lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

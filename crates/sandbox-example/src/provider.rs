@@ -15,9 +15,7 @@ use sandbox_provider::{
 use settings::{SettingReader, SettingSection};
 
 use crate::ExampleSandboxes;
-
-/// The value of `sandbox.backend`.
-pub(crate) const NAME: &str = "example";
+use crate::backend::NAME;
 
 /// Registers the backend.
 #[derive(Debug)]
@@ -59,6 +57,7 @@ impl ConfiguredBackend for ConfiguredExample {
                 reason: "Sandboxes are processes of one account",
                 advice: "Use another backend.",
             }),
+            enforces_egress: false,
             can_share_host: false,
             warm: 0,
             network: SandboxNetworking::Shared,
@@ -81,6 +80,7 @@ impl ConfiguredBackend for ConfiguredExample {
             specs: specs(&self.command),
             gateway: None,
             callbacks: None,
+            egress: None,
         })
     }
 

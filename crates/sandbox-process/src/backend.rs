@@ -25,11 +25,12 @@ use crate::files::layout::{DataLayout, SandboxPaths};
 use crate::files::lock::{self, SandboxFileLock};
 use crate::fork_server::ForkServer;
 use crate::lifecycle::monitor::TrackedProcess;
-use crate::lifecycle::start;
 use crate::processes::marker::Marker;
-use crate::provider::NAME;
+use crate::processes::programs::find_program;
 use crate::recipe;
 use crate::server::AgentServerProvider;
+
+pub(crate) const NAME: &str = "process";
 
 /// For how long a problem is taken as given, so that checks and starts do not probe all the time.
 const PROBE_TTL: Duration = Duration::from_secs(5);
@@ -223,7 +224,7 @@ impl SandboxBackend for ProcessSandboxes {
         if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
             let program = command.first().cloned().unwrap_or_default();
             let path = environment::search_path(&program, &self.inner.config.path);
-            let runnable = errors::blocking(move || start::find_program(&program, &path)).await?;
+            let runnable = errors::blocking(move || find_program(&program, &path)).await?;
             return runnable.map(drop).map_err(|error| SandboxError::Unavailable {
                 detail: "the program of WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND does not exist or is not executable".to_owned(),
                 source: Some(Box::new(error)),

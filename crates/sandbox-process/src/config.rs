@@ -9,6 +9,7 @@ use domain::id::HostId;
 use secrecy::SecretString;
 
 use crate::confinement::Confinement;
+use crate::confinement::plan::NetworkPolicy;
 use crate::files::layout;
 use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::Launcher;
@@ -72,6 +73,12 @@ pub struct ProcessConfig {
 }
 
 impl ProcessConfig {
+    /// What sandboxes reach. Without walls, what the machine reaches.
+    pub(crate) fn network(&self) -> NetworkPolicy {
+        let confinement = self.confinement.as_ref();
+        confinement.map_or(NetworkPolicy::Open, |it| it.network)
+    }
+
     /// The defaults for an installation in `data_dir`. Sockets are in its folder `run` if that path is short enough,
     /// otherwise in `/tmp/agent-workspace-<uid>`.
     pub fn new(

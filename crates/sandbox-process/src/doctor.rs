@@ -9,7 +9,7 @@ use sandbox_provider::{DoctorReport, Installation};
 use crate::config::AgentServerSource;
 use crate::confinement::walls;
 use crate::confinement::walls::limits::MachineLimits;
-use crate::lifecycle::start;
+use crate::processes::programs::find_program;
 use crate::provider::ConfiguredProcess;
 
 impl ConfiguredProcess {
@@ -64,7 +64,7 @@ impl ConfiguredProcess {
             AgentServerSource::Command(words) => {
                 let path = self.path(installation).unwrap_or_default();
                 let program = words.first().map(OsString::as_os_str).unwrap_or_default();
-                let program = start::find_program(program, &path)
+                let program = find_program(program, &path)
                     .context("correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND")?;
                 return Ok(format!("configured command, {}", program.display()));
             }

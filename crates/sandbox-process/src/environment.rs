@@ -12,6 +12,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
+use crate::confinement::plan::{CALLBACK_ADDRESS, NetworkPolicy, PROXY_PORT};
 use crate::files::layout::SandboxPaths;
 use crate::processes::marker::{self, Marker};
 
@@ -66,6 +67,13 @@ pub(crate) fn variables(
     };
     set("TMUX_TMPDIR", text(&sockets));
     set("TMPDIR", text(&tmp));
+    if let Some(confinement) = &config.confinement {
+        let network = confinement.network;
+        all.insert(NetworkPolicy::VARIABLE.to_owned(), network.name().into());
+        if network == NetworkPolicy::Proxy {
+            set_proxy(&mut all);
+        }
+    }
     add_launch_variables(&mut all, launch, &text(&paths.root));
     all.retain(|name, _| {
         !SETTINGS_MEMBERS
@@ -73,6 +81,20 @@ pub(crate) fn variables(
             .any(|member| name.starts_with(member))
     });
     all
+}
+
+/// Names the service's forward proxy in the variables that programs read. They do not enforce the policy: without them a
+/// program reaches nothing.
+fn set_proxy(all: &mut SandboxVariables) {
+    let proxy = format!("http://{CALLBACK_ADDRESS}:{PROXY_PORT}");
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        all.insert(name.to_owned(), proxy.clone().into());
+    }
+    // The service itself, and servers of the agent.
+    let direct = format!("localhost,127.0.0.1,{CALLBACK_ADDRESS},::1");
+    for name in ["no_proxy", "NO_PROXY"] {
+        all.insert(name.to_owned(), direct.clone().into());
+    }
 }
 
 /// The value of [`SETTINGS_VARIABLE`]: the operator's document with the fixed settings.
@@ -112,7 +134,7 @@ pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
-    use domain::id::{HostId, SandboxId, SpecId, UserId};
+    use domain::id::{HostId, OwnerId, SandboxId, SpecId};
     use sandbox_provider::WEBHOOKS_PREFIX;
     use secrecy::SecretString;
 
@@ -137,7 +159,7 @@ mod tests {
         ]);
         let launch = SandboxLaunch {
             id: SandboxId::parse("s1").unwrap(),
-            owner: UserId::parse("alice").unwrap(),
+            owner: OwnerId::parse("alice").unwrap(),
             spec: SpecId::parse("spec").unwrap(),
             session_key: SecretString::from("session"),
             secret_key: SecretString::from("secret"),

@@ -14,11 +14,12 @@ use domain::clock::{Clock as _, SystemClock};
 use domain::sandbox::SingleUserRule;
 use ipnet::Ipv4Net;
 use sandbox_provider::{
-    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
-    SandboxNetworking, SandboxPorts, SandboxProvider,
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressPolicy, EgressSlot,
+    Installation, SandboxNetworking, SandboxPorts, SandboxProvider,
 };
 use settings::{Redaction, SettingReader, SettingSection};
 
+use crate::backend::NAME;
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::confinement::Confinement;
 use crate::confinement::plan::{CALLBACK_ADDRESS, CALLBACK_PORT, NetworkPolicy};
@@ -28,8 +29,6 @@ use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
 use crate::{confinement, environment};
-
-pub(crate) const NAME: &str = "process";
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
     reason: "Sandboxes run under one operating-system account, so they are not isolated from each other",
@@ -106,6 +105,8 @@ pub(crate) struct ConfiguredProcess {
     writable_paths: Vec<PathBuf>,
     /// The service's listener for the callbacks of confined sandboxes.
     callbacks: Arc<OnceLock<SocketAddr>>,
+    /// The service's forward proxy.
+    egress: EgressSlot,
     /// Limits of confined sandboxes.
     pub(crate) limits: ProcessLimits,
 }
@@ -154,10 +155,7 @@ impl ConfiguredProcess {
                 "process.isolation",
                 &[("auto", true), ("confined", true), ("none", false)],
             ),
-            network: reader.choice(
-                "process.network",
-                &[("open", NetworkPolicy::Open), ("none", NetworkPolicy::None)],
-            ),
+            network: network(reader),
             reachable_networks: reader.parsed_list(
                 "process.reachable_networks",
                 "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8 and 10.0.2.0/24, which each sandbox has for \
@@ -167,6 +165,7 @@ impl ConfiguredProcess {
             readable_paths: absolute_paths(reader, "process.readable_paths"),
             writable_paths: absolute_paths(reader, "process.writable_paths"),
             callbacks: Arc::default(),
+            egress: EgressSlot::default(),
             limits: ProcessLimits::read(reader),
         }
     }
@@ -189,6 +188,7 @@ impl ConfiguredProcess {
             network: self.network,
             reachable_networks: self.reachable_networks.clone(),
             callbacks: Arc::clone(&self.callbacks),
+            egress: Arc::clone(&self.egress),
         });
         let data_dir = installation.data_dir;
         let command = self.command.iter().flatten().map(OsString::from);
@@ -257,6 +257,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             },
             is_isolated: self.is_confined,
             single_user: (!self.allow_multiple_users && !self.is_confined).then_some(SINGLE_USER),
+            enforces_egress: self.is_confined,
             can_share_host: false,
             // They use the memory of a machine that may be a desktop.
             warm: 0,
@@ -289,6 +290,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             specs,
             gateway: None,
             callbacks: self.is_confined.then(|| Arc::clone(&self.callbacks)),
+            egress: self.is_confined.then(|| Arc::clone(&self.egress)),
         })
     }
 
@@ -314,6 +316,19 @@ impl ConfiguredBackend for ConfiguredProcess {
             }
             Err(error) => Err(error),
         })
+    }
+}
+
+/// The narrower of `process.network` and `egress.policy`.
+fn network(reader: &SettingReader<'_>) -> NetworkPolicy {
+    let own = reader.choice(
+        "process.network",
+        &[("open", NetworkPolicy::Open), ("none", NetworkPolicy::None)],
+    );
+    match EgressPolicy::read(reader) {
+        EgressPolicy::Open => own,
+        EgressPolicy::AllowList if own == NetworkPolicy::Open => NetworkPolicy::Proxy,
+        EgressPolicy::AllowList | EgressPolicy::None => NetworkPolicy::None,
     }
 }
 

@@ -8,6 +8,7 @@
 mod agent_server;
 mod digest;
 mod disk_limit;
+mod egress;
 mod report;
 mod tasks;
 
@@ -36,6 +37,7 @@ pub use agent_server::{
 };
 pub use digest::short_digest;
 pub use disk_limit::{OverLimitGrace, over_disk_limit};
+pub use egress::{EgressGateway, EgressPolicy, EgressSlot};
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;
 
@@ -119,6 +121,8 @@ pub struct BackendFeatures {
     pub is_isolated: bool,
     /// Set if only one user may have sandboxes.
     pub single_user: Option<SingleUserRule>,
+    /// Whether it enforces [`EgressPolicy::AllowList`] and [`EgressPolicy::None`].
+    pub enforces_egress: bool,
     /// Whether services on several machines can manage the same sandboxes (`sandbox.host`).
     pub can_share_host: bool,
     /// Warm sandboxes to keep unless `sandbox.warm` says otherwise.
@@ -177,6 +181,8 @@ pub struct SandboxPorts {
     pub gateway: Option<GatewayLookup>,
     /// For sandboxes whose callbacks the backend forwards: the service sets the address of its listener for callbacks.
     pub callbacks: Option<Arc<OnceLock<SocketAddr>>>,
+    /// For sandboxes whose connections the backend hands to the service: the service sets its forward proxy.
+    pub egress: Option<EgressSlot>,
 }
 
 /// Templates that do not change while the service runs.

@@ -102,6 +102,9 @@ pub(crate) enum Users {
     /// Make a link by which a user sets a password: an invitation, or a reset. Prints the link only once. Needs
     /// auth.mode = "accounts".
     Link(Link),
+    /// Set the e-mail address of a user, as a verified one: a login at an identity provider with the same address can then
+    /// belong to the user (`link_verified_email`). Without an address, removes it.
+    Email(Email),
     /// Delete a user permanently, with all data.
     Delete(Delete),
 }
@@ -120,6 +123,15 @@ pub(crate) struct WebInstall {
     /// Download from this npm registry. Default: the setting `web.registry`.
     #[arg(long, value_name = "URL", value_parser = registry_url)]
     pub(crate) registry: Option<Url>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Email {
+    /// Name of the user.
+    #[arg(value_name = "NAME")]
+    pub(crate) user: UserId,
+    /// The address, for example ada@example.org.
+    pub(crate) address: Option<String>,
 }
 
 #[derive(Debug, Args)]

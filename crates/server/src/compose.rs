@@ -1,7 +1,10 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
 mod backends;
+pub(crate) mod egress;
 mod git;
+mod identity_providers;
+mod models;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -17,6 +20,7 @@ use agent_client::HttpAgentRuntime;
 use anyhow::{Context as _, ensure};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
+use broker::ModelBroker;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator};
@@ -33,7 +37,7 @@ use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
-use crate::config::{AuthModeSetting, Config, first_user, without_password};
+use crate::config::{AuthModeSetting, Config, OidcSettings, first_user, without_password};
 use crate::disk_space::DiskSpace;
 use crate::listeners::callback::CallbackRoute;
 
@@ -44,6 +48,7 @@ pub(crate) use agent_client::probe;
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
+pub(crate) use identity_providers::is_issuer;
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
@@ -135,8 +140,15 @@ pub(crate) fn service(
          so that clients use the gateway"
     );
     let fingerprints = Arc::clone(&vault.installation);
-    let ports = ports(config, vault, store, sandboxes)?;
+    let models = models::open(config, &sandboxes.features)?;
+    let proxy = egress::open(config, &sandboxes.features)?;
+    if let (Some(proxy), Some(slot)) = (&proxy, &sandboxes.ports.egress) {
+        // This is the only place that sets it.
+        let _ = slot.set(Arc::new(egress::ProxyGateway(Arc::clone(proxy))));
+    }
+    let ports = ports(config, vault, store, sandboxes, models.clone())?;
     let mut policy = policy(config, host, route)?;
+    policy.single_sign_on.public_url = Some(config.http.public_url(bound));
     policy.single_user = sandboxes.features.single_user;
     policy.warm.target_count = config.kept_warm(&sandboxes.features);
     let app = App::new(&ports, policy, tasks);
@@ -152,7 +164,9 @@ pub(crate) fn service(
         fingerprints,
         endpoints: Arc::clone(&sandboxes.ports.endpoints),
     };
-    let http = http_config(config, bound, &sandboxes.features);
+    let mut http = http_config(config, bound, &sandboxes.features);
+    http.models = models;
+    http.egress = proxy;
     let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
@@ -164,6 +178,7 @@ fn ports(
     vault: Vault,
     store: &Arc<Store>,
     sandboxes: &OpenedBackend,
+    models: Option<Arc<ModelBroker>>,
 ) -> anyhow::Result<Ports> {
     let agents = Arc::new(HttpAgentRuntime::new(
         agents_config(config),
@@ -200,17 +215,24 @@ fn ports(
         users: Arc::clone(store) as _,
         sessions: Arc::clone(store) as _,
         passwords: Arc::clone(store) as _,
+        organizations: Arc::clone(store) as _,
+        organization_deletions: Arc::clone(store) as _,
+        device_logins: Arc::clone(store) as _,
+        identities: Arc::clone(store) as _,
+        identity_providers: Arc::new(identity_providers::open(&config.auth.oidc)?),
         password_hasher: Arc::new(Argon2Passwords::new()),
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,
         usage: Arc::clone(store) as _,
+        spending: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
         vault: Arc::clone(store) as _,
         cipher: vault.keyring,
         fingerprints: vault.installation,
+        models: models.map(|models| models as _),
         clock: clock(),
         ids: ids(),
     })
@@ -250,6 +272,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     let webhooks = webhooks.context("cannot append a path to sandbox.callback_url")?;
     let mut policy = Policy::new(host, webhooks, auth);
     policy.sessions = config.auth.sessions;
+    policy.single_sign_on.rules = OidcSettings::rules(&config.auth.oidc);
     policy.cors_origins.clone_from(&config.http.cors_origins);
     policy.caps.set(caps(config));
     policy.sandbox_start_timeout = config.start.sandbox_deadline;
@@ -261,6 +284,7 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     policy.warm.max_age = config.sandbox.warm_max_age;
     policy.retention.set(config.retention);
     policy.quota.set(config.quota);
+    policy.month_budget = config.broker.month_budget;
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
     policy.traces = traces::propagation(config);
@@ -292,6 +316,9 @@ fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) 
         has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
         traces: traces::propagation(config),
+        models: None,
+        egress_policy: egress::describe(&config.egress),
+        egress: None,
     }
 }
 

@@ -29,8 +29,10 @@ impl ConfigFingerprints {
                 leaves.map(|(key, leaf)| (key, hash(leaf))).collect()
             });
             let templates: Vec<Vec<_>> = templates.collect();
-            let key = format!("{}.templates", keys.section);
-            fingerprints.insert(key, FINGERPRINT_HASHER.hash_one(templates));
+            fingerprints.insert(
+                keys.table.to_owned(),
+                FINGERPRINT_HASHER.hash_one(templates),
+            );
         }
         Self(fingerprints)
     }

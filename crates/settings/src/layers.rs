@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::Value;
 
 use crate::show::Redaction;
-use crate::templates::{self, TemplateKeys, TemplateLayer};
+use crate::templates::{self, NumberedLeaves, TemplateKeys, TemplateLayer};
 use crate::values::{is_empty, kind, parse_like, read_typed};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
@@ -22,7 +22,7 @@ pub type EnvVariables = [(OsString, OsString)];
 pub struct SettingSection {
     /// Its defaults, as TOML like `config/default.toml`; empty if they are in that file.
     pub defaults: &'static str,
-    /// The keys of its tables `[[SECTION.templates]]`.
+    /// The keys of its repeated tables.
     pub templates: Option<TemplateKeys>,
     /// Keys that are shown without their secrets.
     pub redacted: &'static [(&'static str, Redaction)],
@@ -42,8 +42,8 @@ const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
 pub(crate) enum SettingOrigin {
     Default,
     File(PathBuf),
-    /// The number of a template in a file, from 1.
-    Template(PathBuf, usize),
+    /// The number of a template in a file, from 1, and the path of its table.
+    Template(PathBuf, usize, &'static str),
     Variable(String),
 }
 
@@ -52,7 +52,10 @@ impl fmt::Display for SettingOrigin {
         match self {
             Self::Default => f.write_str("the defaults"),
             Self::File(path) => path.display().fmt(f),
-            Self::Template(path, number) => write!(f, "template {number} in {}", path.display()),
+            Self::Template(path, number, table) => match table.strip_suffix(".templates") {
+                Some(_) => write!(f, "template {number} in {}", path.display()),
+                None => write!(f, "table {number} of [[{table}]] in {}", path.display()),
+            },
             Self::Variable(name) => f.write_str(name),
         }
     }
@@ -114,6 +117,7 @@ impl SettingLayers {
             layers.add_file(path);
         }
         layers.add_variables(variables);
+        layers.check_templates();
         layers
     }
 
@@ -133,18 +137,25 @@ impl SettingLayers {
                 return;
             }
         };
-        for keys in self.sections.clone().iter().filter_map(|it| it.templates) {
+        for keys in self.template_keys() {
             let templates = templates::extract_templates(&mut table, keys, path, self);
             self.templates.extend(templates);
         }
         let origin = SettingOrigin::File(path.to_owned());
-        let keys: Vec<String> = self.defaults.keys().cloned().collect();
+        let keys = self.single_keys();
         let keys = keys
             .iter()
             .map(|key| (key.as_str(), key.as_str()))
             .collect();
         let layer = self.read_table(&flatten(&table), &keys, &origin);
         self.add(layer);
+    }
+
+    /// Keys that have one value: all but those of lists.
+    fn single_keys(&self) -> Vec<String> {
+        let lists = self.template_keys();
+        let is_single = |key: &&String| !lists.iter().any(|list| list.is_of_list(key));
+        self.defaults.keys().filter(is_single).cloned().collect()
     }
 
     /// Reads values by their names. `keys` maps each known name to its key.
@@ -177,12 +188,10 @@ impl SettingLayers {
     }
 
     fn add_variables(&mut self, variables: &EnvVariables) {
-        let names: BTreeMap<String, String> = self
-            .defaults
-            .keys()
-            .map(|key| (variable_of(key), key.clone()))
-            .collect();
-        let mut layer = BTreeMap::new();
+        let lists = self.template_keys();
+        let single = self.single_keys().into_iter();
+        let names: BTreeMap<String, String> = single.map(|key| (variable_of(&key), key)).collect();
+        let (mut layer, mut numbered) = (BTreeMap::new(), NumberedLeaves::new());
         for (name, text) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
                 continue;
@@ -190,8 +199,15 @@ impl SettingLayers {
             if name == CONFIG_VARIABLE || FOREIGN_VARIABLES.contains(&name) {
                 continue;
             }
-            let Some(key) = names.get(name) else {
-                let nearest = nearest(name, names.keys().map(String::as_str));
+            let in_list = lists.iter().find_map(|list| {
+                let (number, key) = list.numbered_key(name)?;
+                Some(((list.section, number), key))
+            });
+            let single = names.get(name).map(String::as_str);
+            let Some(key) = single.or(in_list.map(|(_, key)| key)) else {
+                let known = names.keys().cloned().chain(self.list_variables());
+                let known: Vec<String> = known.collect();
+                let nearest = nearest(name, known.iter().map(String::as_str));
                 self.problems.push(format!(
                     "unknown variable `{name}`; did you mean `{nearest}`?"
                 ));
@@ -207,13 +223,28 @@ impl SettingLayers {
             }
             if let Some(value) = parse_like(default, text) {
                 let origin = SettingOrigin::Variable(name.to_owned());
-                layer.insert(key.clone(), Setting { value, origin });
+                let values = match in_list {
+                    Some((table, _)) => numbered.entry(table).or_default(),
+                    None => &mut layer,
+                };
+                values.insert(key.to_owned(), Setting { value, origin });
             } else {
                 self.problems
                     .push(format!("{name} must be {}", kind(default)));
             }
         }
         self.add(layer);
+        self.add_numbered(numbered);
+    }
+
+    /// The variables of the first table of each list.
+    fn list_variables(&self) -> Vec<String> {
+        let lists = self.template_keys();
+        let variables = lists.iter().flat_map(|list| {
+            let keys = self.defaults.keys().filter(|key| list.is_of_list(key));
+            keys.map(|key| list.variable_of(0, key))
+        });
+        variables.collect()
     }
 
     /// All keys.

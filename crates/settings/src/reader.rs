@@ -71,6 +71,13 @@ impl<'a> SettingReader<'a> {
 
     /// Reads each additional template of a section with the function of the default one.
     pub fn templates<T>(&self, section: &str, read: fn(&SettingReader<'_>) -> T) -> Vec<T> {
+        // Also where a list is empty.
+        let lists = self.layers.template_keys();
+        let mut list = lists.iter().filter(|it| it.section == section);
+        if let Some(list) = list.next() {
+            let keys = self.layers.keys().filter(|key| list.is_of_list(key));
+            self.read.borrow_mut().extend(keys.map(str::to_owned));
+        }
         let templates = self.layers.templates_of(section);
         templates
             .map(|template| {
@@ -87,7 +94,7 @@ impl<'a> SettingReader<'a> {
 
     /// Records an invalid value of `key` in an additional template of its section (counted from 0).
     pub fn template_problem(&self, template: usize, key: &str, what: &str) {
-        let section = key.split('.').next().unwrap_or_default();
+        let section = key.rsplit_once('.').map_or("", |(section, _)| section);
         let template = self.layers.templates_of(section).nth(template);
         let leaf = template.and_then(|template| template.leaves.get(key));
         let origin = leaf.map_or(&SettingOrigin::Default, |leaf| &leaf.origin);
@@ -103,6 +110,11 @@ impl<'a> SettingReader<'a> {
     pub fn optional(&self, key: &str) -> Option<String> {
         let text = self.leaf(key).value.as_str();
         text.filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+
+    /// Whether neither a file nor the environment sets the value.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.leaf(key).origin == SettingOrigin::Default
     }
 
     /// A truth value.

@@ -38,15 +38,24 @@ pub const REDACTED: &str = "<redacted>";
 /// computes.
 pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
     let mut text = String::new();
-    let mut section = "";
+    let lists = layers.template_keys();
+    let (mut section, mut is_list) = ("", false);
     for line in default_texts(&layers.sections).flat_map(str::lines) {
         if let Some(name) = line
             .strip_prefix('[')
             .and_then(|line| line.strip_suffix(']'))
         {
             section = name;
-            let _ = writeln!(text, "\n[{section}]");
-        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
+            is_list = lists
+                .iter()
+                .any(|list| list.is_list() && list.section == section);
+            if !is_list {
+                let _ = writeln!(text, "\n[{section}]");
+            }
+        } else if let Some((name, _)) = line
+            .split_once(" = ")
+            .filter(|_| !line.starts_with('#') && !is_list)
+        {
             let key = if section.is_empty() {
                 name.to_owned()
             } else {
@@ -64,7 +73,9 @@ pub fn show(layers: &SettingLayers, derived: &[(&str, String)]) -> String {
         }
     }
     for template in &layers.templates {
-        let _ = writeln!(text, "\n[[{}.templates]]", template.section);
+        let keys = lists.iter().find(|it| it.section == template.section);
+        let table = keys.map_or(template.section, |keys| keys.table);
+        let _ = writeln!(text, "\n[[{table}]]");
         for (key, Setting { value, origin }) in &template.leaves {
             text.push_str(&line_of(
                 short_name(key),

@@ -58,7 +58,7 @@ impl IdempotencyRepository for MemoryStore {
         let mut state = self.lock();
         let check = state.check_idempotency(&response.request);
         if check == IdempotencyCheck::New {
-            state.check_not_deleted(&response.request.owner)?;
+            state.check_active_owner(&response.request.owner)?;
             state.store_response(response);
         }
         Ok(check)

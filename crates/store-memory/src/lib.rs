@@ -16,8 +16,8 @@ mod state;
 mod users;
 
 pub use fakes::{
-    DormantServers, FakeAgentCalls, FakeAgentRuntime, FakeBehavior, FakeGitHosting, FakeProvider,
-    FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace, FixedClock, MarkerCipher,
-    MarkerPasswords, SequentialIds,
+    DormantServers, FakeAgentCalls, FakeAgentRuntime, FakeBehavior, FakeGitHosting,
+    FakeIdentityProviders, FakeProvider, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
+    FixedClock, MarkerCipher, MarkerPasswords, SequentialIds,
 };
 pub use state::MemoryStore;

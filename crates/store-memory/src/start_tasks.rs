@@ -7,15 +7,14 @@ use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
-use domain::error::{ReachedCap, StoreError};
-use domain::id::{HostId, StartTaskId, UserId};
+use domain::error::{Entity, ReachedCap, StoreError};
+use domain::id::{HostId, OwnerId, StartTaskId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxStatus};
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
-    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartStatus, StartTask,
-    StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue, StartTaskRepository,
-    StartTaskUpdate,
+    SandboxAssignment, StartQueueCounts, StartStatus, StartTask, StartTaskFilter,
+    StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
 };
 use domain::user::scope::Scope;
 
@@ -23,11 +22,13 @@ use crate::state::{MemoryState, TaskRow};
 use crate::{MemoryStore, page};
 
 const STALE: StoreError = StoreError::Stale {
-    entity: "start task",
+    entity: Entity::StartTask,
 };
-const SANDBOX_NOT_FOUND: StoreError = StoreError::NotFound { entity: "sandbox" };
+const SANDBOX_NOT_FOUND: StoreError = StoreError::NotFound {
+    entity: Entity::Sandbox,
+};
 const CONVERSATION_TAKEN: StoreError = StoreError::Conflict {
-    entity: "conversation",
+    entity: Entity::Conversation,
 };
 
 impl TaskRow {
@@ -204,13 +205,13 @@ impl StartTaskRepository for MemoryStore {
             let parent = state.conversations.get(&parent);
             if parent.is_none_or(|row| row.conversation.owner != task.owner) {
                 return Err(StoreError::NotFound {
-                    entity: PARENT_CONVERSATION_ENTITY,
+                    entity: Entity::ParentConversation,
                 });
             }
         }
         if state.tasks.contains_key(&task.id) {
             return Err(StoreError::Conflict {
-                entity: "start task",
+                entity: Entity::StartTask,
             });
         }
         if let Some(resumed) = state.assign_sandbox(start, *caps)? {
@@ -285,7 +286,7 @@ impl StartTaskQueue for MemoryStore {
         limit: ClaimLimit,
     ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let mut state = self.lock();
-        let mut leased: BTreeMap<UserId, usize> = BTreeMap::new();
+        let mut leased: BTreeMap<OwnerId, usize> = BTreeMap::new();
         let rows = state.tasks.values();
         for row in rows.filter(|row| row.task.host == *host && !row.task.status.is_terminal()) {
             if row.lease_until.is_some_and(|end| end > now) {
@@ -381,7 +382,7 @@ impl StartTaskQueue for MemoryStore {
             let parent = conversation.parent;
             if parent.is_some_and(|it| !state.conversations.contains_key(&it)) {
                 return Err(StoreError::NotFound {
-                    entity: PARENT_CONVERSATION_ENTITY,
+                    entity: Entity::ParentConversation,
                 });
             }
             let is_stored = state.conversations.contains_key(&conversation.id);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use domain::agent::spending::{Reservation, SpendingKey, Spent};
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::conversation::pending::PendingMessage;
@@ -12,14 +13,20 @@ use domain::coordination::idempotency::IdempotentResponse;
 use domain::encryption::cipher::Sealed;
 use domain::encryption::vault::KeyHolder;
 use domain::event::Event;
-use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, SessionId, StartTaskId, UserId};
+use domain::id::{
+    ApiKeyId, ConversationId, HostId, IdentityId, InvitationId, OrganizationId, OwnerId, SandboxId,
+    SessionId, StartTaskId, UserId,
+};
 use domain::sandbox::{DesiredState, Sandbox, WarmSandbox};
 use domain::start_task::StartTask;
+use domain::user::device_login::DeviceLogin;
 use domain::user::identity::{ApiKey, KeyHash, User};
+use domain::user::organization::{Invitation, Membership, Organization};
 use domain::user::scope::Scope;
 use domain::user::secret::CustomSecret;
-use domain::user::settings::StoredSettings;
-use domain::user::sign_in::{OneTimeLink, PasswordHash, Session};
+use domain::user::settings::{SettingsOwner, StoredSettings};
+use domain::user::sign_in::{OneTimeLink, PasswordHash, Session, UserEmail};
+use domain::user::single_sign_on::LinkedIdentity;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -76,16 +83,26 @@ pub(crate) struct MemoryState {
     pub(crate) pending: Vec<PendingRow>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) warm: BTreeMap<SandboxId, WarmSandbox>,
-    pub(crate) settings: BTreeMap<UserId, StoredSettings>,
-    pub(crate) secrets: BTreeMap<(UserId, String), CustomSecret>,
+    pub(crate) settings: BTreeMap<SettingsOwner, StoredSettings>,
+    pub(crate) secrets: BTreeMap<(OwnerId, String), CustomSecret>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
     pub(crate) users: BTreeMap<UserId, User>,
     pub(crate) passwords: BTreeMap<UserId, PasswordHash>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) links: BTreeMap<KeyHash, OneTimeLink>,
+    pub(crate) device_logins: BTreeMap<KeyHash, DeviceLogin>,
+    pub(crate) organizations: BTreeMap<OrganizationId, OrganizationRow>,
+    pub(crate) memberships: BTreeMap<(OrganizationId, UserId), Membership>,
+    pub(crate) invitations: BTreeMap<InvitationId, Invitation>,
+    /// The organizations in which the sessions of users act; absent for personal ones.
+    pub(crate) current_organizations: BTreeMap<UserId, OrganizationId>,
+    pub(crate) identities: BTreeMap<IdentityId, LinkedIdentity>,
+    pub(crate) emails: BTreeMap<UserId, UserEmail>,
     pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
     /// Stored responses, by owner and idempotency key.
-    pub(crate) idempotent_responses: BTreeMap<(UserId, String), IdempotentResponse>,
+    pub(crate) idempotent_responses: BTreeMap<(OwnerId, String), IdempotentResponse>,
+    pub(crate) spending: BTreeMap<SpendingKey, Spent>,
+    pub(crate) reservations: BTreeMap<Uuid, Reservation>,
     pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and expiry, by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
@@ -95,9 +112,14 @@ pub(crate) struct MemoryState {
     pub(crate) key_holders: BTreeMap<String, KeyHolder>,
 }
 
+pub(crate) struct OrganizationRow {
+    pub(crate) organization: Organization,
+    pub(crate) deleted_at: Option<Timestamp>,
+}
+
 pub(crate) struct PendingRow {
     pub(crate) message: PendingMessage,
-    pub(crate) owner: UserId,
+    pub(crate) owner: OwnerId,
     pub(crate) conversation_id: ConversationId,
     pub(crate) created_at: Timestamp,
 }

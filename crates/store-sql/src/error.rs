@@ -1,7 +1,7 @@
 //! Translates driver errors to [`StoreError`]s.
 
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 
 /// Retries of a Postgres transaction after a serialization failure or deadlock. The backoffs add up to one or two seconds.
 const MAX_RETRIES: u32 = 50;
@@ -106,11 +106,11 @@ pub(crate) fn map_unique_violation(
 /// Names the entity that a query reads.
 pub(crate) trait QueryResultExt<T> {
     /// Maps a decoding error to a corrupt row of this entity. Leaves other errors as they are.
-    fn map_decode_error(self, entity: &'static str) -> Result<T, TransactionError>;
+    fn map_decode_error(self, entity: Entity) -> Result<T, TransactionError>;
 }
 
 impl<T> QueryResultExt<T> for diesel::QueryResult<T> {
-    fn map_decode_error(self, entity: &'static str) -> Result<T, TransactionError> {
+    fn map_decode_error(self, entity: Entity) -> Result<T, TransactionError> {
         self.map_err(|error| match error {
             DriverError::DeserializationError(cause) => {
                 let what = cause.to_string();
@@ -121,15 +121,15 @@ impl<T> QueryResultExt<T> for diesel::QueryResult<T> {
     }
 }
 
-pub(crate) const fn not_found(entity: &'static str) -> TransactionError {
+pub(crate) const fn not_found(entity: Entity) -> TransactionError {
     TransactionError::Store(StoreError::NotFound { entity })
 }
 
-pub(crate) const fn conflict(entity: &'static str) -> TransactionError {
+pub(crate) const fn conflict(entity: Entity) -> TransactionError {
     TransactionError::Store(StoreError::Conflict { entity })
 }
 
-pub(crate) const fn stale(entity: &'static str) -> TransactionError {
+pub(crate) const fn stale(entity: Entity) -> TransactionError {
     TransactionError::Store(StoreError::Stale { entity })
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn unavailable(
 fn translate(error: DriverError) -> StoreError {
     match error {
         DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => {
-            StoreError::Conflict { entity: "record" }
+            StoreError::Conflict { entity: Entity::Record }
         }
         DriverError::DatabaseError(
             DatabaseErrorKind::ClosedConnection
@@ -163,7 +163,7 @@ fn translate(error: DriverError) -> StoreError {
             None => StoreError::Other(error.into()),
         },
         DriverError::DeserializationError(cause) => StoreError::Corrupt {
-            entity: "row",
+            entity: Entity::Record,
             what: cause.to_string(),
         },
         other => StoreError::Other(other.into()),

@@ -16,7 +16,7 @@ use crate::schema::codec::row_limit;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
-use crate::users::check_not_deleted;
+use crate::users::check_active_owner;
 
 /// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.
@@ -78,7 +78,7 @@ pub(crate) fn store_response(
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
-        let jobs = self.db.for_user(&request.owner);
+        let jobs = self.db.for_owner(&request.owner);
         let request = request.clone();
         jobs.run(JobMode::Read, move |conn| check(conn, &request))
             .await
@@ -88,12 +88,12 @@ impl IdempotencyRepository for SqlStore {
         &self,
         response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let jobs = self.db.for_user(&response.request.owner);
+        let jobs = self.db.for_owner(&response.request.owner);
         let response = response.clone();
         jobs.run(JobMode::Write, move |conn| {
             let checked = check(conn, &response.request)?;
             if checked == IdempotencyCheck::New {
-                check_not_deleted(conn, response.request.owner.as_str())?;
+                check_active_owner(conn, &response.request.owner)?;
                 store_response(conn, &response)?;
             }
             Ok(checked)

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::coordination::lease::LeaseRepository;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 
 use crate::database::pool::{JobMode, Workload};
 use crate::error::{conflict, map_unique_violation};
@@ -38,7 +38,7 @@ impl LeaseRepository for SqlStore {
                     diesel::insert_into(leases::table)
                         .values((leases::name.eq(&name), values))
                         .execute(conn)
-                        .map_err(map_unique_violation(conflict("lease")))?;
+                        .map_err(map_unique_violation(conflict(Entity::Lease)))?;
                 }
                 Ok(())
             })

@@ -8,8 +8,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::{ConversationFilter, ConversationRepository};
-use domain::error::StoreError;
-use domain::id::UserId;
+use domain::error::{Entity, StoreError};
 use domain::page::PageRequest;
 use domain::user::scope::Scope;
 use domain::user::settings::SettingsRepository;
@@ -39,7 +38,7 @@ async fn the_database_files_are_private() {
         .await
         .unwrap();
     store.ping().await.unwrap();
-    let user = UserId::parse("alice").unwrap();
+    let user = "alice".parse().unwrap();
     let document = domain::encryption::cipher::Sealed::from_text("x");
     let at = Timestamp::from_micros(0);
     store.save(&user, &document, None, at).await.unwrap();
@@ -69,7 +68,7 @@ async fn several_stores_open_a_new_database_at_once() {
         let at = Timestamp::from_micros(0);
         let document = domain::encryption::cipher::Sealed::from_text("x");
         let saves = stores.iter().enumerate().map(|(n, store)| {
-            let user = UserId::parse(format!("user-{n}")).unwrap();
+            let user = format!("user-{n}").parse().unwrap();
             let document = &document;
             async move { store.save(&user, document, None, at).await }
         });
@@ -172,7 +171,7 @@ async fn a_damaged_row_is_reported_as_corrupt() {
             matches!(
                 result,
                 Err(StoreError::Corrupt {
-                    entity: "conversation",
+                    entity: Entity::Conversation,
                     ..
                 })
             ),
@@ -197,7 +196,7 @@ async fn a_long_wait_for_the_writer_fails_as_unavailable() {
     // Another connection holds the write lock. The first save waits for the lock, the second for the only writer's slot.
     let mut other = raw(directory.path());
     other.batch_execute("BEGIN IMMEDIATE").unwrap();
-    let (one, two) = (UserId::parse("one").unwrap(), UserId::parse("two").unwrap());
+    let (one, two) = ("one".parse().unwrap(), "two".parse().unwrap());
     let document = domain::encryption::cipher::Sealed::from_text("x");
     let at = Timestamp::from_micros(0);
     let first = store.save(&one, &document, None, at);

@@ -12,7 +12,9 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 use crate::error::WebAppError;
-use crate::install::InstallProgress;
+
+/// Receives what an installation does, e.g. "downloaded 5 of 17 MB".
+pub type InstallProgress<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// Some times the size of the pinned archive.
 const MAX_ARCHIVE_BYTES: u64 = 128 << 20;

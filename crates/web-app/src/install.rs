@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha512};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use crate::download::download;
+use crate::download::{InstallProgress, download};
 use crate::error::WebAppError;
 use crate::package::Package;
 use crate::unpack::unpack;
@@ -27,9 +27,6 @@ use crate::unpack::unpack;
 /// Longer than a download and the unpacking together.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Receives what an installation does, e.g. "downloaded 5 of 17 MB".
-pub type InstallProgress<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// Where the archive comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

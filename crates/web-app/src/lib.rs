@@ -19,9 +19,10 @@ mod paths;
 mod slot;
 mod unpack;
 
+pub use download::InstallProgress;
 pub use error::WebAppError;
 pub use files::{WebApp, WebFile};
-pub use install::{InstallProgress, InstallSource, Installer};
+pub use install::{InstallSource, Installer};
 pub use package::Package;
 pub use page::{IndexPage, PageOrigins, RenderedPage};
 pub use paths::PathUse;

@@ -1,7 +1,16 @@
-// The service's public API, called with the user's key. The key is only in this tab's session storage and in a header, never
-// in a URL.
+// The service's public API, called with the user's session or key. A key is only in this tab's session storage and in a header,
+// never in a URL. With sessions, nothing is stored: the browser adds a cookie that no script can read.
 
-const BASE = new URL("../", document.baseURI);
+/** The address of the service, whatever path a proxy adds. This file is in the folder below. */
+export const ROOT = new URL("../", import.meta.url);
+/** Which page this is, and how people sign in: `session`, `key` or `open`. */
+export const { page: PAGE, signIn: SIGN_IN } = document.documentElement.dataset;
+/** The organization that the web application links to: settings are those of the caller in it. */
+const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
+const NAMED = new URLSearchParams(location.search).get("org");
+const ORGANIZATION = PAGE !== "console" && UUID.test(NAMED) ? NAMED : null;
+export const HAS_WEB_APP = document.documentElement.dataset.webApp === "yes";
+
 const STORAGE_KEY = "agent-workspace.key";
 const REQUEST_TIMEOUT_MS = 30_000;
 
@@ -14,7 +23,7 @@ export class Refused extends Error {
   }
 }
 
-export const key = () => sessionStorage.getItem(STORAGE_KEY);
+export const key = () => (SIGN_IN === "key" ? sessionStorage.getItem(STORAGE_KEY) : null);
 export const keep = (text) => sessionStorage.setItem(STORAGE_KEY, text);
 export const forget = () => sessionStorage.removeItem(STORAGE_KEY);
 
@@ -42,14 +51,22 @@ function unanswered(error) {
   return new Refused(0, "The service cannot be reached.", null);
 }
 
-async function send(method, path, { query = {}, body, signal } = {}) {
-  const url = new URL(path, BASE);
+/** Sends the visitor to the login page, which returns to this view. */
+export function goToLogin() {
+  const here = `${location.pathname}${location.search}${location.hash}`;
+  location.assign(new URL(`login?returnTo=${encodeURIComponent(here)}`, ROOT));
+}
+
+async function send(method, path, { query = {}, body, signal, organization = ORGANIZATION } = {}) {
+  const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) {
     if (value === undefined || value === null || value === "") continue;
     for (const one of [value].flat()) url.searchParams.append(name, one);
   }
   const headers = {};
   if (key()) headers["X-Session-API-Key"] = key();
+  // In these paths the organization is named already.
+  if (organization && !path.startsWith("api/organizations")) headers["X-Org-Id"] = organization;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const text = body === undefined ? undefined : JSON.stringify(body);
   let answer;
@@ -67,6 +84,7 @@ async function send(method, path, { query = {}, body, signal } = {}) {
 async function ask(method, path, { signal, ...rest } = {}) {
   const deadline = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
   const answer = await send(method, path, { ...rest, signal: signal ? AbortSignal.any([signal, deadline]) : deadline });
+  if (answer.status === 204) return null;
   try {
     return await answer.json();
   } catch (error) {
@@ -75,7 +93,14 @@ async function ask(method, path, { signal, ...rest } = {}) {
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
+/** The caller's settings; the defaults if none are stored, which the service answers to those who name an organization. */
+export async function ownSettings(signal) {
+  const organization = ORGANIZATION ?? (await get("api/organizations", {}, signal)).current_org_id;
+  return ask("GET", "api/v1/settings", { signal, organization });
+}
+
 export const post = (path, body) => ask("POST", path, { body });
+export const patch = (path, body) => ask("PATCH", path, { body });
 export const remove = (path) => ask("DELETE", path);
 
 /** Loads up to `count` pages of a list. Returns the items, converted by `keep`, and whether there are more. */
@@ -110,6 +135,18 @@ export async function stream(path, query, hear, signal) {
     if (done) return;
     hear(value);
   }
+}
+
+/** Loads a file and saves it under this name. */
+export async function save(path, query, name) {
+  const answer = await send("GET", path, { query });
+  const url = URL.createObjectURL(await answer.blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The browser still reads it.
+  setTimeout(() => URL.revokeObjectURL(url), REQUEST_TIMEOUT_MS);
 }
 
 /** Escapes a segment of a path. */

@@ -1,14 +1,15 @@
-// Signing in and out, and the choice of the view. The view is in the fragment of the URL, so that it can be linked to; the key
-// never is.
+// Signing in and out, and the choice of the view. The view is in the fragment of the URL, so that it can be linked to; a key
+// never is. The settings pages are documents of their own, whose views are in `settings.js`.
 
 import { audit, users } from "./administration.js";
-import { forget, get, keep, key } from "./api.js";
+import { HAS_WEB_APP, PAGE, ROOT, SIGN_IN, forget, get, goToLogin, keep, key, post } from "./api.js";
 import { conversations } from "./conversations.js";
-import { once } from "./dialogs.js";
+import { costs } from "./costs.js";
+import { act, once } from "./dialogs.js";
 import { button, failure, h } from "./dom.js";
-import { keys } from "./keys.js";
 import { overview } from "./overview.js";
 import { sandboxes } from "./sandboxes.js";
+import { settings } from "./settings.js";
 import { templates } from "./templates.js";
 
 const VIEWS = [
@@ -16,10 +17,11 @@ const VIEWS = [
   { id: "conversations", title: "Conversations", open: conversations },
   { id: "sandboxes", title: "Sandboxes", open: sandboxes },
   { id: "templates", title: "Templates", open: templates },
-  { id: "keys", title: "Keys", open: keys },
+  { id: "costs", title: "Costs", open: costs },
   { id: "users", title: "Users", open: users, isForAdmins: true },
   { id: "audit", title: "Audit", open: audit, isForAdmins: true },
 ];
+const SETTINGS = { id: "settings", title: "Settings", open: settings };
 
 /** Characters that a header can contain. */
 const SENDABLE = /^[\x21-\x7e]+$/;
@@ -27,6 +29,7 @@ const SENDABLE = /^[\x21-\x7e]+$/;
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
 const who = document.getElementById("who");
+const isConsole = PAGE === "console";
 let access = null;
 let leave = new AbortController();
 
@@ -40,6 +43,7 @@ function address() {
   } catch {
     // An invalid escape cannot name anything.
   }
+  if (!isConsole) return { view: SETTINGS, rest: id };
   return { view: views().find((it) => it.id === id) ?? views()[0], rest: name };
 }
 
@@ -50,8 +54,11 @@ function show() {
   const { view, rest } = address();
   for (const link of nav.querySelectorAll("a")) {
     const isHere = link.dataset.view === view.id;
-    if (isHere) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (isHere) {
+      link.setAttribute("aria-current", "page");
+      // The menu scrolls on narrow screens.
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   const heading = h("h1", { tabindex: "-1" }, view.title);
   const name = (text) => {
@@ -62,19 +69,21 @@ function show() {
   main.replaceChildren(heading, place);
   heading.focus({ preventScroll: true });
   window.scrollTo(0, 0);
-  view.open(place, { access, rest, signal: leave.signal, name });
+  view.open(place, { access, rest, signal: leave.signal, name, heading });
 }
 
 function frame() {
-  const link = (it) => h("li", {}, h("a", { href: `#/${it.id}`, "data-view": it.id }, it.title));
-  nav.replaceChildren(h("ul", {}, views().map(link)));
+  const console = isConsole ? "" : new URL("console/", ROOT).pathname;
+  const link = (it) => h("li", {}, h("a", { href: `${console}#/${it.id}`, "data-view": it.id }, it.title));
+  const own = h("a", { href: isConsole ? new URL("settings", ROOT).pathname : "#/account", "data-view": "settings" }, "Settings");
+  nav.replaceChildren(h("ul", {}, views().map(link), h("li", {}, own)));
   nav.hidden = false;
-  const isOpen = access.key_id === null;
   const role = access.role === "admin" ? "administrator" : null;
   who.replaceChildren(
+    HAS_WEB_APP ? h("a", { href: ROOT.pathname }, "Web application") : "",
     h("span", { class: "name", id: "name" }, access.user_id),
     role ? h("span", { class: "small" }, role) : "",
-    isOpen ? h("span", { class: "small" }, "open mode, no sign-in") : button("Sign out", () => signOut()),
+    SIGN_IN === "open" ? h("span", { class: "small" }, "open mode, no sign-in") : button("Sign out", () => signOut()),
   );
   who.hidden = false;
 }
@@ -115,19 +124,40 @@ function signIn(problem = null) {
   field.focus();
 }
 
-function signOut() {
+async function signOut() {
+  if (SIGN_IN === "session") {
+    await once("sign out", async () => {
+      const done = await act("You are signed out.", async () => {
+        await post("api/logout");
+        return true;
+      });
+      if (done) location.assign(new URL("login", ROOT));
+    });
+    return;
+  }
   forget();
   signIn();
 }
 
-/** Signs in with the stored key, or without one: in open mode, the service needs none. */
+/** Shows why the page cannot be used, and a way to try again. */
+function unavailable(error) {
+  main.replaceChildren(h("div", { class: "stack" }, failure(error), h("p", {}, button("Try again", () => enter(), { kind: "primary" }))));
+}
+
+/** Signs in with the session, with the stored key, or without one: in open mode, the service needs none. */
 async function enter() {
   try {
     access = await get("api/v1/users/me/access");
   } catch (error) {
+    const isRefused = error.status === 401;
+    if (SIGN_IN === "session") {
+      if (isRefused) goToLogin();
+      else unavailable(error);
+      return;
+    }
     const hadKey = Boolean(key());
-    if (error.status === 401) forget();
-    signIn(hadKey || error.status !== 401 ? error : null);
+    if (isRefused) forget();
+    signIn(hadKey || !isRefused ? error : null);
     return;
   }
   frame();
@@ -148,10 +178,15 @@ async function isolation() {
 
 window.addEventListener("hashchange", show);
 window.addEventListener("signed-out", (event) => {
-  // A key may be revoked while the page is open.
+  // A key may be revoked, and a session may end, while the page is open.
   if (!access) return;
+  if (SIGN_IN === "session") {
+    goToLogin();
+    return;
+  }
   forget();
   signIn(event.detail);
 });
 
+if (SIGN_IN !== "key") forget();
 enter();

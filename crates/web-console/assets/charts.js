@@ -8,9 +8,9 @@ const LEFT = 80;
 const BOTTOM = 24;
 const TOP = 10;
 
-/** Round numbers for an axis that reaches `most`. */
-function ticks(most) {
-  const rough = most / 4;
+/** Round numbers for an axis that reaches `most`, `least` or more apart. */
+function ticks(most, least) {
+  const rough = Math.max(most / 4, least);
   const magnitude = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((it) => it * magnitude).find((it) => it >= rough);
   const marks = [];
@@ -29,7 +29,8 @@ function drawn(name, height) {
 
 /** A grid for `values` with the labels of the columns. `y(value)` is the position of a value, `step` the width of a column. */
 function plane(name, values, columns, say) {
-  const marks = ticks(Math.max(1, ...values));
+  const highest = Math.max(0, ...values);
+  const marks = ticks(highest > 0 ? highest : 1, values.every(Number.isInteger) ? 1 : 0);
   const most = marks.at(-1);
   const height = HEIGHT - TOP - BOTTOM;
   const y = (value) => TOP + height * (1 - value / most);
@@ -116,7 +117,7 @@ export function rows(name, series, columns, say = String) {
     drawing.append(svg("text", { x: x + 8, y: y + 16, class: "axis" }, column.total ?? say(sums[at])));
   });
   const lines = columns.map((it, at) => [it.label, ...it.values.map(say), it.total ?? say(sums[at])]);
-  return figure(name, series, drawing, [...series.map((it) => it.name), "Together"], lines);
+  return figure(name, series, drawing, [...series.map((it) => it.name), "Total"], lines);
 }
 
 /** Lines over time. A `null` in the `values` of a column leaves out the point. */

@@ -1,11 +1,11 @@
-// Conversations, their start tasks, and the state of their sandboxes.
+// Conversations with their cost, their start tasks, and the state of their sandboxes.
 
-import { batch, get, pages, part, remove } from "./api.js";
-import { act, confirm } from "./dialogs.js";
-import { button, facts, h, card, section, table } from "./dom.js";
+import { batch, get, pages, part } from "./api.js";
+import { SANDBOX_GONE, conversation, keyless, title } from "./conversation.js";
+import { h, card, section, table } from "./dom.js";
 import { money, short, state, when } from "./format.js";
-import { live, logs, more } from "./live.js";
-import { brief, hasFailed, isReady, stepBar, stepTable } from "./starts.js";
+import { live, more } from "./live.js";
+import { brief, hasFailed, isReady, stepBar } from "./starts.js";
 
 const CONVERSATIONS = "api/v1/app-conversations";
 const STARTS = `${CONVERSATIONS}/start-tasks/search`;
@@ -16,22 +16,32 @@ const MAX_LONG_STARTS = 20;
 /** Characters of a response that counts as long. */
 const LONG_RESPONSE_CHARS = 1_000_000;
 
-/** Drops the keys of agent servers, which must not be shown. */
-const keyless = ({ session_api_key: key, ...it }) => it;
+const HOUR = 3_600_000;
+const SPANS = [["", "at any time"], [24 * HOUR, "in the last day"], [7 * 24 * HOUR, "in the last week"], [30 * 24 * HOUR, "in the last 30 days"]];
+const STATES = {
+  all: { name: "any state", has: () => true },
+  running: { name: "agent running", has: (it) => it.execution_status === "running" },
+  failed: { name: "failed", has: (it) => ["error", "stuck"].includes(it.execution_status) || it.sandbox_status === "ERROR" },
+  paused: { name: "sandbox paused", has: (it) => it.sandbox_status === "PAUSED" },
+  missing: { name: "sandbox deleted", has: (it) => it.sandbox_status === "MISSING" },
+};
 
-const title = (it) => it.title || "Untitled";
 const link = (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, title(it));
 
 function states(it) {
   return h("span", { class: "states" }, state(it.execution_status), h("span", { class: "small" }, "sandbox ", state(it.sandbox_status)));
 }
 
-const SANDBOX_GONE = "The sandbox is deleted; the messages are kept.";
-
 /** The reason of a sandbox's state, if known. */
 function cause(it, sandboxes) {
   const detail = sandboxes.get(it.sandbox_id)?.status_detail;
   return detail ?? (it.sandbox_status === "MISSING" ? SANDBOX_GONE : null);
+}
+
+function total(items, isMore) {
+  const cost = items.reduce((sum, it) => sum + it.metrics.accumulated_cost, 0);
+  const count = `${items.length}${isMore ? "+" : ""} ${items.length === 1 ? "conversation" : "conversations"}`;
+  return items.length ? h("p", { class: "small", role: "status" }, count, cost ? `, ${money(cost)} in all` : "") : null;
 }
 
 function list({ items, starts, sandboxes, more: isMore }, count, refresh) {
@@ -42,7 +52,8 @@ function list({ items, starts, sandboxes, more: isMore }, count, refresh) {
     { title: "Cause", cell: (it) => cause(it, sandboxes) ?? "–" },
     { title: "Start", cell: (it) => (tasks.has(it.id) ? stepBar(tasks.get(it.id)) : "–") },
     { title: "Model", cell: (it) => it.llm_model ?? "–" },
-    { title: "Changed", cell: (it) => when(it.updated_at) },
+    { title: "Cost", cell: (it) => money(it.metrics.accumulated_cost), number: true },
+    { title: "Updated", cell: (it) => when(it.updated_at) },
   ];
   const open = starts.filter((it) => !isReady(it));
   const requested = (it) => it.request.title || it.request.selected_repository || "Untitled";
@@ -54,9 +65,9 @@ function list({ items, starts, sandboxes, more: isMore }, count, refresh) {
     { title: "Sandbox", cell: (it) => (it.sandbox_id ? h("a", { href: `#/sandboxes/${part(it.sandbox_id)}` }, short(it.sandbox_id)) : "–") },
     { title: "Requested", cell: (it) => when(it.created_at) },
   ];
-  const failed = open.some(hasFailed) ? "Starts that failed or are under way" : "Starts under way";
+  const failed = open.some(hasFailed) ? "Starts that failed or are in progress" : "Starts in progress";
   return [
-    card("Conversations", table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, refresh)),
+    card("Conversations", total(items, isMore), table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, refresh)),
     open.length ? section(failed, table(failed, unfinished, open, { key: (it) => it.id })) : null,
   ];
 }
@@ -67,10 +78,13 @@ export function conversations(place, context) {
   const { signal } = context;
   const count = { count: 1 };
   let wanted = "";
+  let span = "";
+  let chosen = "all";
   let typed;
   let areLong = false;
   const load = async (until) => {
-    const query = { title__contains: wanted, include_sub_conversations: true, limit: 50 };
+    const since = span ? new Date(Math.floor(Date.now() / HOUR) * HOUR - Number(span)).toISOString() : "";
+    const query = { title__contains: wanted, updated_at__gte: since, include_sub_conversations: true, limit: 50 };
     const [found, started] = await Promise.all([
       pages(`${CONVERSATIONS}/search`, query, count.count, until, keyless),
       get(STARTS, { limit: areLong ? MAX_LONG_STARTS : MAX_STARTS }, until),
@@ -79,7 +93,14 @@ export function conversations(place, context) {
     const ids = [...new Set(found.items.map((it) => it.sandbox_id))];
     const sandboxes = await batch("api/v1/sandboxes", ids, until);
     const causes = [...sandboxes.values()].map(({ id, status_detail }) => ({ id, status_detail }));
-    return { ...found, starts: started.items.map(brief), causes };
+    // The API has no filter by state, so this one is of what is loaded.
+    const items = found.items.filter(STATES[chosen].has);
+    return { ...found, items, starts: started.items.map(brief), causes };
+  };
+  const choose = (set) => (event) => {
+    set(event.target.value);
+    count.count = 1;
+    refresh();
   };
   const type = (event) => {
     wanted = event.target.value.trim();
@@ -87,72 +108,9 @@ export function conversations(place, context) {
     typed = setTimeout(() => refresh(), 300);
   };
   const field = h("input", { type: "search", id: "wanted", oninput: type, placeholder: "part of a title", autocomplete: "off" });
-  place.append(h("div", { class: "filters" }, h("label", {}, "Title ", field)));
+  const state_ = h("select", { id: "wanted-state", onchange: choose((value) => (chosen = value)) }, Object.entries(STATES).map(([value, it]) => h("option", { value }, it.name)));
+  const updated = h("select", { id: "wanted-span", onchange: choose((value) => (span = value)) }, SPANS.map(([value, text]) => h("option", { value }, text)));
+  place.append(h("div", { class: "filters" }, h("label", {}, "Title ", field), h("label", {}, "State ", state_), h("label", {}, "Updated ", updated)));
   const render = (found) => list({ ...found, sandboxes: new Map(found.causes.map((it) => [it.id, it])) }, count, () => refresh());
   const refresh = live(place, signal, load, render, { isSlow: () => count.count > 2 || areLong });
-}
-
-async function take(it) {
-  const text = `“${title(it)}” is deleted with its events, for good. Its sandbox goes, too, if no other conversation needs it.`;
-  if (!(await confirm("Delete this conversation?", text, "Delete"))) return;
-  const done = await act("The conversation is deleted.", () => remove(`${CONVERSATIONS}/${part(it.id)}`));
-  if (done) location.hash = "#/conversations";
-}
-
-function one({ found, task, sandbox }, context) {
-  if (!found) return h("p", { class: "empty" }, "There is no such conversation.");
-  context.name(title(found));
-  const tokens = found.metrics.accumulated_token_usage;
-  const box = sandbox ? h("a", { href: `#/sandboxes/${part(sandbox.id)}` }, short(sandbox.id)) : short(found.sandbox_id);
-  return [
-    section(
-      title(found),
-      facts(
-        ["Agent", state(found.execution_status)],
-        ["Sandbox", h("span", {}, state(found.sandbox_status), " ", box)],
-        ["Cause", sandbox?.status_detail ?? (found.sandbox_status === "MISSING" ? SANDBOX_GONE : null)],
-        ["Model", found.llm_model],
-        ["Repository", found.selected_repository],
-        ["Branch", found.selected_branch],
-        ["Cost", money(found.metrics.accumulated_cost)],
-        ["Tokens", `${tokens.prompt_tokens.toLocaleString("en")} in, ${tokens.completion_tokens.toLocaleString("en")} out`],
-        ["Made", when(found.created_at)],
-        ["Changed", when(found.updated_at)],
-        ["Id", h("code", {}, found.id)],
-      ),
-      h("div", { class: "line end" }, button("Delete…", () => take(found), { kind: "danger", at: "delete" })),
-    ),
-    task
-      ? section(
-          "Start",
-          facts(["State", state(task.status)], ["Cause", task.detail], ["Requested", when(task.created_at)]),
-          task.notes.length ? h("ul", {}, task.notes.map((it) => h("li", {}, it))) : null,
-          stepTable(task),
-        )
-      : null,
-  ];
-}
-
-function conversation(place, context) {
-  const { signal, rest } = context;
-  const load = async (until) => {
-    const [[found], started] = await Promise.all([
-      get(CONVERSATIONS, { ids: rest }, until),
-      get(STARTS, { conversation_id__eq: rest, limit: 1 }, until),
-    ]);
-    const sandboxes = found ? await batch("api/v1/sandboxes", [found.sandbox_id], until) : new Map();
-    const [sandbox] = sandboxes.values();
-    const { id, status, status_detail } = sandbox ?? {};
-    const [task] = started.items.map(brief);
-    return { found: found ? keyless(found) : null, task, sandbox: sandbox ? { id, status, status_detail } : null };
-  };
-  // One log for the whole visit, below the content that is redrawn.
-  const below = h("div");
-  const render = (shown) => {
-    const { sandbox } = shown;
-    if (sandbox && sandbox.status !== "MISSING" && !below.firstChild) below.append(logs(sandbox.id, signal));
-    return one(shown, context);
-  };
-  live(place, signal, load, render);
-  place.append(below);
 }

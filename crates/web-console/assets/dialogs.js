@@ -44,9 +44,9 @@ export async function once(name, what) {
   }
 }
 
-/** Shows a new key. It is stored nowhere else, and lost when the dialog closes. */
-export async function showKey(text) {
-  const field = h("input", { id: "new-key", readonly: true, value: text, spellcheck: "false" });
+/** Shows a text that is stored nowhere else, and lost when the dialog closes: a key or a link. */
+export async function showOnce(title, hint, text) {
+  const field = h("input", { id: "shown-once", readonly: true, value: text, spellcheck: "false" });
   // Messages behind an open dialog are not visible or read out, so the dialog has its own place for them.
   const message = h("p", { class: "small", role: "status" });
   const copy = async () => {
@@ -55,21 +55,45 @@ export async function showKey(text) {
       await navigator.clipboard.writeText(text);
       message.textContent = "Copied.";
     } catch {
-      message.textContent = "Copying is blocked. The key is selected; press Ctrl-C.";
+      message.textContent = "Copying is blocked. The text is selected; press Ctrl-C.";
     }
   };
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
   dialog.append(
-    h("h2", { id: "dialog-title" }, "The new key"),
-    h("label", { for: "new-key" }, "Copy it now: it cannot be shown again."),
+    h("h2", { id: "dialog-title" }, title),
+    h("label", { for: "shown-once" }, hint),
     h("div", { class: "line" }, field, button("Copy", copy, { kind: "primary" })),
     message,
-    h("div", { class: "line end" }, button("I have it", () => dialog.close(""))),
+    h("div", { class: "line end" }, button("Done", () => dialog.close(""))),
   );
   const closed = open(dialog);
   field.select();
   await closed;
   field.value = "";
+}
+
+/** Asks for a text; `null` if the user declines. */
+export async function ask(title, label, value, verb, limits = {}) {
+  const field = h("input", { id: "asked", value, required: true, autocomplete: "off", ...limits });
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
+  dialog.append(
+    h(
+      "form",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          dialog.close("yes");
+        },
+      },
+      h("h2", { id: "dialog-title" }, title),
+      h("label", { for: "asked" }, label),
+      h("div", { class: "line" }, field),
+      h("div", { class: "line end" }, button("Cancel", () => dialog.close("")), h("button", { type: "submit", class: "primary" }, verb)),
+    ),
+  );
+  const closed = open(dialog);
+  field.select();
+  return (await closed) === "yes" ? field.value.trim() : null;
 }
 
 /** Runs an action and reports its success or failure. */

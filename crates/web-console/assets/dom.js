@@ -27,11 +27,13 @@ export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** Replaces the content of an element, and restores the focus and open details (by `data-at`). */
+/**
+ * Replaces the content of an element, and restores the focus and open details (by `data-at`). What has the focus may be gone,
+ * as a deleted row is: then the page has it, so that the keyboard continues here.
+ */
 export function put(place, ...children) {
-  const focused = place.contains(document.activeElement)
-    ? document.activeElement.closest("[data-at]")?.dataset.at
-    : undefined;
+  const hasFocus = place.contains(document.activeElement);
+  const focused = hasFocus ? document.activeElement.closest("[data-at]")?.dataset.at : undefined;
   const unfolded = [...place.querySelectorAll("details[open][data-at]")].map((it) => it.dataset.at);
   place.replaceChildren(...children.flat(Infinity).filter((it) => it instanceof Node));
   for (const element of place.querySelectorAll("[data-at]")) {
@@ -39,6 +41,7 @@ export function put(place, ...children) {
     // In a `details` element the summary has the focus.
     if (focused === element.dataset.at) (element.querySelector(":scope > summary") ?? element).focus({ preventScroll: true });
   }
+  if (hasFocus && !place.contains(document.activeElement)) document.getElementById("main").focus({ preventScroll: true });
 }
 
 /** A table. `columns`: `{title, cell(row), number?}`; `key(row)` names a row. */
@@ -85,9 +88,28 @@ export function card(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, children);
 }
 
+/** A choice of one of `all`, each with `id` and `name`. */
+export function choice(label, id, all, chosen, choose) {
+  const options = all.map((it) => h("option", { value: it.id, selected: it === chosen }, it.name));
+  const onchange = (event) => choose(all.find((it) => it.id === event.target.value));
+  return h("label", {}, `${label} `, h("select", { onchange, id }, options));
+}
+
 /** A button. */
 export function button(text, onclick, { kind = "", at = null, label = null } = {}) {
   return h("button", { type: "button", class: kind, onclick, "data-at": at, "aria-label": label }, text);
+}
+
+/** A field under its label, with an optional hint. The field needs an id. */
+export function labelled(text, field, hint = null) {
+  const help = hint ? h("p", { class: "small", id: `${field.id}-help` }, hint) : null;
+  if (help) field.setAttribute("aria-describedby", help.id);
+  return h("div", { class: "field" }, h("label", { for: field.id }, text), field, help);
+}
+
+/** A text on one line of a form. */
+export function row(...children) {
+  return h("div", { class: "line end" }, children);
 }
 
 let hideTimer;

@@ -61,8 +61,15 @@ export function state(word) {
 
 /** US dollars. */
 export function money(amount) {
-  return amount ? `$${amount.toFixed(amount < 1 ? 4 : 2)}` : "–";
+  if (!amount) return "–";
+  const digits = amount < 1 ? 4 : 2;
+  return `$${amount.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits })}`;
 }
+
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** A number of tokens. */
+export const tokens = (count) => COMPACT.format(count);
 
 /** A number of bytes. */
 export function bytes(count) {

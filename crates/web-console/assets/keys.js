@@ -1,14 +1,15 @@
 // API keys: the caller's own, or those of another user, for administrators.
 
 import { get, part, post, remove } from "./api.js";
-import { act, confirm, once, showKey } from "./dialogs.js";
+import { act, confirm, once, showOnce } from "./dialogs.js";
 import { button, h, section, table } from "./dom.js";
 import { when } from "./format.js";
 import { live } from "./live.js";
 
 const DAY = 86_400;
-const LIFETIMES = [["without an end", ""], ["for 30 days", 30 * DAY], ["for 90 days", 90 * DAY], ["for a year", 365 * DAY]];
+const LIFETIMES = [["never", ""], ["in 30 days", 30 * DAY], ["in 90 days", 90 * DAY], ["in a year", 365 * DAY]];
 
+const showNew = (key) => showOnce("The new key", "Copy it now: it cannot be shown again.", key);
 const named = (it) => it.name || it.prefix;
 
 async function rotate(path, it, refresh) {
@@ -17,7 +18,7 @@ async function rotate(path, it, refresh) {
   await once(`rotate ${it.id}`, async () => {
     const made = await act("Key created.", () => post(`${path}/${part(it.id)}/rotate`, {}));
     refresh();
-    if (made) await showKey(made.key);
+    if (made) await showNew(made.key);
   });
 }
 
@@ -49,7 +50,7 @@ function form(path, refresh) {
     refresh();
     if (!made) return;
     name.value = "";
-    await showKey(made.key);
+    await showNew(made.key);
   };
   const submit = (event) => {
     event.preventDefault();
@@ -59,7 +60,7 @@ function form(path, refresh) {
     "form",
     { class: "filters", onsubmit: submit },
     h("label", {}, "Name ", name),
-    h("label", {}, "Good ", life),
+    h("label", {}, "Expires ", life),
     h("button", { type: "submit", class: "primary" }, "Create key"),
   );
 }
@@ -69,22 +70,13 @@ export function keysAt(path, title, place, signal) {
   const columns = [
     { title: "Name", cell: (it) => h("span", {}, it.name ?? "–", " ", it.is_current ? h("span", { class: "tag" }, "this one") : null) },
     { title: "Begins with", cell: (it) => h("code", {}, it.prefix) },
-    { title: "Made", cell: (it) => when(it.created_at) },
+    { title: "Created", cell: (it) => when(it.created_at) },
     { title: "Expires", cell: (it) => (it.expires_at ? when(it.expires_at) : "never") },
     { title: "Last used", cell: (it) => (it.last_used_at ? when(it.last_used_at) : "never") },
-    { title: "Made by", cell: (it) => it.made_by ?? "–" },
+    { title: "Created by", cell: (it) => it.made_by ?? "–" },
     { title: "Actions", cell: (it) => actions(path, it, () => refresh()) },
   ];
   place.append(form(path, () => refresh()));
   const load = (until) => get(path, {}, until);
   const refresh = live(place, signal, load, ({ items }) => section(title, table(title, columns, items, { key: (it) => it.id, empty: "No keys." })));
-}
-
-/** Opens the view. */
-export function keys(place, { signal, access }) {
-  if (access.key_id === null) {
-    place.append(h("p", { class: "card" }, "This service is in open mode: every request acts as the local user, and no keys are needed."));
-    return;
-  }
-  keysAt("api/v1/keys", "Your keys", place, signal);
 }

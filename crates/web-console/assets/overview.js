@@ -2,7 +2,7 @@
 
 import { pages } from "./api.js";
 import { lines, rows, stacked } from "./charts.js";
-import { h, section } from "./dom.js";
+import { choice, h, section } from "./dom.js";
 import { duration } from "./format.js";
 import { live } from "./live.js";
 import { STEPS, brief, hasFailed, isCold, isReady, isWarm, quantile, total } from "./starts.js";
@@ -57,16 +57,16 @@ function tiles(tasks) {
     { class: "tiles" },
     tile("Starts", tasks.length, `${ready.length} ready`),
     tile("Failed", failed.length, rate),
-    tile("Median time until ready", duration(quantile(times, 0.5)), "p50"),
-    tile("95 % are ready within", duration(quantile(times, 0.95)), "p95"),
-    tile("Got a warm sandbox", share, warm + cold ? `${warm} of ${warm + cold}` : "none are kept"),
+    tile("p50 time to ready", duration(quantile(times, 0.5)), "median of the ready starts"),
+    tile("p95 time to ready", duration(quantile(times, 0.95)), "of the ready starts"),
+    tile("Warm starts", share, warm + cold ? `${warm} of ${warm + cold}` : "no warm pool"),
   );
 }
 
 const OUTCOMES = [
   { name: "Ready", className: "good" },
   { name: "Failed", className: "bad" },
-  { name: "Under way", className: "busy" },
+  { name: "In progress", className: "busy" },
 ];
 const QUANTILES = [
   { name: "p50", className: "step1" },
@@ -105,32 +105,39 @@ function charts(tasks, span) {
   const by = span.part > HOUR ? "day" : "hour";
   const kinds = [...breakdown("warm", warm), ...breakdown("cold", cold)];
   return [
-    section("Starts", stacked(`Starts per ${by}, by how they ended`, OUTCOMES, counts)),
-    section("Durations", lines(`Time until ready, per ${by}`, QUANTILES, times, duration)),
-    section("Steps", rows("Time of each step: the median start, and the start at 95 %", OF_STEPS, breakdown("all", ready), duration)),
-    section("Warm and cold", kinds.length ? rows("Starts with a warm sandbox, and without", OF_STEPS, kinds, duration) : h("p", { class: "empty" }, "No start was ready yet.")),
+    section("Starts", stacked(`Starts per ${by}, by outcome`, OUTCOMES, counts)),
+    section("Time to ready", lines(`Time to ready, per ${by}`, QUANTILES, times, duration)),
+    section("Steps", rows("Time of each step, of the starts at p50 and p95", OF_STEPS, breakdown("all", ready), duration)),
+    section("Warm and cold", kinds.length ? rows("Time of each step, warm and cold starts", OF_STEPS, kinds, duration) : h("p", { class: "empty" }, "No start is ready yet.")),
   ];
 }
 
+const OWN = { id: "own", name: "yours", path: "api/v1/app-conversations/start-tasks/search", keep: brief };
+const EVERYBODY = { id: "all", name: "those of everybody", path: "api/v1/admin/starts", keep: (task) => task };
+
 /** Opens the view. */
-export function overview(place, { signal }) {
+export function overview(place, { access, signal }) {
   let span = SPANS[1];
+  let whose = access.role === "admin" ? EVERYBODY : OWN;
   const load = async (until) => {
     const from = parts(span, Date.now())[0].from;
     const query = { created_at__gte: new Date(from).toISOString(), limit: 100 };
-    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MAX_PAGES, until, brief)) };
+    return { span: span.id, whose: whose.id, ...(await pages(whose.path, query, MAX_PAGES, until, whose.keep)) };
   };
-  const choose = (event) => {
-    span = SPANS.find((it) => it.id === event.target.value);
+  const spans = choice("The last", "span", SPANS, span, (it) => {
+    span = it;
     refresh();
-  };
-  const options = SPANS.map((it) => h("option", { value: it.id, selected: it === span }, it.name));
-  place.append(h("div", { class: "filters" }, h("label", {}, "The last ", h("select", { onchange: choose, id: "span" }, options)), h("p", { class: "small" }, "Your own starts.")));
+  });
+  const owners = choice("Starts:", "whose", [EVERYBODY, OWN], whose, (it) => {
+    whose = it;
+    refresh();
+  });
+  place.append(h("div", { class: "filters" }, spans, access.role === "admin" ? owners : h("p", { class: "small" }, "Your own starts.")));
   const render = ({ items, more }) => [
     more ? h("p", { class: "small" }, `Only the newest ${items.length} starts are counted.`) : null,
     tiles(items),
-    h("div", { class: "two" }, charts(items, span)),
+    items.length ? h("div", { class: "two" }, charts(items, span)) : h("p", { class: "empty" }, "No conversation was started in this time."),
   ];
   const refresh = live(place, signal, load, render, { isSlow: () => true });
-  usageAt("api/v1/usage", "What you store", place, signal);
+  usageAt("api/v1/usage", "Your usage", place, signal);
 }

@@ -4,9 +4,11 @@ import { batch, pages, part, post, remove } from "./api.js";
 import { act, confirm, once } from "./dialogs.js";
 import { button, facts, h, card, section, table } from "./dom.js";
 import { short, state, when } from "./format.js";
-import { live, logs, more } from "./live.js";
+import { live, more } from "./live.js";
+import { logs } from "./logs.js";
 
 const SANDBOXES = "api/v1/sandboxes";
+const STATES = ["RUNNING", "STARTING", "PAUSED", "ERROR"];
 
 /** The members that are shown. The key must not be shown, so it is dropped. */
 const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed_urls }) => ({
@@ -49,13 +51,28 @@ function actions(it, refresh) {
 export function sandboxes(place, context) {
   if (context.rest) return sandbox(place, context);
   const count = { count: 1 };
-  const load = (until) => pages(`${SANDBOXES}/search`, { limit: 50 }, count.count, until, shown);
+  let chosen = "";
+  let wanted = "";
+  const load = async (until) => {
+    const found = await pages(`${SANDBOXES}/search`, { limit: 50 }, count.count, until, shown);
+    const isWanted = (it) => (!chosen || it.status === chosen) && [it.id, it.sandbox_spec_id, it.status_detail ?? ""].some((text) => text.toLowerCase().includes(wanted));
+    return { ...found, items: found.items.filter(isWanted) };
+  };
+  const status = h("select", { id: "sandbox-state", onchange: (event) => {
+    chosen = event.target.value;
+    refresh();
+  } }, h("option", { value: "" }, "any state"), STATES.map((it) => h("option", { value: it }, it.toLowerCase())));
+  const search = h("input", { type: "search", id: "sandbox-search", placeholder: "id, template or cause", autocomplete: "off", oninput: (event) => {
+    wanted = event.target.value.trim().toLowerCase();
+    refresh();
+  } });
+  place.append(h("div", { class: "filters" }, h("label", {}, "Search ", search), h("label", {}, "State ", status)));
   const columns = [
     { title: "Sandbox", cell: (it) => h("a", { href: `#/sandboxes/${part(it.id)}`, "data-at": `open ${it.id}` }, short(it.id)) },
     { title: "State", cell: (it) => state(it.status) },
     { title: "Cause", cell: (it) => it.status_detail ?? "–" },
     { title: "Template", cell: (it) => it.sandbox_spec_id },
-    { title: "Made", cell: (it) => when(it.created_at) },
+    { title: "Created", cell: (it) => when(it.created_at) },
     { title: "Actions", cell: (it) => actions(it, () => refresh()) },
   ];
   const render = ({ items, more: isMore }) =>
@@ -94,7 +111,7 @@ function sandbox(place, context) {
           ["Cause", found.status_detail],
           ["Template", found.sandbox_spec_id],
           ["Ports", found.ports.join(", ")],
-          ["Made", when(found.created_at)],
+          ["Created", when(found.created_at)],
           ["Id", h("code", {}, found.id)],
         ),
         actions(found, () => refresh()),

@@ -84,6 +84,6 @@ export function stepTable(task) {
     h("caption", { class: "unseen" }, "Time of each step"),
     h("thead", {}, h("tr", {}, head)),
     h("tbody", {}, parts.map(row)),
-    h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "Together"), h("td", { class: "number" }, duration(total(task))), h("td"))),
+    h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "Total"), h("td", { class: "number" }, duration(total(task))), h("td"))),
   );
 }

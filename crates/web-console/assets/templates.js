@@ -16,22 +16,22 @@ const COLUMNS = [
   { title: "Command", cell: (it) => (it.command ? h("code", {}, it.command.join(" ")) : "–") },
   { title: "Directory", cell: (it) => h("code", {}, it.working_dir) },
   { title: "Environment", cell: variables },
-  { title: "Made", cell: (it) => when(it.created_at) },
+  { title: "Created", cell: (it) => when(it.created_at) },
 ];
 
 function pool(warm) {
   const off = warm.target === 0 && warm.ready === 0 && warm.booting === 0;
   return section(
-    "Warm sandboxes",
-    h("p", { class: "small" }, off ? "None are kept ready: sandbox.warm is 0." : "Of the process that answered, as of its last check."),
+    "Warm pool",
+    h("p", { class: "small" }, off ? "No sandboxes are kept warm: sandbox.warm is 0." : "Of the process that answered."),
     facts(
       ["Ready", `${warm.ready} of ${warm.target}`],
       ["Booting", warm.booting],
-      ["Promised", warm.claimed],
-      ["Starts with a warm sandbox", warm.hits],
+      ["Claimed", warm.claimed],
+      ["Starts that claimed one", warm.hits],
       ["Starts that found none", warm.misses],
-      ["Boots that failed", warm.failed_boots],
-      ["Ended unused", warm.ended],
+      ["Failed boots", warm.failed_boots],
+      ["Deleted unused", warm.ended],
     ),
   );
 }

@@ -1,13 +1,19 @@
-//! The files of the web console and the pages on which people sign in, compiled into the binary.
+//! The files of the web console, of the settings pages and of the pages on which people sign in, compiled into the binary.
 //!
 //! **Knows** its own files, and how a browser may treat them. **Must never know** HTTP, the service or its types: the page
-//! calls the public API with the user's key. `docs/how-to/use-the-console.md` describes the console.
+//! calls the public API with the user's session or key. `docs/how-to/use-the-console.md` describes the console.
 //!
 //! The files are those in `assets/`: no build step, no framework, nothing from another host. Each is a line in `SOURCES`.
 
+mod page;
 mod sign_in;
+mod template;
 
-pub use sign_in::{LoginPage, SIGN_IN_SECURITY_POLICY, login_page, password_page};
+pub use page::{ConsolePage, PageSignIn};
+pub use sign_in::{
+    DevicePage, InvitePage, LoginPage, ProviderButton, SIGN_IN_SECURITY_POLICY, device_page,
+    invite_page, login_page, password_page,
+};
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -20,7 +26,6 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'
                           frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; \
                           trusted-types 'none'";
 
-const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
@@ -35,31 +40,40 @@ macro_rules! source {
     };
 }
 
-/// Name below `/console/`, content type, and content. The page itself is [`INDEX_PAGE`].
-const SOURCES: [(&str, &str, &[u8]); 19] = [
-    source!("index.html", HTML),
-    source!("style.css", CSS),
-    source!("icon.svg", SVG),
-    source!("app.js", SCRIPT),
-    source!("api.js", SCRIPT),
-    source!("dom.js", SCRIPT),
-    source!("dialogs.js", SCRIPT),
-    source!("format.js", SCRIPT),
-    source!("live.js", SCRIPT),
-    source!("charts.js", SCRIPT),
-    source!("starts.js", SCRIPT),
-    source!("overview.js", SCRIPT),
-    source!("conversations.js", SCRIPT),
-    source!("sandboxes.js", SCRIPT),
-    source!("templates.js", SCRIPT),
-    source!("usage.js", SCRIPT),
-    source!("keys.js", SCRIPT),
+/// Name below `/console/`, content type, and content.
+const SOURCES: [(&str, &str, &[u8]); 31] = [
+    source!("account.js", SCRIPT),
     source!("administration.js", SCRIPT),
+    source!("api.js", SCRIPT),
+    source!("app.js", SCRIPT),
+    source!("charts.js", SCRIPT),
+    source!("conversation.js", SCRIPT),
+    source!("conversations.js", SCRIPT),
+    source!("costs.js", SCRIPT),
+    source!("dialogs.js", SCRIPT),
+    source!("dom.js", SCRIPT),
+    source!("events.js", SCRIPT),
+    source!("format.js", SCRIPT),
+    source!("git.js", SCRIPT),
+    source!("icon.svg", SVG),
+    source!("invite.js", SCRIPT),
+    source!("keys.js", SCRIPT),
+    source!("live.js", SCRIPT),
+    source!("login.js", SCRIPT),
+    source!("logs.js", SCRIPT),
+    source!("markdown.js", SCRIPT),
+    source!("organization.js", SCRIPT),
+    source!("overview.js", SCRIPT),
     source!("password.js", SCRIPT),
+    source!("sandboxes.js", SCRIPT),
+    source!("settings.js", SCRIPT),
+    source!("skills.js", SCRIPT),
+    source!("starts.js", SCRIPT),
+    source!("style.css", CSS),
+    source!("templates.js", SCRIPT),
+    source!("timeline.js", SCRIPT),
+    source!("usage.js", SCRIPT),
 ];
-
-/// The file that `/console/` serves.
-const INDEX_PAGE: &str = "index.html";
 
 /// A file of the console.
 #[derive(Debug)]
@@ -103,10 +117,9 @@ impl ConsoleFile {
     }
 }
 
-/// The file of this name below `/console/`; without a name, the page.
+/// The file of this name below `/console/`. The pages are [`ConsolePage`]s.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static ConsoleFile> {
-    let name = if name.is_empty() { INDEX_PAGE } else { name };
     FILES.iter().find(|file| file.name == name)
 }
 
@@ -128,27 +141,28 @@ mod tests {
 
     #[test]
     fn every_file_is_referenced_and_every_reference_exists() {
-        let mut named = BTreeSet::from([INDEX_PAGE]);
+        let mut named = BTreeSet::new();
         for file in &*FILES {
             let starts: &[&str] = match file.content_type {
-                HTML => &["src=\"", "href=\""],
                 SCRIPT => &["from \"", "import \""],
                 _ => &[],
             };
             for start in starts {
                 for name in quoted(text(file), start) {
-                    // A link within the page.
-                    if name.starts_with('#') {
-                        continue;
-                    }
                     let name = name.strip_prefix("./").unwrap_or(name);
                     assert!(find(name).is_some(), "{} names {name}", file.name);
                     named.insert(name);
                 }
             }
         }
-        for template in [sign_in::LOGIN_TEMPLATE, sign_in::PASSWORD_TEMPLATE] {
-            for name in quoted(template, "{{prefix}}/console/") {
+        for (template, folder) in [
+            (sign_in::LOGIN_TEMPLATE, "{{prefix}}/console/"),
+            (sign_in::PASSWORD_TEMPLATE, "{{prefix}}/console/"),
+            (sign_in::INVITE_TEMPLATE, "{{prefix}}/console/"),
+            (sign_in::DEVICE_TEMPLATE, "{{prefix}}/console/"),
+            (page::PAGE_TEMPLATE, "{{assets}}"),
+        ] {
+            for name in quoted(template, folder) {
                 assert!(find(name).is_some(), "a template names {name}");
                 named.insert(name);
             }
@@ -164,8 +178,10 @@ mod tests {
 
     #[test]
     fn files_load_nothing_from_other_hosts_and_create_no_markup() {
-        for file in &*FILES {
-            let text = text(file).replace("http://www.w3.org/2000/svg", "");
+        let documents = [("a template", page::PAGE_TEMPLATE)];
+        let files = FILES.iter().map(|file| (file.name, text(file)));
+        for (name, text) in files.chain(documents) {
+            let text = text.replace("http://www.w3.org/2000/svg", "");
             for word in [
                 "http:",
                 "https:",
@@ -182,15 +198,14 @@ mod tests {
                 " onclick=",
                 "<style",
             ] {
-                assert!(!text.contains(word), "{} has {word}", file.name);
+                assert!(!text.contains(word), "{name} has {word}");
             }
         }
     }
 
     #[test]
     fn etags_depend_on_the_content() {
-        let (page, style) = (find("").unwrap(), find("style.css").unwrap());
-        assert_eq!(page.name, INDEX_PAGE);
+        let (page, style) = (find("app.js").unwrap(), find("style.css").unwrap());
         assert_ne!(page.etag, style.etag);
         let etag = &page.etag;
         for known in [
@@ -202,7 +217,7 @@ mod tests {
             assert!(page.matches_etag(&known), "{known}");
         }
         assert!(!page.matches_etag(&style.etag) && !page.matches_etag(""));
-        for name in ["x", "../src/lib.rs", "/", "assets/index.html"] {
+        for name in ["", "x", "../src/lib.rs", "/", "assets/app.js"] {
             assert!(find(name).is_none(), "{name}");
         }
     }

@@ -1,5 +1,9 @@
 //! The pages on which people sign in. They work without JavaScript.
 
+use std::fmt::Write as _;
+
+use crate::template::fill;
+
 /// The content security policy of the pages: they load from this origin and send forms to it, and nothing frames them.
 pub const SIGN_IN_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                           frame-ancestors 'none'; base-uri 'none'; form-action 'self'; \
@@ -7,6 +11,12 @@ pub const SIGN_IN_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'
 
 pub(crate) const LOGIN_TEMPLATE: &str = include_str!("../templates/login.html");
 pub(crate) const PASSWORD_TEMPLATE: &str = include_str!("../templates/password.html");
+pub(crate) const INVITE_TEMPLATE: &str = include_str!("../templates/invite.html");
+pub(crate) const DEVICE_TEMPLATE: &str = include_str!("../templates/device.html");
+const DEVICE_CODE_TEMPLATE: &str = include_str!("../templates/device_code.html");
+const DEVICE_DONE_TEMPLATE: &str = include_str!("../templates/device_done.html");
+const INVITE_MEMBER_TEMPLATE: &str = include_str!("../templates/invite_member.html");
+const INVITE_STRANGER_TEMPLATE: &str = include_str!("../templates/invite_stranger.html");
 
 /// The values of the login page.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,6 +29,17 @@ pub struct LoginPage<'a> {
     pub name: &'a str,
     /// Why the login failed.
     pub message: Option<&'a str>,
+    /// Identity providers.
+    pub providers: &'a [ProviderButton],
+}
+
+/// The button of an identity provider.
+#[derive(Debug, Clone)]
+pub struct ProviderButton {
+    /// Its name in addresses.
+    pub name: String,
+    /// Its text.
+    pub label: String,
 }
 
 /// The page with the form for name and password.
@@ -31,6 +52,7 @@ pub fn login_page(page: &LoginPage<'_>) -> String {
             ("message", &alert(page.message)),
             ("return_to", &escape(page.return_to)),
             ("name", &escape(page.name)),
+            ("providers", &provider_buttons(page)),
         ],
     )
 }
@@ -48,24 +70,117 @@ pub fn password_page(prefix: &str, token: &str, message: Option<&str>) -> String
     )
 }
 
+/// The values of the page on which a person accepts an invitation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InvitePage<'a> {
+    /// Path of the public URL, without a trailing slash.
+    pub prefix: &'a str,
+    /// The code as it was typed before.
+    pub token: &'a str,
+    /// The user who is signed in. Without one, the page creates an account.
+    pub user: Option<&'a str>,
+    /// The name as it was typed before.
+    pub name: &'a str,
+    /// Why the invitation was not accepted.
+    pub message: Option<&'a str>,
+}
+
+/// The page on which a person accepts an invitation to an organization.
+#[must_use]
+pub fn invite_page(page: &InvitePage<'_>) -> String {
+    let prefix = escape(page.prefix);
+    let account = match page.user {
+        Some(user) => fill(INVITE_MEMBER_TEMPLATE, &[("name", &escape(user))]),
+        None => fill(
+            INVITE_STRANGER_TEMPLATE,
+            &[
+                ("prefix", &prefix),
+                ("name", &escape(page.name)),
+                ("return_to", &format!("{prefix}/invite")),
+            ],
+        ),
+    };
+    fill(
+        INVITE_TEMPLATE,
+        &[
+            ("prefix", &prefix),
+            ("message", &alert(page.message)),
+            ("token", &escape(page.token)),
+            ("account", account.trim_end()),
+        ],
+    )
+}
+
+/// The values of the page on which a person signs a program in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DevicePage<'a> {
+    /// Path of the public URL, without a trailing slash.
+    pub prefix: &'a str,
+    /// The user who is signed in.
+    pub user: &'a str,
+    /// The code of the program.
+    pub code: &'a str,
+    /// Why the code was not confirmed.
+    pub message: Option<&'a str>,
+    /// Whether the code was confirmed.
+    pub is_confirmed: bool,
+}
+
+/// The page on which a person confirms the code of a program.
+#[must_use]
+pub fn device_page(page: &DevicePage<'_>) -> String {
+    let prefix = escape(page.prefix);
+    let body = if page.is_confirmed {
+        DEVICE_DONE_TEMPLATE.to_owned()
+    } else {
+        fill(
+            DEVICE_CODE_TEMPLATE,
+            &[
+                ("prefix", &prefix),
+                ("message", &alert(page.message)),
+                ("name", &escape(page.user)),
+                ("code", &escape(page.code)),
+            ],
+        )
+    };
+    fill(
+        DEVICE_TEMPLATE,
+        &[("prefix", &prefix), ("body", body.trim_end())],
+    )
+}
+
+/// Links, because a form would go on to the provider, which the policy of the page refuses.
+fn provider_buttons(page: &LoginPage<'_>) -> String {
+    let query = percent_encoded(page.return_to);
+    let buttons = page.providers.iter().map(|provider| {
+        format!(
+            "<p><a class=\"button\" href=\"{}/oauth/{}/login?returnTo={query}\">Sign in with {}</a></p>",
+            escape(page.prefix),
+            percent_encoded(&provider.name),
+            escape(&provider.label)
+        )
+    });
+    buttons.collect()
+}
+
+/// Keeps letters and digits, and encodes all other bytes.
+fn percent_encoded(text: &str) -> String {
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut encoded, byte| {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+                encoded.push(char::from(byte));
+            } else {
+                // Writing to a `String` does not fail.
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+            encoded
+        })
+}
+
 fn alert(message: Option<&str>) -> String {
     let message =
         message.map(|text| format!("<p class=\"failure\" role=\"alert\">{}</p>", escape(text)));
     message.unwrap_or_default()
-}
-
-/// Replaces `{{name}}` by values, which are not searched again.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut text = String::with_capacity(template.len() + 256);
-    let mut parts = template.split("{{");
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
-        let value = values.iter().find(|(known, _)| *known == name);
-        text.push_str(value.map_or("", |(_, value)| value));
-        text.push_str(rest);
-    }
-    text
 }
 
 fn escape(text: &str) -> String {
@@ -95,10 +210,42 @@ mod tests {
             return_to: evil,
             name: evil,
             message: Some(evil),
+            providers: &[ProviderButton {
+                name: evil.to_owned(),
+                label: evil.to_owned(),
+            }],
         });
-        assert!(!page.contains("<script"), "{page}");
+        assert_eq!(page.matches("<script").count(), 1, "its own");
         assert!(page.contains("value=\"&quot;&gt;&lt;script&gt;alert(&#39;{{name}}&#39;)"));
         assert!(page.contains("action=\"/agents/login\""));
+        for user in [None, Some(evil)] {
+            let page = invite_page(&InvitePage {
+                prefix: "/agents",
+                token: evil,
+                user,
+                name: evil,
+                message: Some(evil),
+            });
+            assert_eq!(page.matches("<script").count(), 1, "its own");
+            assert!(page.contains("action=\"/agents/invite\""));
+        }
+        assert!(
+            page.contains("href=\"/agents/oauth/%22%3E%3Cscript"),
+            "{page}"
+        );
+        assert!(
+            page.contains("returnTo=%22%3E%3Cscript%3Ealert%28"),
+            "{page}"
+        );
+        let device = device_page(&DevicePage {
+            prefix: "/agents",
+            user: evil,
+            code: evil,
+            message: Some(evil),
+            is_confirmed: false,
+        });
+        assert_eq!(device.matches("<script").count(), 0);
+        assert!(device.contains("action=\"/agents/oauth/device/verify-authenticated\""));
         let page = password_page("", evil, Some(evil));
         assert_eq!(page.matches("<script").count(), 1, "its own");
         assert!(page.contains("role=\"alert\"") && page.contains("src=\"/console/password.js\""));
@@ -115,7 +262,14 @@ mod tests {
 
     #[test]
     fn every_field_has_a_label() {
-        for template in [LOGIN_TEMPLATE, PASSWORD_TEMPLATE] {
+        let stranger = invite_page(&InvitePage::default());
+        let device = device_page(&DevicePage::default());
+        for template in [
+            LOGIN_TEMPLATE,
+            PASSWORD_TEMPLATE,
+            stranger.as_str(),
+            device.as_str(),
+        ] {
             for input in template.split("<input id=\"").skip(1) {
                 let id = input.split('"').next().unwrap();
                 assert!(template.contains(&format!("<label for=\"{id}\">")), "{id}");

@@ -82,7 +82,7 @@ enum Task {
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
     Bench(bench::BenchArgs),
     /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed
-    /// where it is missing.
+    /// where it is missing. With `--check`: no page is written, and no book is built.
     Docs(docs::DocsArgs),
     /// Check bans, licenses and sources of dependencies (`deny.toml`); `cargo-deny` is installed where it is missing.
     Deny,

@@ -183,7 +183,10 @@ impl CanaryWorld {
             assert_eq!((reply.status, reply.text), (200, of.value(place)), "{name}");
         }
         let me = sandbox.get("/api/v1/users/me?expose_secrets=true").await;
-        assert!(me.text.contains(&of.core("LlmKey")), "{me:?}");
+        assert_eq!(
+            me.status, 401,
+            "the session key alone opens no settings: {me:?}"
+        );
         let headless = sandbox.get("/api/v1/settings").await;
         assert_eq!(
             headless.status, 401,

@@ -52,7 +52,11 @@ impl Sandboxing {
     /// # Panics
     /// When no port is free.
     pub async fn model(&self) -> ScriptedLlm {
-        let (address, host) = self.server_address();
+        let (address, mut host) = self.server_address();
+        if let Self::Docker(_) = self {
+            // The service calls it for the sandboxes.
+            host = machine_address().to_string();
+        }
         let started = ScriptedLlm::start_at(address, &host).await;
         started.expect("no port is free")
     }
@@ -141,6 +145,8 @@ impl Builder {
             ("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "0".to_owned()),
             // Suites count sandboxes. Suites about warm sandboxes set another number.
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
+            // Invented tokens of suites stay on this machine. Suites about their check have a provider.
+            ("WORKSPACE_GIT__VERIFY_TOKENS", "false".to_owned()),
             // Nothing is downloaded at a start. The suite of the web application has a build.
             ("WORKSPACE_WEB__ENABLED", "off".to_owned()),
         ];
@@ -172,6 +178,7 @@ impl Builder {
                     AgentServer::Stub(_) => engine::stub_image(),
                 };
                 all.push(("WORKSPACE_DOCKER__IMAGE", image));
+                all.extend(self.models());
                 if let AgentServer::Stub(dir) = &self.agent {
                     let mount = format!("{}:{}", dir.display(), Stub::DIR_IN_CONTAINERS);
                     all.push(("WORKSPACE_DOCKER__MOUNTS", mount));
@@ -179,6 +186,13 @@ impl Builder {
             }
         }
         all
+    }
+
+    /// The scripted models, which the service calls for sandboxes.
+    fn models(&self) -> Option<(&'static str, String)> {
+        let name = "WORKSPACE_BROKER__ALLOW_PRIVATE_HOSTS";
+        let is_open = self.variable(name).is_none();
+        is_open.then(|| (name, machine_address().to_string()))
     }
 
     fn confinement(&self) -> Vec<(&'static str, String)> {
@@ -194,6 +208,7 @@ impl Builder {
         if self.variable(reachable).is_none() {
             // Where the servers of tests listen.
             all.push((reachable, machine_address().to_string()));
+            all.extend(self.models());
         }
         if let AgentServer::Stub(dir) = &self.agent {
             let dir = dir.display().to_string();

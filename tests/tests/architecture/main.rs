@@ -2,13 +2,14 @@
 //!
 //! A new crate is added to `MAY_USE`. A new edge there is a decision for review.
 
+mod manifests;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use manifests::{Edge, edges, metadata};
 
 /// Crates of this workspace that each crate may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -43,9 +44,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["domain", "endpoint-guard", "outbound-http"],
     ),
     ("git-hosting", &["domain", "outbound-http"]),
+    ("oidc", &["domain", "outbound-http"]),
     // Requests to other machines, without knowledge of their APIs.
     ("outbound-http", &[]),
     ("keyring", &["domain"]),
+    ("broker", &["domain", "outbound-http"]),
     // Forwards HTTP without knowledge of its meaning.
     ("gateway", &["endpoint-guard"]),
     ("skill-library", &["domain"]),
@@ -62,6 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "domain",
             "application",
+            "broker",
             "endpoint-guard",
             "gateway",
             "http-api-derive",
@@ -81,7 +85,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "sandbox-provider",
             "settings",
             "agent-client",
+            "broker",
             "git-hosting",
+            "oidc",
             "keyring",
             "skill-library",
             "client",
@@ -121,10 +127,12 @@ const OWNED: &[(&str, &[&str])] = &[
         "hyper",
         &[
             "agent-client",
+            "broker",
             "client",
             "endpoint-guard",
             "gateway",
             "git-hosting",
+            "oidc",
             "outbound-http",
             "telemetry",
             "web-app",
@@ -135,6 +143,8 @@ const OWNED: &[(&str, &[&str])] = &[
         "hyper-util",
         &[
             "agent-client",
+            // The forward proxy is a server on sockets of its own.
+            "broker",
             "endpoint-guard",
             "gateway",
             "outbound-http",
@@ -142,7 +152,9 @@ const OWNED: &[(&str, &[&str])] = &[
             "sandbox-process",
         ],
     ),
-    ("rustls", &["outbound-http"]),
+    // The tests of the forward proxy send what TLS clients send.
+    ("rustls", &["outbound-http", "broker"]),
+    ("ring", &["oidc"]),
     ("rustls-native-certs", &["outbound-http"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),
@@ -211,43 +223,12 @@ const PURE: &[(&str, &[&str])] = &[
 /// Longest source file.
 const MAX_LINES: usize = 500;
 
-fn metadata() -> Metadata {
-    MetadataCommand::new()
-        .manifest_path(root().join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .expect("cargo metadata runs in the workspace")
-}
-
 fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests
         .parent()
         .expect("the suites are in a folder of the root")
         .to_owned()
-}
-
-/// A dependency in the workspace's manifests.
-#[derive(Debug, Clone)]
-struct Edge {
-    from: String,
-    to: String,
-    is_internal: bool,
-    is_for_tests: bool,
-}
-
-fn edges(metadata: &Metadata) -> Vec<Edge> {
-    let packages = metadata.packages.iter();
-    packages
-        .flat_map(|package| {
-            package.dependencies.iter().map(|dependency| Edge {
-                from: package.name.to_string(),
-                to: dependency.name.clone(),
-                is_internal: dependency.path.is_some(),
-                is_for_tests: dependency.kind == DependencyKind::Development,
-            })
-        })
-        .collect()
 }
 
 fn allows(table: &[(&str, &[&str])], from: &str, to: &str) -> bool {
@@ -383,6 +364,7 @@ fn only_the_composition_root_names_adapters() {
             "sandbox_example",
             "agent_client",
             "git_hosting",
+            "oidc",
             "web_app",
         ] {
             if text.contains(&format!("{adapter}::")) {

@@ -5,11 +5,13 @@ use acceptance::world::RECONCILE_TIMEOUT;
 use serde_json::json;
 
 use crate::ConsoleSession;
+use crate::accessibility::assert_accessible;
 use crate::scenarios::{DIALOG, NO_DIALOG, dialog_button, row_button, table_row};
 
 /// Creates a key, which is shown once, and revokes it.
 pub(crate) async fn create_and_revoke_key(session: &mut ConsoleSession) {
-    session.open_view("Keys").await;
+    session.open_view("Settings").await;
+    session.open_section("API keys").await;
     session.browser.wait_for_text("this one").await;
     session.browser.type_into("#key-name", "for a test").await;
     // A double click must create one key: below there is one row to revoke, and then none.
@@ -19,12 +21,12 @@ pub(crate) async fn create_and_revoke_key(session: &mut ConsoleSession) {
         .browser
         .press_once(
             twice,
-            "document.querySelector('dialog[open] #new-key')?.value",
+            "document.querySelector('dialog[open] #shown-once')?.value",
         )
         .await;
     let key = session
         .browser
-        .eval("document.querySelector('#new-key').value")
+        .eval("document.querySelector('#shown-once').value")
         .await;
     let key = key.as_str().expect("the new key is not a text").to_owned();
     assert!(key.starts_with("aw_"));
@@ -33,7 +35,7 @@ pub(crate) async fn create_and_revoke_key(session: &mut ConsoleSession) {
     assert_eq!(made.get("/api/v1/users/me/access").await.status, 200);
     session
         .browser
-        .click(&dialog_button("I have it"), NO_DIALOG)
+        .click(&dialog_button("Done"), NO_DIALOG)
         .await;
     session
         .browser
@@ -93,8 +95,11 @@ pub(crate) async fn show_administration(session: &mut ConsoleSession) {
         .wait_until("a key of theirs", &table_row(&prefix))
         .await;
     session.open_view("Templates").await;
-    session.browser.wait_for_text("Warm sandboxes").await;
-    session.browser.wait_for_text("None are kept ready").await;
+    session.browser.wait_for_text("Warm pool").await;
+    session
+        .browser
+        .wait_for_text("No sandboxes are kept warm")
+        .await;
     session.save_screenshot("templates").await;
 }
 
@@ -102,13 +107,13 @@ pub(crate) async fn show_administration(session: &mut ConsoleSession) {
 pub(crate) async fn show_charts(session: &mut ConsoleSession) {
     session.open_view("Overview").await;
     for (chart, shape) in [
-        ("Starts per hour, by how they ended", "rect.bad"),
-        ("Time until ready, per hour", "circle"),
+        ("Starts per hour, by outcome", "rect.bad"),
+        ("Time to ready, per hour", "circle"),
         (
-            "Time of each step: the median start, and the start at 95 %",
+            "Time of each step, of the starts at p50 and p95",
             "rect.step1",
         ),
-        ("Starts with a warm sandbox, and without", "rect.step1"),
+        ("Time of each step, warm and cold starts", "rect.step1"),
     ] {
         let drawn = format!(
             "document.querySelector('svg[aria-label={}] {shape}')",
@@ -122,6 +127,7 @@ pub(crate) async fn show_charts(session: &mut ConsoleSession) {
         .wait_until("the starts are counted", tiles)
         .await;
     session.save_screenshot("overview").await;
+    assert_accessible(session, "overview").await;
     let unfold = "document.querySelector('figure summary')";
     session
         .browser
@@ -132,8 +138,15 @@ pub(crate) async fn show_charts(session: &mut ConsoleSession) {
 /// On a small dark screen nothing is wider than the window.
 pub(crate) async fn fit_a_small_dark_screen(session: &mut ConsoleSession) {
     let fits = "document.documentElement.scrollWidth <= window.innerWidth";
-    session.browser.set_viewport(390, 844, "dark").await;
-    for view in ["Overview", "Conversations", "Sandboxes", "Keys", "Audit"] {
+    session.browser.set_viewport(360, 780, "dark").await;
+    for view in [
+        "Overview",
+        "Conversations",
+        "Sandboxes",
+        "Users",
+        "Audit",
+        "Settings",
+    ] {
         session.open_view(view).await;
         session
             .browser
@@ -147,6 +160,12 @@ pub(crate) async fn fit_a_small_dark_screen(session: &mut ConsoleSession) {
             .save_screenshot(&format!("small-{}", view.to_lowercase()))
             .await;
     }
+    session.open_view("Conversations").await;
+    let first = "document.querySelector('tbody a')";
+    let composer = "document.querySelector('#answer')";
+    session.browser.click(first, composer).await;
+    session.browser.wait_until("it fits", fits).await;
+    session.save_screenshot("small-conversation").await;
     session.browser.set_viewport(1280, 900, "dark").await;
     session.open_view("Overview").await;
     session
@@ -165,7 +184,10 @@ pub(crate) async fn show_a_user_without_administration(session: &mut ConsoleSess
     session.sign_in(&key).await;
     let links = "[...document.querySelectorAll('nav a')].map(it => it.textContent).join()";
     let links = session.browser.eval(links).await;
-    assert_eq!(links, "Overview,Conversations,Sandboxes,Templates,Keys");
+    assert_eq!(
+        links,
+        "Overview,Conversations,Sandboxes,Templates,Costs,Settings"
+    );
     let audit = session.url_of("/console/#/audit");
     session.browser.open(&audit).await;
     session.browser.wait_for_text("Your own starts").await;

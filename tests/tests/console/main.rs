@@ -3,7 +3,11 @@
 //! All scenarios share one browser and one service, because starting them takes most of the time.
 //! `CONSOLE_PICTURES=DIR` saves screenshots.
 
+mod accessibility;
+mod accounts;
 mod administration;
+mod conversation;
+mod modules;
 mod scenarios;
 
 use std::path::PathBuf;
@@ -36,6 +40,10 @@ impl ConsoleSession {
         world
             .service
             .set_variable("WORKSPACE_HTTP__PUBLIC_URL", &public);
+        // People enter a key. The last scenarios sign in instead.
+        world
+            .service
+            .set_variable("WORKSPACE_AUTH__MODE", "api_key");
         world.service.restart().await;
         let (bob, browser) = (world.service.user("bob"), Browser::start().await);
         let pictures = variable_of("CONSOLE_PICTURES").map(PathBuf::from);
@@ -60,6 +68,19 @@ impl ConsoleSession {
         );
         let there = format!(
             "document.querySelector('nav a[aria-current]')?.textContent === {}",
+            json!(name)
+        );
+        self.browser.click(&link, &there).await;
+    }
+
+    /// Opens a section of the settings.
+    pub(crate) async fn open_section(&mut self, name: &str) {
+        let link = format!(
+            "[...document.querySelectorAll('nav.side a')].find(it => it.textContent === {})",
+            json!(name)
+        );
+        let there = format!(
+            "document.querySelector('h1').textContent === {}",
             json!(name)
         );
         self.browser.click(&link, &there).await;
@@ -131,6 +152,7 @@ fn start_request(title: &str) -> Value {
 async fn console_scenarios_work_in_a_browser() {
     let mut session = ConsoleSession::set_up().await;
     scenarios::sign_in_with_keys(&mut session).await;
+    modules::understand_texts(&mut session).await;
     let user = session.world.user.clone();
     let (good, hostile) = (
         user.start(&start_request(PLAIN_TITLE)).await,
@@ -144,6 +166,8 @@ async fn console_scenarios_work_in_a_browser() {
     session.world.stub.set_faults("");
     scenarios::show_conversations(&mut session, &failed).await;
     scenarios::follow_logs(&mut session, &conversation).await;
+    conversation::read_and_answer(&mut session, &conversation).await;
+    conversation::say_why_it_failed(&mut session, &conversation).await;
     scenarios::pause_and_resume(&mut session, &conversation.sandbox_id).await;
     administration::create_and_revoke_key(&mut session).await;
     administration::show_administration(&mut session).await;
@@ -153,5 +177,12 @@ async fn console_scenarios_work_in_a_browser() {
     administration::use_the_documentation(&mut session).await;
     administration::show_a_user_without_administration(&mut session).await;
     administration::end_the_session_of_a_revoked_key(&mut session).await;
+    accounts::sign_in_by_link(&mut session).await;
+    accounts::change_the_password_and_end_sessions(&mut session).await;
+    accounts::create_and_revoke_a_key(&mut session).await;
+    accounts::set_a_git_token(&mut session).await;
+    accounts::turn_a_skill_off(&mut session).await;
+    accounts::invite_a_person(&mut session).await;
+    accounts::use_the_console_with_the_session(&mut session).await;
     assert_eq!(session.browser.eval("typeof window.hit").await, "undefined");
 }

@@ -111,7 +111,7 @@ pub(crate) async fn show_conversations(session: &mut ConsoleSession, failed: &Ta
         .browser
         .click(&open, "location.hash.startsWith('#/conversations/')")
         .await;
-    session.browser.wait_for_text("Together").await;
+    session.browser.wait_for_text("Total").await;
     session.browser.wait_for_text("running").await;
     session.browser.wait_for_text("following").await;
     let keys = session.world.user.sandboxes().await;

@@ -212,7 +212,7 @@ async fn reported_events_are_stored_once_after_any_crash() {
 async fn all_scenarios_recover_on_postgres() {
     let mut bench = CrashBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     for scenario in Scenario::ALL {
-        kill_at_each(&mut bench, scenario, PlanExtent::at_most(6)).await;
+        kill_at_each(&mut bench, scenario, PlanExtent::at_most(4)).await;
     }
 }
 
@@ -220,14 +220,14 @@ async fn all_scenarios_recover_on_postgres() {
 async fn all_scenarios_recover_from_a_second_crash() {
     let mut bench = CrashBench::start(&Sandboxing::Process, None).await;
     for scenario in Scenario::ALL {
-        kill_twice(&mut bench, scenario, PlanExtent::at_most(5)).await;
+        kill_twice(&mut bench, scenario, PlanExtent::at_most(3)).await;
     }
 }
 
 #[tokio::test]
 async fn all_scenarios_recover_with_containers() {
     let mut bench = CrashBench::start(&Sandboxing::docker(), None).await;
-    let extent = PlanExtent::at_most(6);
+    let extent = PlanExtent::at_most(4);
     for scenario in Scenario::ALL {
         if extent.is_all() || scenario.calls_the_engine() {
             kill_at_each(&mut bench, scenario, extent).await;

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, user_messages};
 
 /// The statuses of a start, in order.
-const ORDER: [&str; 8] = [
+pub(crate) const STATUSES_OF_A_START: [&str; 8] = [
     "WORKING",
     "WAITING_FOR_SANDBOX",
     "PREPARING_REPOSITORY",
@@ -36,14 +36,21 @@ pub(crate) async fn killed_while_starting_the_conversation_a_start_is_finished_o
 
 async fn killed_during_a_start(setup: Setup, status: &str) {
     let mut world = World::start(setup).await;
+    world.repeat_model_calls().await;
     let task = world.user.start_with("RUN: echo once >> once.txt").await;
-    let wanted = ORDER.iter().position(|known| *known == status);
+    let wanted = STATUSES_OF_A_START
+        .iter()
+        .position(|known| *known == status);
     let limit = Instant::now() + Duration::from_secs(120);
     // Polls without a pause, because a status may last some milliseconds only.
     loop {
         let now = world.user.task(&task.id).await;
         assert_ne!(now.status, "ERROR", "{now:?}");
-        if ORDER.iter().position(|known| *known == now.status) >= wanted {
+        if STATUSES_OF_A_START
+            .iter()
+            .position(|known| *known == now.status)
+            >= wanted
+        {
             print_line(&format!("killing the service in {}", now.status));
             break;
         }
@@ -82,6 +89,7 @@ async fn killed_during_a_start(setup: Setup, status: &str) {
 pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) {
     const STEPS: usize = 20;
     let mut world = World::with_model(setup, "openai/steps-20+slow-300").await;
+    world.repeat_model_calls().await;
     let conversation = world.user.converse("RUN: echo step >> steps.txt").await;
     let id = conversation.id.as_str();
 
@@ -91,12 +99,6 @@ pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) 
         .await
         .expect("the run is under way");
     world.service.kill9();
-    // The agent continues without a service that accepts its reports.
-    world
-        .llm
-        .wait_for_calls(12, RECONCILE_TIMEOUT)
-        .await
-        .expect("the run goes on without the service");
     world.service.restart().await;
 
     world.user.wait_for_execution_status(id, "finished").await;

@@ -58,15 +58,10 @@ macro_rules! scenarios {
 
 scenarios![both:
     smoke: [
-        conversations::a_conversation_runs_and_takes_another_message,
-        conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
+        conversations::a_sandbox_works_from_its_start_to_its_deletion,
         crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
-        secrets::a_changed_secret_is_seen_by_the_next_command,
     ],
     full: [
-        conversations::a_deleted_conversation_leaves_nothing_and_stays_deleted,
-        conversations::a_model_that_refuses_ends_the_run_and_not_the_service,
-        conversations::a_stream_tells_every_status_and_the_title_appears,
         crashes::killed_right_after_the_answer_a_start_is_finished_once,
         crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
         crashes::killed_while_starting_the_conversation_a_start_is_finished_once,

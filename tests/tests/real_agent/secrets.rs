@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
+use acceptance::Client;
 use acceptance::client::Conversation;
-use acceptance::{Client, Sandboxing};
 use serde_json::json;
 
-use crate::support::{Setup, World};
+use crate::support::World;
 
 /// The text after the command [`SHIFT_LETTERS`].
 fn shifted(text: &str) -> String {
@@ -22,8 +22,16 @@ fn shifted(text: &str) -> String {
 
 const SHIFT_LETTERS: &str = "tr a-y b-z";
 
-/// Sets both secrets: a custom one and a git provider's token.
-async fn set(user: &Client, secret: &str, token: &str) {
+/// The values that both secrets have, one pair after the other: a custom secret and a git provider's token.
+const VALUES: [(&str, &str); 3] = [
+    ("canary-secret-one", "ghp_canary_one"),
+    ("canary-secret-two", "ghp_canary_two"),
+    ("canary-secret-three", "ghp_canary_three"),
+];
+
+/// Gives both secrets the values of this number.
+pub(crate) async fn set(user: &Client, number: usize) {
+    let (secret, token) = VALUES[number];
     let secret = json!({"name": "MY_SECRET", "value": secret, "description": "for the test"});
     let stored = user.post("/api/v1/secrets", &secret).await;
     assert_eq!(stored.status, 201, "{stored:?}");
@@ -35,64 +43,61 @@ async fn set(user: &Client, secret: &str, token: &str) {
 }
 
 /// A command that prints both secrets, and writes a shifted copy.
-fn command(file: &str) -> String {
+pub(crate) fn command(file: &str) -> String {
     format!("RUN: echo \"$MY_SECRET $GITHUB_TOKEN\" | tee /dev/stderr | {SHIFT_LETTERS} > {file}")
 }
 
-pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
-    let is_process = !matches!(setup.sandboxing, Sandboxing::Docker(_));
-    let world = World::start(setup).await;
-    let user = &world.user;
-    let values = [
-        ("canary-secret-one", "ghp_canary_one"),
-        ("canary-secret-two", "ghp_canary_two"),
-        ("canary-secret-three", "ghp_canary_three"),
-    ];
-    let sees = |(secret, token): (&str, &str)| Some(shifted(&format!("{secret} {token}")));
+/// Fails unless the command that wrote the file saw the values of this number.
+pub(crate) fn assert_seen(world: &World, conversation: &Conversation, file: &str, number: usize) {
+    let (secret, token) = VALUES[number];
+    let expected = shifted(&format!("{secret} {token}"));
+    let written = world.file(conversation, file);
+    assert_eq!(written, Some(expected), "{file}");
+}
 
-    set(user, values[0].0, values[0].1).await;
-    let conversation = user.converse(&command("first.txt")).await;
-    let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
+/// Changes both secrets, and runs the command in the conversation.
+pub(crate) async fn a_change_is_seen_by_the_next_command(
+    world: &World,
+    conversation: &Conversation,
+    number: usize,
+) {
+    let (user, id) = (&world.user, &conversation.id);
+    let file = format!("secrets-{number}.txt");
+    set(user, number).await;
+    user.send_message(id, &command(&file)).await;
     user.wait_for_execution_status(id, "finished").await;
-    assert_eq!(world.file(&conversation, "first.txt"), sees(values[0]));
+    assert_seen(world, conversation, &file, number);
+}
 
-    set(user, values[1].0, values[1].1).await;
-    user.send_message(id, &command("second.txt")).await;
-    user.wait_for_execution_status(id, "finished").await;
-    assert_eq!(world.file(&conversation, "second.txt"), sees(values[1]));
-
-    // A restarted agent server reads the look-up URLs and the key from its disk.
-    let before = user.conversation(id).await.session_api_key;
-    user.pause(sandbox).await;
-    set(user, values[2].0, values[2].1).await;
-    let resumed = user.resume(sandbox).await;
-    if is_process {
-        assert_ne!(resumed.session_api_key, before, "a start replaces the key");
-        assert_key_is_invalid(
-            &world,
-            &conversation,
-            &before.expect("the sandbox was RUNNING"),
-        )
-        .await;
+/// Resumes the paused sandbox. A restarted agent server reads the look-up URLs and the key from its disk. `former`: its key
+/// before the pause.
+pub(crate) async fn a_resumed_sandbox_sees_changes(
+    world: &World,
+    conversation: &Conversation,
+    former: &str,
+    keeps_its_key: bool,
+) {
+    let (user, id) = (&world.user, &conversation.id);
+    let resumed = user.resume(&conversation.sandbox_id).await;
+    let key = resumed.session_api_key.expect("it is RUNNING");
+    if keeps_its_key {
+        assert_eq!(key, former, "a container keeps its key");
     } else {
-        assert_eq!(resumed.session_api_key, before, "a container keeps its key");
+        assert_ne!(key, former, "a start replaces the key");
+        assert_key_is_invalid(world, conversation, former).await;
     }
-    user.send_message(id, &command("third.txt")).await;
-    user.wait_for_execution_status(id, "finished").await;
-    assert_eq!(world.file(&conversation, "third.txt"), sees(values[2]));
+    a_change_is_seen_by_the_next_command(world, conversation, 2).await;
 
     let events = serde_json::to_string(&world.assert_complete(id).await).unwrap_or_default();
     let log = world.service.log();
-    for value in values.iter().flat_map(|(secret, token)| [secret, token]) {
+    for value in VALUES.iter().flat_map(|(secret, token)| [secret, token]) {
         assert!(!events.contains(value), "{value} is in an event");
         assert!(!log.contains(value), "{value} is in the log");
     }
     assert!(events.contains("<secret-hidden>"), "nothing was masked");
-    if is_process {
+    if !keeps_its_key {
         // The agent server stores the look-up URLs and the key encrypted.
-        let key = user.conversation(id).await.session_api_key;
-        let key = key.expect("it is RUNNING");
-        let kept = values.iter().flat_map(|(secret, token)| [*secret, *token]);
+        let kept = VALUES.iter().flat_map(|(secret, token)| [*secret, *token]);
         let kept: Vec<&str> = kept.chain([key.as_str()]).collect();
         let files = search(&world.service.data_dir(), &kept);
         assert!(files > 10, "only {files} files were searched");

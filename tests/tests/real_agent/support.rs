@@ -7,7 +7,7 @@ use acceptance::client::{Conversation, Task};
 use acceptance::print_line;
 use acceptance::wait::wait_for;
 use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Time for changes that a periodic pass of the reconciler makes.
 pub(crate) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -113,6 +113,13 @@ impl World {
             user,
             setup,
         }
+    }
+
+    /// Lets the agent repeat the model calls that fail while the service, which makes them, is away.
+    pub(crate) async fn repeat_model_calls(&self) {
+        let llm = json!({"num_retries": 60, "retry_min_wait": 1, "retry_max_wait": 1});
+        let change = json!({"agent_settings_diff": {"llm": llm}});
+        let _ = self.user.post("/api/v1/settings", &change).await.ok();
     }
 
     /// Asserts that the service has all events of the agent server, each once, and that `count` agrees. Returns them.

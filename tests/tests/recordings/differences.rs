@@ -54,6 +54,12 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         reason: "The information on the service names the isolation of sandboxes.",
     },
     DifferenceMember {
+        name: "egress_policy",
+        is_ours: true,
+        in_legacy: false,
+        reason: "The information on the service names what sandboxes reach.",
+    },
+    DifferenceMember {
         name: "custom_secrets",
         is_ours: true,
         in_legacy: true,

@@ -187,14 +187,6 @@ fn first_link(service: &Service) -> String {
 const TITLE: &str = "Scripted run";
 const SUBMIT: &str = "document.querySelector('form button')";
 
-/// Sends the form that a page of the service would have: the application has no button for it.
-const SIGN_OUT: &str = "(() => {
-    const form = document.body.appendChild(document.createElement('form'));
-    form.method = 'post';
-    form.action = '/logout';
-    form.submit();
-})()";
-
 /// Fills in the page of a link and sends it, until the page shows the effect.
 async fn set_password(session: &mut WebSession, effect: &str) {
     session.browser.type_into("#password", PASSWORD).await;
@@ -228,8 +220,10 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     set_password(&mut session, refused).await;
 
     // From then on every page is the login page.
-    session.browser.eval(SIGN_OUT).await;
-    session.browser.wait_for_text("Sign in").await;
+    session.open("/settings").await;
+    let out = "document.querySelector('.who button')";
+    let login = "location.pathname === '/login'";
+    session.browser.click(out, login).await;
     session.open("/conversations").await;
     let returns = "new URLSearchParams(location.search).get('returnTo') === '/conversations'";
     session.browser.wait_until("the way back", returns).await;
@@ -260,13 +254,24 @@ async fn pages_of_the_router_load_and_pages_of_the_host_do_not() {
         session.save_screenshot(&path.replace('/', "_")).await;
     }
     session.assert_no_errors().await;
-    session.open("/settings").await;
+    // The pages of the service, which link to those of the application and back.
+    session.open("/settings?org=x").await;
+    session.browser.wait_for_text("API keys").await;
+    let models =
+        "[...document.querySelectorAll('nav.side a')].find(it => it.textContent === 'Models')";
+    let there = "document.body.innerText.includes('Available Profiles')";
+    session.browser.click(models, there).await;
+    session.open("/settings/skills").await;
+    session.browser.wait_for_text("A skill is knowledge").await;
+    session.browser.page_state().await;
+    session.open("/invite/x").await;
     session.browser.wait_for_text("No such page").await;
 }
 
 #[tokio::test]
 async fn a_service_without_the_package_works_and_says_what_to_do() {
     let mut service = Service::builder()
+        .env("WORKSPACE_AUTH__MODE", "api_key")
         .env("WORKSPACE_WEB__ENABLED", "auto")
         // Nothing listens there.
         .env("WORKSPACE_WEB__REGISTRY", "http://127.0.0.1:9/")

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use domain::error::{Classify, ErrorClass, chain};
 use domain::event::{EventStore, SequencedEvent};
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use domain::user::scope::Scope;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -80,13 +80,13 @@ impl EventStreams {
     /// [`ErrorClass::RateLimited`].
     pub async fn open(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         conversation: ConversationId,
         begin: StreamPosition,
         kind: Option<String>,
     ) -> Result<EventStream, AppError> {
         let (slot, woken) = self.streams.register(user, conversation)?;
-        let scope = Scope::User(user.clone());
+        let scope = Scope::Owner(user.clone());
         let last = self.events.last_sequence(&scope, conversation).await?;
         let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
         let last_sequence = match begin {

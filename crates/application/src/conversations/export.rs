@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::conversation::{ConversationRepository, ConversationView};
 use domain::error::ErrorClass;
 use domain::event::{Event, EventFilter, EventOrder, EventStore};
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use domain::page::PageRequest;
 use domain::user::scope::Scope;
 
@@ -49,8 +49,8 @@ impl ExportService {
 
     /// Begins an export. A second export of the same conversation by the same user is a conflict; too many exports are
     /// refused.
-    pub async fn begin(&self, user: &UserId, id: ConversationId) -> Result<Export, AppError> {
-        let scope = Scope::User(user.clone());
+    pub async fn begin(&self, user: &OwnerId, id: ConversationId) -> Result<Export, AppError> {
+        let scope = Scope::Owner(user.clone());
         // Counted before the look-up, so that a conversation deleted in between is reported as not found.
         let all = EventFilter::default();
         let left = self.events.count(&scope, id, &all).await?;
@@ -99,7 +99,7 @@ impl Export {
 /// Takes a slot, or says why there is none.
 fn acquire_slot(
     running: &UserSlots<ConversationId>,
-    user: &UserId,
+    user: &OwnerId,
     id: ConversationId,
 ) -> Result<UserSlot<ConversationId>, AppError> {
     running.acquire(user, id).map_err(|refusal| match refusal {
@@ -124,7 +124,7 @@ mod tests {
         let running = UserSlots::new(MAX_EXPORTS_PER_USER, MAX_EXPORTS).exclusive();
         let acquire = |number| {
             let id = ConversationId::new(uuid::Uuid::from_u128(number));
-            acquire_slot(&running, &UserId::parse("ada").unwrap(), id)
+            acquire_slot(&running, &OwnerId::parse("ada").unwrap(), id)
         };
         let _first = acquire(1).unwrap();
         assert_eq!(acquire(1).unwrap_err().class(), ErrorClass::Conflict);

@@ -12,7 +12,7 @@ pub mod webhooks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
+use domain::agent::{AgentError, AgentKind, AgentRuntime, MessageDelivery};
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationReport,
@@ -21,7 +21,7 @@ use domain::conversation::{
 };
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
-use domain::id::{ConversationId, HostId, SandboxId, UserId};
+use domain::id::{ConversationId, HostId, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxRepository, SandboxStatus};
 use domain::user::scope::Scope;
@@ -184,7 +184,7 @@ impl ConversationService {
 /// A conversation without reported or chosen values.
 pub(crate) fn new_conversation_row(
     id: ConversationId,
-    owner: &UserId,
+    owner: &OwnerId,
     sandbox: &SandboxId,
     now: Timestamp,
 ) -> Conversation {
@@ -200,7 +200,7 @@ pub(crate) fn new_conversation_row(
         trigger: None,
         pr_numbers: Vec::new(),
         llm_model: None,
-        agent_kind: "openhands".to_owned(),
+        agent_kind: AgentKind::OpenHands,
         metrics: Metrics::default(),
         parent: None,
         public: None,

@@ -26,7 +26,7 @@ use domain::conversation::{
 };
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
-use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, UserId};
+use domain::id::{ConversationId, HostId, IdGenerator, OwnerId, SandboxId};
 use domain::json::text_bytes;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::user::scope::Scope;
@@ -93,7 +93,7 @@ impl PendingMessageService {
     /// Stores a message after the waiting ones. It is delivered as soon as the conversation can take it.
     pub async fn enqueue(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         target: MessageTarget,
         message: MessageInput,
     ) -> Result<QueuedMessage, AppError> {
@@ -104,7 +104,7 @@ impl PendingMessageService {
     /// Like [`Self::enqueue`], but a repeated idempotent request stores nothing.
     pub async fn enqueue_once(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         target: MessageTarget,
         message: MessageInput,
         idempotent_call: Option<&IdempotentCall<'_, QueuedMessage>>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::error::ErrorClass;
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +45,7 @@ impl StreamRegistry {
     /// Registers a stream; returns its slot and its wake-ups. Refused above the limits.
     pub(crate) fn register(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         conversation: ConversationId,
     ) -> Result<(StreamSlot, watch::Receiver<()>), AppError> {
         let slot = self.slots.acquire(user, conversation);
@@ -95,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str) -> UserId {
-        UserId::parse(name).unwrap()
+    fn user(name: &str) -> OwnerId {
+        OwnerId::parse(name).unwrap()
     }
 
     fn conversation(n: u128) -> ConversationId {

@@ -143,7 +143,7 @@ impl WebhookService {
         let observe = || conversations.apply_report(&from.id, info.id, &report, now);
         if is_foreign_or_unknown(&observe().await?) {
             let mut adopted_conversation = adopted_conversation(from, info.id, now);
-            adopted_conversation.agent_kind.clone_from(&info.agent_kind);
+            adopted_conversation.agent_kind = info.agent_kind;
             let adopted = self.adopt(from, &adopted_conversation).await?;
             resolve_outcome(from, info.id, &adopted, observe().await?)?;
         }

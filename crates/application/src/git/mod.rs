@@ -16,7 +16,7 @@ use domain::git::{
     GitAccess, GitBranch, GitError, GitHosting, GitPage, GitPageRequest, GitProvider,
     GitRepository, GitUser, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
-use domain::id::UserId;
+use domain::id::OwnerId;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
@@ -87,7 +87,7 @@ pub struct GitService {
 
 impl GitService {
     /// The user's access to each provider with a stored token, in a fixed order.
-    async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitServiceError> {
+    async fn accesses(&self, user: &OwnerId) -> Result<Vec<GitAccess>, GitServiceError> {
         let settings = self.settings.load(user).await?.unwrap_or_default();
         let accesses = accesses(&settings);
         if accesses.is_empty() {
@@ -96,7 +96,7 @@ impl GitService {
         Ok(accesses)
     }
 
-    async fn access(&self, user: &UserId, to: GitProvider) -> Result<GitAccess, GitServiceError> {
+    async fn access(&self, user: &OwnerId, to: GitProvider) -> Result<GitAccess, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let mut accesses = accesses.into_iter();
         let found = accesses.find(|access| access.provider == to);
@@ -107,7 +107,7 @@ impl GitService {
     /// order are `Invalid`.
     pub async fn repositories(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: GitProvider,
         query: &RepositoryQuery,
         page: &GitPageRequest,
@@ -128,7 +128,7 @@ impl GitService {
     /// Lists branches of a repository whose names contain `words` (all if empty).
     pub async fn branches(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: GitProvider,
         (repository, words): (&str, &str),
         page: &GitPageRequest,
@@ -143,7 +143,7 @@ impl GitService {
     /// Lists installations, workspaces, projects or organisations, where the provider has them.
     pub async fn installations(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: GitProvider,
         page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitServiceError> {
@@ -154,7 +154,7 @@ impl GitService {
     /// Suggests tasks from all providers, queried in parallel. A provider that fails is left out.
     pub async fn suggested_tasks(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         page: &GitPageRequest,
     ) -> Result<GitPage<SuggestedTask>, GitServiceError> {
         let after = page.after.as_deref().map(TaskCursor::decode).transpose()?;
@@ -178,7 +178,7 @@ impl GitService {
     }
 
     /// The user's account at the first provider, in a fixed order, that returns it.
-    pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitServiceError> {
+    pub async fn whoami(&self, user: &OwnerId) -> Result<GitUser, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let git = &self.hosting;
         let mut answers: FuturesOrdered<_> =

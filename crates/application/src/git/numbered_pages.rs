@@ -5,7 +5,7 @@
 
 use domain::git::GitProvider;
 use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, RepositoryQuery};
-use domain::id::UserId;
+use domain::id::OwnerId;
 use futures::future::join_all;
 
 use super::{GitService, GitServiceError};
@@ -40,7 +40,7 @@ impl GitService {
     /// out if another one succeeds.
     pub async fn numbered_repositories(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: Option<GitProvider>,
         installation: Option<&str>,
         page: PageNumber,
@@ -80,7 +80,7 @@ impl GitService {
     /// Lists branches of a repository; without a provider, of the first one that knows it.
     pub async fn numbered_branches(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: Option<GitProvider>,
         repository: &str,
         page: PageNumber,
@@ -108,7 +108,7 @@ impl GitService {
     /// Lists at most 100 installations of a provider; without a provider, of the first with a stored token.
     pub async fn all_installations(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         provider: Option<GitProvider>,
     ) -> Result<Vec<String>, GitServiceError> {
         let provider = if let Some(provider) = provider {

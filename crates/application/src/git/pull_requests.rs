@@ -6,7 +6,7 @@ use domain::agent::McpServer;
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify as _, chain};
 use domain::git::{GitError, GitProvider, NewPullRequest, OpenedPullRequest};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
 use url::Url;
@@ -25,7 +25,7 @@ pub const CONVERSATION_PARAMETER: &str = "conversation_id";
 #[derive(Debug, Clone)]
 pub struct PullRequestCaller {
     /// The user whose token is used.
-    pub user: UserId,
+    pub user: OwnerId,
     /// The calling sandbox, which acts only for its own conversations; `None` if the user calls.
     pub sandbox: Option<SandboxId>,
     pub conversation: Option<ConversationId>,
@@ -64,7 +64,7 @@ impl GitService {
         id: ConversationId,
         number: i64,
     ) -> Result<bool, AppError> {
-        let scope = Scope::User(caller.user.clone());
+        let scope = Scope::Owner(caller.user.clone());
         if let Some(sandbox) = &caller.sandbox {
             // A conversation never moves to another sandbox, so this stays true.
             let found = self.conversations.find(&scope, id).await?;

@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::{Clock, Timestamp};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, SessionId, UserId};
 use domain::page::{Page, PageRequest, PageToken};
 use domain::sandbox::Sandbox;
 use domain::user::identity::{
     AdminChange, AdministrationRepository, ApiKey, ApiKeyRepository, ApiKeyWithRole,
-    BOOTSTRAP_KEY_ID, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User, UserRepository,
+    BOOTSTRAP_KEY_ID, MAX_KEYS_PER_USER, PurgeCounts, Role, User, UserRepository,
 };
 use domain::user::sign_in::SessionWithRole;
-use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
 use super::key_cache::KeyCache;
+pub use super::new_keys::{IssuedKey, KeyOptions, new_key, successor_key};
 use super::single_user::SingleUserCheck;
-use super::{sign_in, users};
+use super::{organizations, sign_in, users};
 use crate::sandboxes::SandboxReconciler;
 use crate::{AppError, Ports};
 
@@ -114,65 +114,13 @@ fn describe_change(change: &AdminChange) -> (String, Option<String>) {
             Some(format!("new:{} user:{}", new.id, new.user)),
         ),
         AdminChange::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
+        AdminChange::SetDisabled { user, disabled } => {
+            let detail = if *disabled { "disabled" } else { "enabled" };
+            (format!("user:{user}"), Some(detail.to_owned()))
+        }
         AdminChange::SignIn(change) => sign_in::describe(change),
+        AdminChange::Organization(change) => organizations::describe(change),
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KeyOptions {
-    /// Name, for the owner.
-    pub name: Option<String>,
-    /// Lifetime; without one the key never expires. A rotation without one takes the lifetime of the old key.
-    pub expires_in: Option<Duration>,
-}
-
-/// A new key and its text. The service stores only the hash and cannot show the text again.
-#[derive(Debug)]
-pub struct IssuedKey {
-    pub key: ApiKey,
-    pub text: SecretString,
-}
-
-/// Generates a key; the caller stores it.
-pub fn new_key(
-    ids: &dyn IdGenerator,
-    now: Timestamp,
-    user: &UserId,
-    options: &KeyOptions,
-    made_by: &AuditActor,
-) -> IssuedKey {
-    let text = ids.api_key();
-    let key = ApiKey {
-        id: ApiKeyId::new(ids.uuid()),
-        user: user.clone(),
-        hash: KeyHash::of(text.text.expose_secret()),
-        prefix: text.prefix,
-        created_at: now,
-        expires_at: options.expires_in.map(|time| now.plus(time)),
-        last_used_at: None,
-        name: options.name.clone(),
-        made_by: Some(made_by.to_string()),
-    };
-    IssuedKey {
-        key,
-        text: text.text,
-    }
-}
-
-/// Generates the successor of `old`. It takes over name and lifetime unless `options` sets them.
-pub fn successor_key(
-    ids: &dyn IdGenerator,
-    now: Timestamp,
-    old: &ApiKey,
-    options: &KeyOptions,
-    made_by: &AuditActor,
-) -> IssuedKey {
-    let as_before = old.expires_at.map(|end| end.since(old.created_at));
-    let options = KeyOptions {
-        name: options.name.clone().or_else(|| old.name.clone()),
-        expires_in: options.expires_in.or(as_before),
-    };
-    new_key(ids, now, &old.user, &options, made_by)
 }
 
 /// Cached callers, which a change may affect.
@@ -187,6 +135,11 @@ impl CallerCaches {
     fn clear_users(&self) {
         self.api_keys.clear();
         self.sessions.clear();
+    }
+
+    pub(super) fn clear_all(&self) {
+        self.clear_users();
+        self.reporters.clear();
     }
 }
 
@@ -279,6 +232,29 @@ impl AdministrationService {
         self.user(user).await
     }
 
+    /// Disables a user at once in this process, within a second in others, or enables them. Users cannot disable themselves.
+    pub async fn set_disabled(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        disabled: bool,
+    ) -> Result<User, AppError> {
+        if is_self(origin, user) && disabled {
+            return Err(AppError::conflict(
+                "You cannot disable yourself: another administrator can",
+            ));
+        }
+        let change = AdminChange::SetDisabled {
+            user: user.clone(),
+            disabled,
+        };
+        let changed = self.administer(origin, &change).await;
+        self.caches.reporters.clear();
+        self.reconciler.request_relist();
+        changed?;
+        self.user(user).await
+    }
+
     /// Deletes a user and all their data; see [`users::purge`]. Users cannot delete themselves.
     pub async fn delete_user(
         &self,
@@ -368,19 +344,23 @@ impl AdministrationService {
         Ok(issued)
     }
 
-    /// Revokes a key of this user. A key cannot revoke itself.
+    /// Revokes a key of this user. A key that never expires cannot revoke itself: its owner may have no other one.
     pub async fn revoke_key(
         &self,
         origin: &Origin,
         user: &UserId,
         id: ApiKeyId,
     ) -> Result<(), AppError> {
-        if origin.key == Some(id) {
-            return Err(AppError::conflict(
-                "A key cannot revoke itself: rotate it, or use another one",
-            ));
-        }
         check_not_bootstrap_key(id)?;
+        if origin.key == Some(id) {
+            let keys = self.keys(user).await?;
+            let own = keys.iter().find(|key| key.id == id);
+            if own.is_some_and(|key| key.expires_at.is_none()) {
+                return Err(AppError::conflict(
+                    "A key that never expires cannot revoke itself: rotate it, or use another one",
+                ));
+            }
+        }
         let user = user.clone();
         let change = AdminChange::RevokeKey { id, user };
         self.administer(origin, &change).await?;
@@ -412,13 +392,22 @@ pub async fn administer(
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
+        (
+            StoreError::NotFound {
+                entity: Entity::Organization,
+            },
+            AdminChange::CreateKey { key, .. },
+        ) => AppError::not_found(format!("{} is no member of this organization", key.user)),
         (StoreError::NotFound { .. }, AdminChange::CreateKey { key, .. }) => {
             user_not_found(&key.user)
         }
         (
             StoreError::NotFound { .. },
-            AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
+            AdminChange::SetRole { user, .. }
+            | AdminChange::SetDisabled { user, .. }
+            | AdminChange::DeleteUser { user },
         ) => user_not_found(user),
+        (error, AdminChange::Organization(change)) => organizations::refusal(error, change),
         (StoreError::NotFound { .. }, AdminChange::SignIn(change)) => sign_in::not_found(change),
         (StoreError::NotFound { .. }, _) => key_not_found(),
         (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
@@ -450,7 +439,7 @@ fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
     Ok(())
 }
 
-fn check_key_count(keys: &[ApiKey], max: usize, now: Timestamp) -> Result<(), AppError> {
+pub(super) fn check_key_count(keys: &[ApiKey], max: usize, now: Timestamp) -> Result<(), AppError> {
     let active = keys.iter().filter(|key| !key.is_expired(now)).count();
     if active >= max {
         return Err(AppError::conflict(format!(

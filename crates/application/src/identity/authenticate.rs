@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
-use domain::error::chain;
-use domain::id::{ApiKeyId, SessionId, UserId};
+use domain::error::{StoreError, chain};
+use domain::id::{ApiKeyId, OrganizationId, OwnerId, SessionId, UserId};
 use domain::sandbox::{CALLBACK_TOKEN_PREFIX, Sandbox, SandboxKeyRepository};
 use domain::user::identity::{ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
+use domain::user::organization::ActiveMembership;
+use domain::user::permission::{MemberRole, Permission};
 use domain::user::scope::Scope;
 
 use super::key_cache::KeyCache;
@@ -22,6 +24,13 @@ const MAX_KEY_BYTES: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedUser {
     pub user: UserId,
+    /// The membership for which the user acts: it owns what the request makes.
+    pub owner: OwnerId,
+    /// The user's role in that organization.
+    pub member_role: MemberRole,
+    /// The organization to which the key is bound.
+    pub bound_to: Option<OrganizationId>,
+    /// The role of the user in this installation. A bound key administers nothing.
     pub role: Role,
     /// The API key of the request.
     pub key: Option<ApiKeyId>,
@@ -29,28 +38,72 @@ pub struct AuthenticatedUser {
     pub session: Option<SessionId>,
 }
 
+impl AsRef<Self> for AuthenticatedUser {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl AuthenticatedUser {
     /// A user without administrator rights.
     pub fn plain(user: UserId) -> Self {
         Self {
+            owner: OwnerId::from(&user),
             user,
+            member_role: MemberRole::Owner,
+            bound_to: None,
             role: Role::User,
             key: None,
             session: None,
         }
     }
 
-    /// The scope in which this user reads and writes.
-    pub fn scope(&self) -> Scope {
-        Scope::User(self.user.clone())
+    /// What the user may do in the organization.
+    pub fn permissions(&self) -> Vec<Permission> {
+        match self.owner.shared_organization() {
+            Some(_) => self.member_role.permissions(),
+            None => Permission::personal(),
+        }
     }
 
-    fn from_key(known: &ApiKeyWithRole) -> Self {
-        Self {
-            user: known.key.user.clone(),
-            role: known.role,
+    pub fn check_permission(&self, needed: Permission) -> Result<(), AppError> {
+        if self.permissions().contains(&needed) {
+            return Ok(());
+        }
+        Err(StoreError::MemberNotPermitted.into())
+    }
+
+    /// The scope in which this user reads and writes.
+    pub fn scope(&self) -> Scope {
+        Scope::Owner(self.owner.clone())
+    }
+
+    /// `None` if the key is bound to an organization of which its user is no member any more.
+    fn from_key(known: &ApiKeyWithRole) -> Option<Self> {
+        let user = known.key.user.clone();
+        let bound_to = known.key.organization;
+        let is_shared = |id: &OrganizationId| *id != OrganizationId::personal(&user);
+        if bound_to.as_ref().is_some_and(is_shared) && known.membership.is_none() {
+            return None;
+        }
+        Some(Self {
+            role: bound_to.map_or(known.role, |_| Role::User),
+            bound_to,
             key: Some(known.key.id),
-            session: None,
+            ..Self::member(user, known.membership)
+        })
+    }
+
+    /// A user who acts in this shared organization, or in their personal one.
+    pub(super) fn member(user: UserId, membership: Option<ActiveMembership>) -> Self {
+        let plain = Self::plain(user);
+        match membership {
+            None => plain,
+            Some(it) => Self {
+                owner: OwnerId::new(&plain.user, it.organization),
+                member_role: it.role,
+                ..plain
+            },
         }
     }
 }
@@ -76,10 +129,8 @@ impl KeyAuthenticator {
     pub async fn user(&self, key: Option<&str>) -> Result<Option<AuthenticatedUser>, AppError> {
         if let AuthMode::Open(user) = &self.mode {
             return Ok(Some(AuthenticatedUser {
-                user: user.clone(),
                 role: Role::Admin,
-                key: None,
-                session: None,
+                ..AuthenticatedUser::plain(user.clone())
             }));
         }
         let Some(text) = key.filter(|key| looks_like_key(key)) else {
@@ -109,7 +160,7 @@ impl KeyAuthenticator {
                 }
             });
         }
-        Ok(Some(AuthenticatedUser::from_key(&known)))
+        Ok(AuthenticatedUser::from_key(&known))
     }
 
     /// The user of this API key if it is cached. `None` means unknown, not unauthenticated.
@@ -119,7 +170,7 @@ impl KeyAuthenticator {
         }
         let hash = KeyHash::of(key.filter(|key| looks_like_key(key))?);
         let known = self.cache.get_cached(&hash)?;
-        (!known.key.is_expired(now)).then(|| AuthenticatedUser::from_key(&known))
+        (!known.key.is_expired(now)).then(|| AuthenticatedUser::from_key(&known))?
     }
 }
 

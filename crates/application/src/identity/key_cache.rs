@@ -124,7 +124,7 @@ fn is_usable<T>((began, look_up): &(Instant, KeyLookUp<T>)) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use domain::error::StoreError;
+    use domain::error::{Entity, StoreError};
 
     use super::*;
 
@@ -186,7 +186,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failed_and_dropped_look_ups_do_not_affect_waiting_requests() {
         let (cache, queries) = (KeyCache::default(), AtomicUsize::new(0));
-        let failure = || StoreError::Conflict { entity: "test" };
+        let failure = || StoreError::Conflict {
+            entity: Entity::Record,
+        };
         let key = hash(1);
         let (failed, other) = tokio::join!(
             cache.find(&key, || query(&queries, Err(failure()))),

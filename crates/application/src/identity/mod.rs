@@ -3,9 +3,13 @@
 pub mod administration;
 pub mod audit;
 pub mod authenticate;
+pub mod device_login;
 pub(crate) mod key_cache;
 mod login_attempts;
+mod new_keys;
+pub mod organizations;
 mod password_work;
 pub mod sign_in;
+pub mod single_sign_on;
 pub mod single_user;
 pub mod users;

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use domain::audit::{AuditActor, sanitize_text};
 use domain::clock::{Clock, Timestamp};
-use domain::error::{Classify as _, ErrorClass, StoreError, chain};
+use domain::error::{Classify as _, Entity, ErrorClass, StoreError, chain};
 use domain::id::{IdGenerator, SessionId, UserId};
-use domain::user::identity::{AdminChange, AdministrationRepository, KeyHash};
+use domain::sandbox::SingleUserRule;
+use domain::user::identity::{AdminChange, AdministrationRepository, KeyHash, UserRepository};
+use domain::user::organization::OrganizationRepository;
 use domain::user::sign_in::{
     MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, ONE_TIME_LINK_TTL, OneTimeLink, PasswordHash,
     PasswordRepository, Session, SessionRepository, SessionWithRole, SignInChange,
@@ -25,6 +27,8 @@ use super::login_attempts::LoginAttempts;
 use super::password_work::PasswordWork;
 use crate::policy::SessionLifetimes;
 use crate::{AppError, AuthMode, BackgroundTasks, Policy, Ports};
+
+mod enrolment;
 
 /// The one answer to every failed login.
 const LOGIN_REFUSED: &str = "The name or the password is wrong.";
@@ -91,6 +95,9 @@ pub struct SignInService {
     attempts: Arc<LoginAttempts>,
     lifetimes: SessionLifetimes,
     is_enabled: bool,
+    organizations: Arc<dyn OrganizationRepository>,
+    users: Arc<dyn UserRepository>,
+    single_user: Option<SingleUserRule>,
     tasks: BackgroundTasks,
 }
 
@@ -112,6 +119,9 @@ impl SignInService {
             attempts: Arc::default(),
             lifetimes: policy.sessions,
             is_enabled: policy.auth == AuthMode::Accounts,
+            organizations: Arc::clone(&ports.organizations),
+            users: Arc::clone(&ports.users),
+            single_user: policy.single_user,
             tasks,
         }
     }
@@ -135,10 +145,9 @@ impl SignInService {
             self.touch(session.id, now);
         }
         Ok(Some(AuthenticatedUser {
-            user: session.user.clone(),
             role: found.role,
-            key: None,
             session: Some(session.id),
+            ..AuthenticatedUser::member(session.user.clone(), found.membership)
         }))
     }
 
@@ -181,19 +190,9 @@ impl SignInService {
         password: PasswordHash,
         client: &LoginClient,
     ) -> Result<NewSession, AppError> {
-        let (now, token) = (self.clock.now(), self.ids.secret());
-        let session = Session {
-            id: SessionId::new(self.ids.uuid()),
-            user: user.clone(),
-            hash: KeyHash::of(token.expose_secret()),
-            created_at: now,
-            last_seen_at: now,
-            expires_at: now.plus(self.lifetimes.absolute),
-            address: client.address.map(|address| address.to_string()),
-            user_agent: client.user_agent.as_deref().map(sanitize_text),
-        };
+        let new = self.new_session(user.clone(), client);
         let change = SignInChange::BeginSession {
-            session: session.clone(),
+            session: new.session.clone(),
             password,
         };
         let origin = Origin {
@@ -201,11 +200,31 @@ impl SignInService {
             ..origin
         };
         match self.administer(&origin, change).await {
-            Ok(()) => Ok(NewSession { token, session }),
+            Ok(()) => Ok(new),
             // The password was changed, or the user deleted, since it was verified.
             Err(error) if error.class() == ErrorClass::NotFound => Err(login_refused()),
             Err(error) => Err(error),
         }
+    }
+
+    /// A session that has not been stored yet.
+    pub(super) fn new_session(&self, user: UserId, client: &LoginClient) -> NewSession {
+        let (now, token) = (self.clock.now(), self.ids.secret());
+        let session = Session {
+            id: SessionId::new(self.ids.uuid()),
+            user,
+            hash: KeyHash::of(token.expose_secret()),
+            created_at: now,
+            last_seen_at: now,
+            expires_at: now.plus(self.lifetimes.absolute),
+            address: client.address.map(|address| address.to_string()),
+            user_agent: client.user_agent.as_deref().map(sanitize_text),
+        };
+        NewSession { token, session }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Ends the session with this token, if there is one.
@@ -238,6 +257,17 @@ impl SignInService {
         let user = user.clone();
         self.administer(origin, SignInChange::EndSession { id, user })
             .await
+    }
+
+    /// Makes a link by which the user sets a password: an invitation, or a reset.
+    pub async fn create_link(&self, origin: &Origin, user: &UserId) -> Result<NewLink, AppError> {
+        let new = new_link(self.ids.as_ref(), self.clock.now(), user);
+        let change = SignInChange::CreateLink {
+            link: new.link.clone(),
+            new_user: None,
+        };
+        self.administer(origin, change).await?;
+        Ok(new)
     }
 
     /// Changes the password of a user who knows the current one. Ends the user's other sessions.
@@ -312,7 +342,7 @@ impl SignInService {
         self.begin(origin, user, password, client).await
     }
 
-    fn count_attempt(
+    pub(super) fn count_attempt(
         &self,
         account: Option<&str>,
         network: Option<IpAddr>,
@@ -326,7 +356,16 @@ impl SignInService {
         ))
     }
 
-    async fn administer(&self, origin: &Origin, change: SignInChange) -> Result<(), AppError> {
+    /// Takes back the count of an attempt that succeeded.
+    pub(super) fn forgive_attempt(&self, network: Option<IpAddr>) {
+        self.attempts.forgive(None, network);
+    }
+
+    pub(super) async fn administer(
+        &self,
+        origin: &Origin,
+        change: SignInChange,
+    ) -> Result<(), AppError> {
         let (ids, now) = (self.ids.as_ref(), self.clock.now());
         let change = AdminChange::SignIn(change);
         let done = administer(self.administration.as_ref(), origin, ids, now, &change).await;
@@ -351,9 +390,25 @@ pub(super) fn not_found(change: &SignInChange) -> AppError {
         SignInChange::CreateLink { link, .. } => {
             AppError::not_found(format!("There is no user {}", link.user))
         }
+        SignInChange::UnlinkIdentity { .. } => {
+            AppError::not_found("There is no such linked identity")
+        }
+        SignInChange::LinkIdentity { identity, .. } => {
+            AppError::not_found(format!("There is no user {}", identity.user))
+        }
+        SignInChange::SetEmail { user, .. } => {
+            AppError::not_found(format!("There is no user {user}"))
+        }
+        SignInChange::ConfirmDevice { .. } | SignInChange::RedeemDevice { .. } => {
+            AppError::not_found("There is no such device login")
+        }
         SignInChange::BeginSession { .. }
+        | SignInChange::BeginIdentitySession { .. }
         | SignInChange::ChangePassword { .. }
-        | SignInChange::RedeemLink { .. } => StoreError::NotFound { entity: "user" }.into(),
+        | SignInChange::RedeemLink { .. } => StoreError::NotFound {
+            entity: Entity::User,
+        }
+        .into(),
     }
 }
 
@@ -361,7 +416,8 @@ pub(super) fn not_found(change: &SignInChange) -> AppError {
 pub(super) fn describe(change: &SignInChange) -> (String, Option<String>) {
     let of_user = |user: &UserId, detail: &str| (format!("user:{user}"), Some(detail.to_owned()));
     match change {
-        SignInChange::BeginSession { session, .. } => (
+        SignInChange::BeginSession { session, .. }
+        | SignInChange::BeginIdentitySession { session, .. } => (
             format!("session:{}", session.id),
             Some(format!("login user:{}", session.user)),
         ),
@@ -369,10 +425,41 @@ pub(super) fn describe(change: &SignInChange) -> (String, Option<String>) {
             (format!("session:{id}"), Some(format!("logout user:{user}")))
         }
         SignInChange::ChangePassword { user, .. } => of_user(user, "password changed"),
+        SignInChange::LinkIdentity { identity, new_user } => {
+            let new = new_user.map(|role| format!(" new user, role:{}", role.as_str()));
+            let detail = format!(
+                "linked to user:{}{}",
+                identity.user,
+                new.unwrap_or_default()
+            );
+            (format!("identity:{}", identity.id), Some(detail))
+        }
+        SignInChange::UnlinkIdentity { id, user, .. } => (
+            format!("identity:{id}"),
+            Some(format!("unlinked from user:{user}")),
+        ),
+        SignInChange::SetEmail { user, email } => {
+            let is_set = email.is_some();
+            of_user(
+                user,
+                if is_set {
+                    "e-mail address set"
+                } else {
+                    "e-mail address removed"
+                },
+            )
+        }
+        SignInChange::ConfirmDevice { code, user } => {
+            of_user(user, &format!("device login {code} confirmed"))
+        }
+        SignInChange::RedeemDevice { key, .. } => (
+            format!("key:{}", key.id),
+            Some(format!("device login user:{}", key.user)),
+        ),
         SignInChange::CreateLink { link, .. } => of_user(&link.user, "one-time link"),
         SignInChange::RedeemLink { user, .. } => of_user(user, "password set by link"),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use domain::error::ErrorClass;
-use domain::id::UserId;
+use domain::id::{OwnerId, UserId};
 use domain::sandbox::SingleUserRule;
 use domain::user::identity::UserRepository;
 
@@ -44,6 +44,16 @@ impl SingleUserCheck {
         }
     }
 
+    /// For tests: any number of users.
+    #[cfg(test)]
+    pub(crate) fn unrestricted(users: Arc<dyn UserRepository>) -> Self {
+        Self {
+            users,
+            rule: None,
+            is_open: false,
+        }
+    }
+
     /// Refuses a second user.
     pub(crate) async fn check_new_user(&self, user: &UserId) -> Result<(), AppError> {
         match self.rule {
@@ -53,12 +63,12 @@ impl SingleUserCheck {
     }
 
     /// Only the first user starts sandboxes: an installation may have several users from before the rule applied.
-    pub(crate) async fn check_owner(&self, owner: &UserId) -> Result<(), AppError> {
+    pub(crate) async fn check_owner(&self, owner: &OwnerId) -> Result<(), AppError> {
         let Some(SingleUserRule { reason, advice }) = self.rule.filter(|_| !self.is_open) else {
             return Ok(());
         };
         match self.users.find_oldest().await? {
-            Some(oldest) if oldest.id != *owner => Err(AppError::refused(
+            Some(oldest) if oldest.id != owner.user() => Err(AppError::refused(
                 ErrorClass::Forbidden,
                 format!("{reason}, so only the first user of this service starts them. {advice}"),
             )),

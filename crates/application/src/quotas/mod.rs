@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use domain::error::{ErrorClass, chain};
 use domain::event::Event;
-use domain::id::{SandboxId, UserId};
+use domain::id::{OwnerId, SandboxId};
 use domain::json::text_bytes;
 use domain::metrics::Counter;
 use domain::user::scope::Scope;
@@ -56,7 +56,7 @@ struct QuotasShared {
     usage: Arc<dyn UsageRepository>,
     limits: LiveSetting<QuotaLimits>,
     tasks: BackgroundTasks,
-    users: Mutex<HashMap<UserId, CachedUsage>>,
+    users: Mutex<HashMap<OwnerId, CachedUsage>>,
     report_rate: ReportRate,
     refusals: [Counter; Quota::ALL.len()],
     rate_limited_reports: Counter,
@@ -113,8 +113,8 @@ impl Quotas {
         }))
     }
 
-    pub async fn usage(&self, user: &UserId) -> Result<UsageReport, AppError> {
-        let usage = self.read(&Scope::User(user.clone()), user).await?;
+    pub async fn usage(&self, user: &OwnerId) -> Result<UsageReport, AppError> {
+        let usage = self.read(&Scope::Owner(user.clone()), user).await?;
         Ok(UsageReport {
             usage,
             limits: self.limits(),
@@ -140,7 +140,7 @@ impl Quotas {
     /// Refuses a request that would exceed a quota.
     pub(crate) async fn check(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         additional: &[(Quota, u64)],
     ) -> Result<(), AppError> {
         let limits = self.0.limits.get();
@@ -162,7 +162,7 @@ impl Quotas {
         {
             return Ok(());
         }
-        let usage = self.read(&Scope::User(user.clone()), user).await?;
+        let usage = self.read(&Scope::Owner(user.clone()), user).await?;
         let Some(quota) = exceeded(&usage) else {
             return Ok(());
         };
@@ -177,7 +177,7 @@ impl Quotas {
     /// Refuses a new conversation above a quota; `request_bytes` is the size of its request.
     pub(crate) async fn check_new_conversation(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         request_bytes: u64,
     ) -> Result<(), AppError> {
         let wanted = [
@@ -189,7 +189,7 @@ impl Quotas {
     }
 
     /// Adds stored data to the cached usage.
-    pub(crate) fn add_usage(&self, user: &UserId, stored: &[(Quota, u64)]) {
+    pub(crate) fn add_usage(&self, user: &OwnerId, stored: &[(Quota, u64)]) {
         if let Some(known) = self.lock().get_mut(user) {
             for (quota, more) in stored {
                 known.usage.add(*quota, *more);
@@ -200,7 +200,7 @@ impl Quotas {
     /// Decides how new events of a user are stored: complete, shortened, or not at all. `bytes` is their size.
     pub(crate) async fn admit(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         mut events: Vec<Event>,
         bytes: u64,
     ) -> AdmittedEvents {
@@ -236,7 +236,12 @@ impl Quotas {
     }
 
     /// Adds stored events, of which `new` were new. Returns their bytes.
-    pub(crate) fn count_stored(&self, user: &UserId, admitted: &AdmittedEvents, new: usize) -> u64 {
+    pub(crate) fn count_stored(
+        &self,
+        user: &OwnerId,
+        admitted: &AdmittedEvents,
+        new: usize,
+    ) -> u64 {
         let (all, new) = (admitted.events.len().max(1) as u64, new as u64);
         // Which events were new is not known; mostly all are.
         let bytes = admitted.bytes / all * new;
@@ -308,7 +313,7 @@ impl Quotas {
     }
 
     /// The cached usage, unless it has expired.
-    fn cached_usage(&self, user: &UserId) -> Option<Usage> {
+    fn cached_usage(&self, user: &OwnerId) -> Option<Usage> {
         let users = self.lock();
         let known = users.get(user).filter(|it| !it.is_older_than(USAGE_TTL));
         known.map(|it| it.usage)
@@ -316,7 +321,7 @@ impl Quotas {
 
     /// The usage for a report. It waits for the store only if nothing is cached. One of many reports refreshes expired
     /// usage; the others continue with the cached one.
-    async fn usage_for_report(&self, user: &UserId, limits: QuotaLimits) -> Option<Usage> {
+    async fn usage_for_report(&self, user: &OwnerId, limits: QuotaLimits) -> Option<Usage> {
         let known = {
             let mut users = self.lock();
             let known = users.get_mut(user);
@@ -357,7 +362,7 @@ impl Quotas {
         }
     }
 
-    async fn read(&self, scope: &Scope, user: &UserId) -> Result<Usage, AppError> {
+    async fn read(&self, scope: &Scope, user: &OwnerId) -> Result<Usage, AppError> {
         let read_at = Instant::now();
         let usage = self.0.usage.usage(scope, user).await?;
         let mut users = self.lock();
@@ -379,7 +384,7 @@ impl Quotas {
 
     /// Shortens stored events of the user to nine tenths of the quota, in one background task. A later report starts
     /// it again if it is interrupted.
-    fn shorten_stored(&self, user: &UserId) {
+    fn shorten_stored(&self, user: &OwnerId) {
         {
             let (mut users, now) = (self.lock(), Instant::now());
             let Some(known) = users.get_mut(user) else {
@@ -398,7 +403,7 @@ impl Quotas {
         });
     }
 
-    async fn shorten_below_quota(&self, user: &UserId) -> Result<(), AppError> {
+    async fn shorten_below_quota(&self, user: &OwnerId) -> Result<(), AppError> {
         loop {
             let usage = self.read(&Scope::System, user).await?;
             let limit = self.0.limits.get().of(Quota::EventBytes);
@@ -419,13 +424,13 @@ impl Quotas {
         }
     }
 
-    fn set_no_shortening_before(&self, user: &UserId, time: Option<Instant>) {
+    fn set_no_shortening_before(&self, user: &OwnerId, time: Option<Instant>) {
         if let Some(known) = self.lock().get_mut(user) {
             known.no_shortening_before = time;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, CachedUsage>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, CachedUsage>> {
         self.0.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

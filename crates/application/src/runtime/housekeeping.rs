@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::agent::spending::SpendingRepository;
 use domain::audit::AuditLog;
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::ConversationDeletionRepository;
@@ -15,7 +16,9 @@ use domain::coordination::lease::LeaseRepository;
 use domain::encryption::vault::VaultRepository;
 use domain::error::{StoreError, chain};
 use domain::start_task::StartTaskQueue;
+use domain::user::device_login::DeviceLoginRepository;
 use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserRepository};
+use domain::user::organization::OrganizationDeletionRepository;
 use domain::user::sign_in::{PasswordRepository, SessionRepository};
 use futures::future::BoxFuture;
 
@@ -37,13 +40,19 @@ const ENDED_LEASE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time for which an expired key is still listed.
 const EXPIRED_KEY_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// A call that is not settled after this time has lost its process: an answer begins within 20 minutes, and none takes hours.
+const MAX_CALL_DURATION: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// Time for which the record of what models cost is kept: last year's months can be compared with this year's.
+const SPENDING_TTL: Duration = Duration::from_secs(800 * 24 * 60 * 60);
+
 const LEASE_NAME: &str = "housekeeping";
 
 /// Deletes one batch of what is older; returns its number of rows.
 type Prune = for<'a> fn(&'a Housekeeping, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
 
 /// What expires: its name in the log, the age at which it is deleted (`None`: never), and its deletion.
-fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 11] {
+fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 15] {
     const N: usize = MAX_BATCH_ROWS;
     [
         ("StartTasks", kept.start_tasks, |p, at| {
@@ -78,6 +87,18 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 1
         ("ExpiredLinks", Some(Duration::ZERO), |p, at| {
             p.passwords.prune_links(at, N)
         }),
+        ("ExpiredDeviceLogins", Some(Duration::ZERO), |p, at| {
+            p.device_logins.prune(at, N)
+        }),
+        ("ExpiredInvitations", Some(Duration::ZERO), |p, at| {
+            p.organizations.prune_invitations(at, N)
+        }),
+        ("AbandonedReservations", Some(MAX_CALL_DURATION), |p, at| {
+            p.spending.settle_abandoned(at, N)
+        }),
+        ("Spending", Some(SPENDING_TTL), |p, at| {
+            p.spending.prune(at, N)
+        }),
         ("Audit", kept.audit, |p, at| p.audit.prune(at, N)),
     ]
 }
@@ -94,6 +115,9 @@ pub(crate) struct Housekeeping {
     api_keys: Arc<dyn ApiKeyRepository>,
     sessions: Arc<dyn SessionRepository>,
     passwords: Arc<dyn PasswordRepository>,
+    device_logins: Arc<dyn DeviceLoginRepository>,
+    organizations: Arc<dyn OrganizationDeletionRepository>,
+    spending: Arc<dyn SpendingRepository>,
     audit: Arc<dyn AuditLog>,
     clock: Arc<dyn Clock>,
     interval: Duration,
@@ -114,6 +138,9 @@ impl Housekeeping {
             api_keys: Arc::clone(&ports.api_keys),
             sessions: Arc::clone(&ports.sessions),
             passwords: Arc::clone(&ports.passwords),
+            device_logins: Arc::clone(&ports.device_logins),
+            organizations: Arc::clone(&ports.organization_deletions),
+            spending: Arc::clone(&ports.spending),
             audit: Arc::clone(&ports.audit),
             clock: Arc::clone(&ports.clock),
             interval: policy.housekeeping_interval,
@@ -144,11 +171,15 @@ impl Housekeeping {
         }
     }
 
-    /// Completes deletions of users that were interrupted.
+    /// Completes deletions of users and organizations that were interrupted.
     async fn finish_deletions(&self) -> Result<(), AppError> {
         let (users, clock) = (self.users.as_ref(), self.clock.as_ref());
         for user in users.list_partially_deleted(MAX_BATCH_ROWS).await? {
             users::purge(users, clock, &user).await?;
+        }
+        let organizations = self.organizations.as_ref();
+        for id in organizations.list_partially_deleted(MAX_BATCH_ROWS).await? {
+            users::purge_organization(organizations, clock, id).await?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use domain::coordination::idempotency::{
     IdempotencyCheck, IdempotencyRepository, IdempotentRequest, IdempotentResponse,
 };
 use domain::encryption::vault::Fingerprints;
-use domain::id::UserId;
+use domain::id::OwnerId;
 
 use crate::AppError;
 use crate::ports::Ports;
@@ -66,7 +66,7 @@ impl<T> IdempotentCall<'_, T> {
     fn request(
         &self,
         service: &IdempotencyService,
-        owner: &UserId,
+        owner: &OwnerId,
         now: Timestamp,
     ) -> IdempotentRequest {
         let purpose = format!("idempotency/{}", self.operation);
@@ -82,7 +82,7 @@ impl<T> IdempotentCall<'_, T> {
     pub(crate) fn response(
         &self,
         service: &IdempotencyService,
-        owner: &UserId,
+        owner: &OwnerId,
         made: &T,
     ) -> IdempotentResponse {
         let at = service.clock.now();
@@ -98,7 +98,7 @@ impl<T> IdempotentCall<'_, T> {
     pub(crate) async fn store(
         &self,
         service: &IdempotencyService,
-        owner: &UserId,
+        owner: &OwnerId,
         found: T,
     ) -> Result<IdempotentResult<T>, AppError> {
         let response = self.response(service, owner, &found);
@@ -110,7 +110,7 @@ impl<T> IdempotentCall<'_, T> {
     pub(crate) async fn find_earlier(
         &self,
         service: &IdempotencyService,
-        owner: &UserId,
+        owner: &OwnerId,
     ) -> Result<Option<String>, AppError> {
         let request = self.request(service, owner, service.clock.now());
         earlier_response(service.responses.look_up(&request).await?)

@@ -16,7 +16,7 @@ use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedRecord, SealedRecordRepository,
 };
 use domain::encryption::vault::{KeyHolder, VaultRepository};
-use domain::error::{StoreError, chain};
+use domain::error::{Entity, StoreError, chain};
 use tokio::time::Instant;
 
 /// Records of one page and transaction.
@@ -119,7 +119,7 @@ impl MasterKeyRotation<'_> {
             is_over = true;
         }
         Err(StoreError::Stale {
-            entity: "sealed record",
+            entity: Entity::SealedRecord,
         })
     }
 

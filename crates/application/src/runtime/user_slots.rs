@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::id::UserId;
+use domain::id::OwnerId;
 
 /// Slots by user and by what is held. Cheap to clone.
 #[derive(Debug)]
 pub(crate) struct UserSlots<K> {
-    held: Arc<Mutex<Vec<(UserId, K)>>>,
+    held: Arc<Mutex<Vec<(OwnerId, K)>>>,
     per_user: usize,
     overall: usize,
     is_exclusive: bool,
@@ -25,7 +25,7 @@ pub(crate) enum NoSlot {
 #[derive(Debug)]
 pub(crate) struct UserSlot<K: PartialEq> {
     slots: UserSlots<K>,
-    held: (UserId, K),
+    held: (OwnerId, K),
 }
 
 impl<K> Clone for UserSlots<K> {
@@ -59,13 +59,13 @@ impl<K> UserSlots<K> {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(UserId, K)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(OwnerId, K)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: PartialEq + Clone> UserSlots<K> {
-    pub(crate) fn acquire(&self, user: &UserId, what: K) -> Result<UserSlot<K>, NoSlot> {
+    pub(crate) fn acquire(&self, user: &OwnerId, what: K) -> Result<UserSlot<K>, NoSlot> {
         let (mut held, new) = (self.lock(), (user.clone(), what));
         if self.is_exclusive && held.contains(&new) {
             return Err(NoSlot::Held);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn slots_are_limited_per_user_and_in_total() {
         let slots = UserSlots::new(2, 3);
-        let acquire = |name: &str, what| slots.acquire(&UserId::parse(name).unwrap(), what);
+        let acquire = |name: &str, what| slots.acquire(&OwnerId::parse(name).unwrap(), what);
         let mut held = vec![acquire("ada", 1).unwrap(), acquire("ada", 1).unwrap()];
         assert_eq!(acquire("ada", 2).unwrap_err(), NoSlot::PerUser);
         held.pop();
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn an_exclusive_slot_is_held_once() {
         let slots = UserSlots::new(2, 3).exclusive();
-        let acquire = |name: &str, what| slots.acquire(&UserId::parse(name).unwrap(), what);
+        let acquire = |name: &str, what| slots.acquire(&OwnerId::parse(name).unwrap(), what);
         let held = acquire("ada", 1).unwrap();
         assert_eq!(acquire("ada", 1).unwrap_err(), NoSlot::Held);
         assert!(acquire("bob", 1).is_ok() && acquire("ada", 2).is_ok());

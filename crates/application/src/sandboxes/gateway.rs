@@ -9,7 +9,7 @@ use domain::agent::AgentEndpoint;
 use domain::conversation::ConversationRepository;
 use domain::encryption::cipher::Cipher;
 use domain::error::ErrorClass;
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use domain::sandbox::{
     DesiredState, Sandbox, SandboxBackend, SandboxKeyRepository, SandboxReader, SandboxRepository,
     SandboxStatus,
@@ -44,7 +44,7 @@ pub struct GatewayResolver {
 pub struct AgentRoute {
     pub sandbox: SandboxId,
     /// The owner of the sandbox; parallel requests are limited per owner.
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// URL and session key of the agent server.
     pub at: AgentEndpoint,
     workspace: Option<String>,

@@ -6,17 +6,18 @@
 mod hooks;
 mod limiter;
 
+use crate::models::SpendingConversation;
 use std::sync::Arc;
 
 use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
-use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
+use domain::agent::{AgentEndpoint, AgentError, AgentKind, AgentRuntime, LlmProfile};
 use domain::clock::Clock;
 use domain::conversation::{
     Conversation, ConversationReport, ConversationReportRepository, ConversationRepository,
 };
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use domain::sandbox::{DesiredState, SandboxReader, SandboxStatus, is_below};
 use domain::user::scope::Scope;
 use serde_json::Value;
@@ -24,6 +25,7 @@ use serde_json::Value;
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
 use self::limiter::{InspectionLimiter, InspectionPermit};
+use crate::models::ModelAccess;
 use crate::sandboxes::client_paths::{map_resolve_error, outside_workspace, to_sandbox_path};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
@@ -44,6 +46,7 @@ pub struct SandboxInspector {
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     settings: SettingsService,
+    models: ModelAccess,
     limiter: InspectionLimiter,
 }
 
@@ -78,7 +81,7 @@ struct ReachableAgent {
 }
 
 impl SandboxInspector {
-    pub(crate) fn new(ports: &Ports, settings: SettingsService) -> Self {
+    pub(crate) fn new(ports: &Ports, settings: SettingsService, models: ModelAccess) -> Self {
         Self {
             conversations: Arc::clone(&ports.conversations),
             reports: Arc::clone(&ports.conversation_reports),
@@ -88,6 +91,7 @@ impl SandboxInspector {
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             settings,
+            models,
             limiter: InspectionLimiter::default(),
         }
     }
@@ -194,18 +198,31 @@ impl SandboxInspector {
     pub async fn switch_profile(
         &self,
         scope: &Scope,
-        owner: &UserId,
+        owner: &OwnerId,
         id: ConversationId,
         name: &str,
     ) -> Result<(), AppError> {
         let profile = self.settings.llm_profile(owner, name).await?;
         let kind = InspectionKind::Profile;
         let agent = self.require_agent(scope, id, kind).await?;
-        if agent.conversation.agent_kind == "acp" {
+        if agent.conversation.agent_kind == AgentKind::Acp {
             return Err(AppError::invalid(
                 "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
             ));
         }
+        let budget = self.settings.conversation_budget(owner).await?;
+        let spends = Some(SpendingConversation { id, budget });
+        let (llm, note) = self
+            .models
+            .for_sandbox(&agent.at.sandbox, spends, profile.llm)
+            .await?;
+        if let Some(note) = note {
+            tracing::info!(conversation.id = %id, note, "a switched model calls its endpoint from the sandbox");
+        }
+        let profile = LlmProfile {
+            name: profile.name,
+            llm,
+        };
         let switched = self.agents.switch_llm(&agent.at, id, &profile).await;
         switched.map_err(upstream_error)?;
         self.record_model(&agent, profile.llm.model).await

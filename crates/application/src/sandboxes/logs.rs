@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, chain};
-use domain::id::{HostId, SandboxId, UserId};
+use domain::id::{HostId, OwnerId, SandboxId};
 use domain::sandbox::{LogStream, LogTail, Sandbox, SandboxReader, SandboxRepository};
 use domain::user::scope::Scope;
 use futures::StreamExt;
@@ -28,7 +28,7 @@ fn reader_slots() -> UserSlots<()> {
     UserSlots::new(MAX_READERS_PER_USER, MAX_READERS)
 }
 
-fn acquire_reader(readers: &UserSlots<()>, user: &UserId) -> Result<UserSlot<()>, AppError> {
+fn acquire_reader(readers: &UserSlots<()>, user: &OwnerId) -> Result<UserSlot<()>, AppError> {
     readers.acquire(user, ()).map_err(|refusal| match refusal {
         NoSlot::Overall => AppError::refused(
             ErrorClass::Unavailable,
@@ -106,12 +106,12 @@ impl SandboxLogService {
     /// readers are [`ErrorClass::RateLimited`].
     pub async fn open(
         &self,
-        user: &UserId,
+        user: &OwnerId,
         id: &SandboxId,
         tail: LogTail,
     ) -> Result<SandboxLogReader, AppError> {
         let slot = acquire_reader(&self.readers, user)?;
-        let scope = Scope::User(user.clone());
+        let scope = Scope::Owner(user.clone());
         let row = self.sandboxes.find(&scope, id).await?;
         let row = row.ok_or_else(|| AppError::not_found("Not Found"))?;
         if row.host != self.host {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn log_readers_are_limited_per_user_and_in_total() {
         let readers = reader_slots();
-        let acquire = |name: &str| acquire_reader(&readers, &UserId::parse(name).unwrap());
+        let acquire = |name: &str| acquire_reader(&readers, &OwnerId::parse(name).unwrap());
         let mut open: Vec<_> = (0..MAX_READERS_PER_USER)
             .map(|_| acquire("ada").unwrap())
             .collect();

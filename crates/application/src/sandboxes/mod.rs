@@ -16,7 +16,7 @@ use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::coordination::idempotency::IdempotencyCheck;
 use domain::encryption::cipher::{Cipher, CipherError};
 use domain::error::{ErrorClass, StoreError, chain};
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::id::{HostId, OwnerId, SandboxId, SpecId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxCaps, SandboxRepository,
@@ -85,7 +85,7 @@ pub(crate) fn conversation_credential(
 }
 
 /// The user's settings. Unreadable settings must not prevent a sandbox.
-pub(crate) async fn load_settings(settings: &SettingsService, owner: &UserId) -> Option<Settings> {
+pub(crate) async fn load_settings(settings: &SettingsService, owner: &OwnerId) -> Option<Settings> {
     settings.load(owner).await.unwrap_or_else(|error| {
         tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec and no grouping");
         None
@@ -202,14 +202,14 @@ impl SandboxService {
 
     /// Starts a sandbox of this spec (the default without one). The row is committed before this returns; the backend
     /// follows in the background.
-    pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
+    pub async fn start(&self, owner: &OwnerId, spec: Option<&str>) -> Result<Sandbox, AppError> {
         self.start_once(owner, spec, None).await?.into_new()
     }
 
     /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         spec: Option<&str>,
         idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
@@ -248,7 +248,7 @@ impl SandboxService {
     /// A row to store: that of a warm sandbox, if there is one.
     async fn claim_or_create_row(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         spec: SpecId,
     ) -> Result<(Sandbox, Option<WarmClaim>), AppError> {
         let claim = self.warm.claim(&spec).await;
@@ -283,7 +283,7 @@ impl SandboxService {
     /// Resumes a sandbox, also one in ERROR. Returns once the intent is committed within the caps; clients poll until
     /// RUNNING.
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        if let Scope::User(owner) = scope {
+        if let Scope::Owner(owner) = scope {
             self.single_user.check_owner(owner).await?;
         }
         let row = self.set_intent(scope, id, DesiredState::Running).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::clock::Clock;
 use domain::encryption::cipher::{Cipher, CipherError, Sealed};
-use domain::id::{HostId, IdGenerator, SandboxId, SpecId, UserId};
+use domain::id::{HostId, IdGenerator, OwnerId, SandboxId, SpecId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::identity::KeyHash;
 use secrecy::ExposeSecret;
@@ -53,13 +53,13 @@ impl SandboxFactory {
     }
 
     /// A row with a new id and new keys.
-    pub(crate) fn new_row(&self, owner: &UserId, spec_id: SpecId) -> Result<Sandbox, CipherError> {
+    pub(crate) fn new_row(&self, owner: &OwnerId, spec_id: SpecId) -> Result<Sandbox, CipherError> {
         let keys = self.generate_keys(self.new_id())?;
         Ok(self.row(keys, owner, spec_id))
     }
 
     /// A new row with these keys.
-    pub(crate) fn row(&self, keys: SandboxKeys, owner: &UserId, spec_id: SpecId) -> Sandbox {
+    pub(crate) fn row(&self, keys: SandboxKeys, owner: &OwnerId, spec_id: SpecId) -> Sandbox {
         let (now, context) = (self.clock.now(), Sandbox::key_context(&keys.id));
         // A secret key that does not open cannot wake the sandbox either.
         let secret_key = self.cipher.open(&context, &keys.secret_key).ok();

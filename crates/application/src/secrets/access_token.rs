@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::clock::{Clock, Timestamp};
 use domain::encryption::cipher::{Cipher, Sealed};
 use domain::git::GitProvider;
-use domain::id::{SandboxId, UserId};
+use domain::id::{OwnerId, SandboxId};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ impl TokenUse {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AccessGrant {
-    pub(super) owner: UserId,
+    pub(super) owner: OwnerId,
     pub(super) sandbox: SandboxId,
     pub(super) provider: GitProvider,
     /// The use that the stored token must still allow.
@@ -69,7 +69,7 @@ impl AccessTokens {
     /// stored token has the same use.
     pub fn mint(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         sandbox: &SandboxId,
         provider: GitProvider,
         usage: &TokenUse,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn minted(ttl: Duration) -> SecretString {
-        let (owner, sandbox) = (UserId::parse("alice"), SandboxId::parse("S"));
+        let (owner, sandbox) = (OwnerId::parse("alice"), SandboxId::parse("S"));
         let (owner, sandbox) = (owner.unwrap(), sandbox.unwrap());
         let usage = TokenUse::of(GitProvider::Gitlab, &stored("t", None));
         tokens()

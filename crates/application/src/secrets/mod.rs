@@ -15,7 +15,7 @@ use std::sync::Arc;
 use domain::clock::Clock;
 use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
-use domain::id::{IdGenerator, SecretId, UserId};
+use domain::id::{IdGenerator, OwnerId, SecretId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::SandboxRepository;
 use domain::user::secret::{
@@ -100,7 +100,7 @@ impl SecretsService {
     /// Lists a page of secrets by name whose names contain the text, in any case.
     pub async fn search(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, AppError> {
@@ -109,13 +109,13 @@ impl SecretsService {
     }
 
     /// Lists all secrets, oldest first.
-    pub async fn list(&self, owner: &UserId) -> Result<Vec<SecretSummary>, AppError> {
+    pub async fn list(&self, owner: &OwnerId) -> Result<Vec<SecretSummary>, AppError> {
         Ok(self.secrets.all(owner).await?)
     }
 
     /// Stores a secret. An existing one of this name gets the value, and the description if there is one. Returns
     /// whether it is new.
-    pub async fn put(&self, owner: &UserId, input: &NewSecret) -> Result<bool, AppError> {
+    pub async fn put(&self, owner: &OwnerId, input: &NewSecret) -> Result<bool, AppError> {
         let secret = self.sealed(owner, input)?;
         let change = SecretChange {
             name: None,
@@ -135,7 +135,7 @@ impl SecretsService {
     }
 
     /// Creates a secret; `Invalid` if the name is taken.
-    pub async fn create(&self, owner: &UserId, input: &NewSecret) -> Result<(), AppError> {
+    pub async fn create(&self, owner: &OwnerId, input: &NewSecret) -> Result<(), AppError> {
         let secret = self.sealed(owner, input)?;
         self.check_quota(owner).await?;
         let stored = self.secrets.insert(&secret).await;
@@ -144,14 +144,14 @@ impl SecretsService {
         Ok(())
     }
 
-    async fn check_quota(&self, owner: &UserId) -> Result<(), AppError> {
+    async fn check_quota(&self, owner: &OwnerId) -> Result<(), AppError> {
         self.quotas.check(owner, &ONE_SECRET).await
     }
 
     /// Changes a secret. `NotFound` if it does not exist, `Invalid` if the new name is taken.
     pub async fn update(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         input: &SecretUpdate,
     ) -> Result<(), AppError> {
@@ -174,7 +174,7 @@ impl SecretsService {
     }
 
     /// Deletes a secret; `NotFound` if it does not exist.
-    pub async fn delete(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
+    pub async fn delete(&self, owner: &OwnerId, name: &str) -> Result<(), AppError> {
         if self.secrets.delete(owner, name).await? {
             Ok(())
         } else {
@@ -182,7 +182,7 @@ impl SecretsService {
         }
     }
 
-    fn sealed(&self, owner: &UserId, input: &NewSecret) -> Result<CustomSecret, AppError> {
+    fn sealed(&self, owner: &OwnerId, input: &NewSecret) -> Result<CustomSecret, AppError> {
         check(check_name(&input.name))?;
         check(check_description(
             input.description.as_deref().unwrap_or(""),
@@ -198,7 +198,7 @@ impl SecretsService {
         })
     }
 
-    fn seal(&self, owner: &UserId, value: &SecretString) -> Result<SecretValue, AppError> {
+    fn seal(&self, owner: &OwnerId, value: &SecretString) -> Result<SecretValue, AppError> {
         check(check_value(value))?;
         let id = SecretId::new(self.ids.uuid());
         let context = SecretValue::context(owner, id);
@@ -210,7 +210,7 @@ impl SecretsService {
 
     /// Whether the sealed value is empty, judged by its length. That needs no key, so a value that does not open
     /// (damaged, or under a missing key) is treated like others until it is requested.
-    fn is_empty(&self, owner: &UserId, secret: &SecretSummary) -> Result<bool, AppError> {
+    fn is_empty(&self, owner: &OwnerId, secret: &SecretSummary) -> Result<bool, AppError> {
         let context = SecretValue::context(owner, SecretId::new(uuid::Uuid::nil()));
         let empty = self.cipher.seal(&context, &SecretString::default())?;
         Ok(secret.sealed_length <= empty.as_text().len())

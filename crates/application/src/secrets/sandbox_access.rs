@@ -94,7 +94,7 @@ impl SecretsService {
     pub async fn provider_token(&self, token: &SecretString) -> Result<SecretString, AppError> {
         let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
         let grant = self.tokens.read(token).ok_or_else(refused)?;
-        let scope = Scope::User(grant.owner);
+        let scope = Scope::Owner(grant.owner);
         let sandbox = self.sandboxes.find(&scope, &grant.sandbox).await?;
         let sandbox = sandbox.filter(may_read_secrets).ok_or_else(refused)?;
         let mut tokens = self.tokens_of(&sandbox).await?;

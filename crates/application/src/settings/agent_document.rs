@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use domain::agent::AgentKind;
+use domain::id::ProviderConnectionId;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::fields::{self, AGENT, AgentKind, put};
+use super::fields::{self, AGENT, put};
 use super::issues::Issue;
 use super::llm;
 use super::secret::SecretInput;
@@ -20,6 +22,13 @@ pub const LLM_API_KEY: &str = "/llm/api_key";
 /// stored values.
 pub(super) const MASKED_LLM_OBJECTS: [&str; 2] = ["extra_headers", "litellm_extra_body"];
 
+/// Values of the model's configuration, besides `base_url`, that may name where its key is sent.
+const OTHER_DESTINATIONS: [&str; 3] = [
+    "aws_bedrock_runtime_endpoint",
+    "ollama_base_url",
+    "litellm_extra_body",
+];
+
 /// The agent document: only what the user set. Defaults are added when it is shown or used.
 #[derive(Clone, Default)]
 pub struct AgentDocument {
@@ -30,6 +39,8 @@ pub struct AgentDocument {
     pub(super) mcp: Option<SecretString>,
     /// Vendor of the model when its key was stored: the key is sent to no other vendor.
     pub(super) key_vendor: Option<String>,
+    /// The connection that gives the model's endpoint and key, instead of those here.
+    pub(super) connection: Option<ProviderConnectionId>,
 }
 
 impl fmt::Debug for AgentDocument {
@@ -41,7 +52,7 @@ impl fmt::Debug for AgentDocument {
 impl AgentDocument {
     pub fn kind(&self) -> AgentKind {
         let kind = self.overlay.get("agent_kind").and_then(Value::as_str);
-        kind.and_then(AgentKind::parse).unwrap_or_default()
+        kind.and_then(|name| name.parse().ok()).unwrap_or_default()
     }
 
     /// The user's own value of a string field, if set and not blank.
@@ -138,7 +149,10 @@ impl AgentDocument {
         let url = self.llm_base_url().map(str::to_owned);
         let url = llm::settled_endpoint(before, &model, url, url_given);
         put(&mut self.overlay, "llm.base_url", url.map(Value::from));
-        if !self.secrets.contains_key(LLM_API_KEY) {
+        if key_given || (url_given && self.llm_base_url().is_some()) {
+            self.connection = None;
+        }
+        if !self.secrets.contains_key(LLM_API_KEY) && self.connection.is_none() {
             self.key_vendor = None;
         } else if key_given || self.key_vendor.is_none() {
             self.key_vendor = self.llm_model().and_then(llm::vendor_of);
@@ -154,6 +168,7 @@ impl AgentDocument {
         let mut part = Self::with_llm(self.llm_values().cloned().unwrap_or_default());
         part.secrets = self.llm_secrets();
         part.key_vendor.clone_from(&self.key_vendor);
+        part.connection = self.connection;
         if part.llm_model().is_none() {
             let model = self.effective_model();
             put(&mut part.overlay, "llm.model", Some(model.into()));
@@ -189,13 +204,14 @@ impl AgentDocument {
         let kept = self
             .llm_api_key()
             .cloned()
-            .filter(|_| self.has_same_destination(other));
+            .filter(|_| other.connection.is_none() && self.has_same_destination(other));
         let values = other.llm_values().cloned().unwrap_or_default();
         self.overlay.insert(LLM.to_owned(), Value::Object(values));
         self.secrets
             .retain(|pointer, _| !pointer.starts_with(LLM_POINTER_PREFIX));
         self.secrets.extend(other.llm_secrets());
-        if other.llm_api_key().is_some() {
+        self.connection = other.connection;
+        if other.llm_api_key().is_some() || other.connection.is_some() {
             self.key_vendor.clone_from(&other.key_vendor);
         } else if let Some(key) = kept {
             self.secrets.insert(LLM_API_KEY.to_owned(), key);
@@ -214,19 +230,60 @@ impl AgentDocument {
     /// Whether the model's configuration equals that of `other`, which may lack a key.
     pub(super) fn has_llm_of(&self, other: &Self) -> bool {
         let mut fields = AGENT.fields.iter().filter(|f| f.parts().0 == Some(LLM));
-        fields.all(|field| {
-            if !field.secret {
-                return AGENT.effective(&self.overlay, field)
-                    == AGENT.effective(&other.overlay, field);
-            }
-            let pointer = field.pointer();
-            let secret = |agent: &Self| {
-                let secret = agent.secrets.get(&pointer);
-                secret.map(|s| s.expose_secret().to_owned())
-            };
-            (pointer == LLM_API_KEY && other.llm_api_key().is_none())
-                || secret(self) == secret(other)
+        self.connection == other.connection
+            && fields.all(|field| {
+                if !field.secret {
+                    return AGENT.effective(&self.overlay, field)
+                        == AGENT.effective(&other.overlay, field);
+                }
+                let pointer = field.pointer();
+                let secret = |agent: &Self| {
+                    let secret = agent.secrets.get(&pointer);
+                    secret.map(|s| s.expose_secret().to_owned())
+                };
+                (pointer == LLM_API_KEY && other.llm_api_key().is_none())
+                    || secret(self) == secret(other)
+            })
+    }
+}
+
+/// The model's configuration of members of a shared organization.
+impl AgentDocument {
+    /// Whether anything of the model's configuration is set.
+    pub(super) fn has_llm(&self) -> bool {
+        let mut values = self.llm_values().into_iter().flat_map(Map::values);
+        self.connection.is_some()
+            || values.any(|value| !value.is_null())
+            || !self.llm_secrets().is_empty()
+    }
+
+    /// Whether a value other than `base_url` may send the key elsewhere.
+    pub(super) fn has_other_destination(&self) -> bool {
+        let values = self.llm_values();
+        values.is_some_and(|values| {
+            let mut keys = OTHER_DESTINATIONS.iter();
+            keys.any(|key| values.get(*key).is_some_and(|value| !value.is_null()))
         })
+    }
+
+    pub(super) fn clear_llm(&mut self) {
+        self.overlay.shift_remove(LLM);
+        self.secrets
+            .retain(|pointer, _| !pointer.starts_with(LLM_POINTER_PREFIX));
+        self.key_vendor = None;
+        self.connection = None;
+    }
+
+    /// Removes the model's secrets that `own` lacks.
+    pub(super) fn retain_llm_secrets_of(&mut self, own: &Self) {
+        self.secrets.retain(|pointer, _| {
+            !pointer.starts_with(LLM_POINTER_PREFIX) || own.secrets.contains_key(pointer)
+        });
+        if !own.has_llm() {
+            for key in MASKED_LLM_OBJECTS {
+                put(&mut self.overlay, &format!("{LLM}.{key}"), None);
+            }
+        }
     }
 }
 
@@ -235,9 +292,18 @@ impl AgentDocument {
     pub(super) fn copy_key_from(&mut self, other: &Self) {
         self.secrets.remove(LLM_API_KEY);
         self.key_vendor = None;
+        self.connection = other.connection;
         if let Some(key) = other.llm_api_key() {
             self.secrets.insert(LLM_API_KEY.to_owned(), key.clone());
             self.key_vendor.clone_from(&other.key_vendor);
+        }
+    }
+
+    /// Takes endpoint and key from this connection, or from none. The key is sent to the vendor of the present model only.
+    pub(super) fn connect(&mut self, connection: Option<ProviderConnectionId>) {
+        self.connection = connection;
+        if connection.is_some() {
+            self.key_vendor = self.llm_model().and_then(llm::vendor_of);
         }
     }
 
@@ -245,6 +311,7 @@ impl AgentDocument {
     pub(super) fn clear_secrets(&mut self) {
         self.secrets.clear();
         self.key_vendor = None;
+        self.connection = None;
         for key in MASKED_LLM_OBJECTS {
             put(&mut self.overlay, &format!("{LLM}.{key}"), None);
         }

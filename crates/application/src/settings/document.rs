@@ -11,6 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use super::agent_document::AgentDocument;
+use super::agent_profiles::AgentProfiles;
 use super::mcp::McpConfig;
 use super::model::{ProviderToken, Settings};
 use super::profiles::Profiles;
@@ -49,6 +50,9 @@ pub(super) fn decode(text: &SecretString) -> Result<Settings, NotAnObject> {
         key_vendor: take(&mut root, "llm_key_vendor", |v| {
             v.as_str().map(str::to_owned)
         }),
+        connection: take(&mut root, "llm_provider_connection", |v| {
+            v.as_str()?.parse().ok()
+        }),
     };
     settings.conversation = take(&mut root, "conversation_settings", object).unwrap_or_default();
     let list = |value: &Value| value.as_array().cloned();
@@ -59,6 +63,8 @@ pub(super) fn decode(text: &SecretString) -> Result<Settings, NotAnObject> {
     });
     settings.provider_tokens = take_provider_tokens(&mut root);
     settings.profiles = take(&mut root, "llm_profiles", Profiles::read).unwrap_or_default();
+    settings.agent_profiles =
+        take(&mut root, "agent_profiles", AgentProfiles::read).unwrap_or_default();
     settings.unread = root;
     Ok(settings)
 }
@@ -109,6 +115,7 @@ fn to_map(mut s: Settings) -> Map<String, Value> {
         ("agent_settings", Value::Object(agent.overlay)),
         ("conversation_settings", Value::Object(s.conversation)),
         ("llm_key_vendor", json!(agent.key_vendor)),
+        ("llm_provider_connection", json!(agent.connection)),
         (
             "agent_mcp",
             SecretVisibility::Clear.show(agent.mcp.as_ref()),
@@ -117,6 +124,7 @@ fn to_map(mut s: Settings) -> Map<String, Value> {
         ("mcp_config", mcp.unwrap_or_default()),
         ("provider_tokens", tokens),
         ("llm_profiles", s.profiles.to_json()),
+        ("agent_profiles", s.agent_profiles.to_json()),
     ];
     for (key, value) in plain.into_iter().chain(others) {
         if !value.is_null() {
@@ -205,7 +213,7 @@ mod tests {
         })
     }
 
-    const KEYS: [&str; 13] = [
+    const KEYS: [&str; 15] = [
         "language",
         "max_budget_per_task",
         "agent_settings",
@@ -215,6 +223,8 @@ mod tests {
         "mcp_config",
         "provider_tokens",
         "llm_profiles",
+        "llm_provider_connection",
+        "agent_profiles",
         "registered_marketplaces",
         "search_api_key",
         "disabled_skills",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use domain::error::chain;
 use domain::git::{GitAccess, GitError, GitHosting, GitProvider};
-use domain::id::UserId;
+use domain::id::OwnerId;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -51,28 +51,30 @@ const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 const PROVIDER_TOKENS_KEY: &str = "provider_tokens";
 
 impl SettingsService {
-    /// Stores git tokens and an MCP configuration, or nothing if one of them is invalid or rejected.
+    /// Stores git tokens and an MCP configuration, or nothing if one of them is invalid or rejected. Returns the providers
+    /// that did not answer the verification of their token.
     pub async fn add_git_providers(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         input: &GitProvidersInput,
-    ) -> Result<(), UpdateError<TokenRefusal>> {
+    ) -> Result<Vec<GitProvider>, UpdateError<TokenRefusal>> {
+        let mut unverified = Vec::new();
         let invalid = |issues| UpdateError::Refused(TokenRefusal::Invalid(issues));
         if let Some(providers) = &self.verifier {
             // Check the request before any provider is called.
             let settings = self.load(owner).await?.unwrap_or_default();
             let wanted = merge(settings, input).map_err(invalid)?;
             let verified = verify(providers.as_ref(), &wanted, input).await;
-            verified.map_err(UpdateError::Refused)?;
+            unverified = verified.map_err(UpdateError::Refused)?;
         }
         let saved = self.update(owner, |settings| {
             merge(settings, input).map_err(TokenRefusal::Invalid)
         });
-        saved.await.map(|_| ())
+        saved.await.map(|_| unverified)
     }
 
     /// Deletes all git tokens. Stores nothing if there are none.
-    pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
+    pub async fn unset_git_providers(&self, owner: &OwnerId) -> Result<(), AppError> {
         let nothing_there = self.load(owner).await?.is_none_or(|settings| {
             settings.provider_tokens.is_empty()
                 && !settings.unread.contains_key(PROVIDER_TOKENS_KEY)
@@ -91,12 +93,12 @@ impl SettingsService {
     }
 }
 
-/// Sends every new token to its provider, in parallel.
+/// Sends every new token to its provider, in parallel. Returns the providers that did not answer.
 async fn verify(
     providers: &dyn GitHosting,
     wanted: &Settings,
     input: &GitProvidersInput,
-) -> Result<(), TokenRefusal> {
+) -> Result<Vec<GitProvider>, TokenRefusal> {
     let asked = input
         .provider_tokens
         .iter()
@@ -109,7 +111,7 @@ async fn verify(
                 (access.provider, answer)
             })
         });
-    let (mut rejected, mut issues) = (Vec::new(), Vec::new());
+    let (mut rejected, mut issues, mut unverified) = (Vec::new(), Vec::new(), Vec::new());
     for (provider, answer) in futures::future::join_all(asked).await {
         match answer {
             Ok(Ok(_)) => {}
@@ -120,8 +122,12 @@ async fn verify(
             )),
             Ok(Err(error)) => {
                 tracing::info!(%provider, error = %chain(&error), "git token stored unverified");
+                unverified.push(provider);
             }
-            Err(_) => tracing::info!(%provider, "git token stored unverified: no answer in time"),
+            Err(_) => {
+                tracing::info!(%provider, "git token stored unverified: no answer in time");
+                unverified.push(provider);
+            }
         }
     }
     if !issues.is_empty() {
@@ -130,7 +136,7 @@ async fn verify(
     if !rejected.is_empty() {
         return Err(TokenRefusal::Rejected(rejected));
     }
-    Ok(())
+    Ok(unverified)
 }
 
 impl ProviderToken {

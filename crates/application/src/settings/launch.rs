@@ -42,6 +42,8 @@ pub struct LaunchProfile {
     pub search_api_key: Option<SecretString>,
     /// Git tokens as environment secrets: `GITHUB_TOKEN`, `GITLAB_TOKEN`, …
     pub secrets: BTreeMap<String, SecretString>,
+    /// The only secrets and git tokens that the agent may use; `None` for all.
+    pub secret_names: Option<Vec<String>>,
     /// Hosts of git providers other than their own, as the user wrote them.
     pub git_hosts: BTreeMap<GitProvider, String>,
     pub git_user_name: Option<String>,
@@ -73,7 +75,8 @@ impl Settings {
 
     /// Whether a start with these settings has a model that it can use.
     pub fn has_usable_model(&self) -> bool {
-        language_model(self, None).is_ok()
+        let applied = self.clone().apply_agent_profile(None);
+        applied.is_ok_and(|(settings, _)| profile(&settings, None).is_ok())
     }
 }
 
@@ -115,6 +118,7 @@ pub(super) fn profile(
             .iter()
             .map(|(provider, t)| (token_name(*provider), t.token.clone()))
             .collect(),
+        secret_names: None,
         git_hosts: settings
             .provider_tokens
             .iter()

@@ -12,7 +12,7 @@
 
 use std::convert::Infallible;
 
-use domain::id::UserId;
+use domain::id::OwnerId;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
@@ -42,7 +42,7 @@ pub struct LegacySettings {
 impl SettingsService {
     pub async fn store_legacy(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         input: &LegacySettings,
     ) -> Result<(), AppError> {
         let change = |settings| Ok::<_, Infallible>(merge(settings, input));

@@ -1,4 +1,5 @@
-//! Settings of users: one sealed document per user, and the rules of its changes.
+//! Settings: one sealed document for each user in an organization and for each shared organization, and the rules of their
+//! changes.
 //!
 //! Knows: the meaning of fields, how requests of both APIs are merged, what a start needs. Must never know: HTTP
 //! bodies, where documents are stored, how they are sealed.
@@ -16,6 +17,7 @@
 //! and leave gaps for other replicas (`update_queues.rs`).
 
 mod agent_document;
+mod agent_profiles;
 mod document;
 mod fields;
 mod git_providers;
@@ -26,6 +28,7 @@ mod llm;
 pub(crate) mod marketplaces;
 mod mcp;
 mod model;
+mod organization;
 mod plain_fields;
 mod profiles;
 mod secret;
@@ -35,7 +38,7 @@ mod v1;
 mod view_cache;
 
 pub use agent_document::{AgentDocument, LLM_API_KEY};
-pub use fields::AgentKind;
+pub use agent_profiles::{AgentProfile, AgentProfileRefusal, AgentProfiles, MAX_AGENT_PROFILES};
 pub use git_providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use issues::{Issue, IssueKind};
 pub use launch::{LaunchProfile, MissingSettings, token_name};
@@ -43,7 +46,10 @@ pub use legacy::LegacySettings;
 pub use llm::llm_endpoint;
 pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
 pub use model::{OnByDefault, ProviderToken, Settings};
-pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
+pub use profiles::{
+    MAX_PROFILES_PER_USER, MAX_PROVIDER_CONNECTIONS, Profile, ProfileRefusal, Profiles,
+    ProviderConnection, ProviderConnectionChange, SaveProfile,
+};
 pub use secret::{MASK, SecretInput, SecretVisibility};
 pub use service::{SettingsService, UpdateError};
 pub use v1::{McpConfigUpdate, V1Refusal, agent_schema, conversation_schema};

@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::agent_document::AgentDocument;
+use super::agent_profiles::AgentProfiles;
 use super::fields;
 use super::mcp::McpConfig;
 use super::profiles::Profiles;
@@ -75,6 +76,7 @@ pub struct Settings {
     pub mcp: Option<McpConfig>,
     pub provider_tokens: BTreeMap<GitProvider, ProviderToken>,
     pub profiles: Profiles,
+    pub agent_profiles: AgentProfiles,
     /// Parts of the stored document that this version does not know: kept, never shown.
     pub(super) unread: Map<String, Value>,
 }

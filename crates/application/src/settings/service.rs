@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use domain::clock::Clock;
 use domain::encryption::cipher::{Cipher, Sealed};
-use domain::error::{ErrorClass, StoreError};
+use domain::error::{Entity, ErrorClass, StoreError};
 use domain::git::GitHosting;
-use domain::id::UserId;
-use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::id::OwnerId;
+use domain::user::settings::{Revision, SettingsOwner, SettingsRepository, StoredSettings};
 use secrecy::ExposeSecret;
 
 use super::document;
@@ -39,6 +39,14 @@ impl<E> From<AppError> for UpdateError<E> {
     }
 }
 
+impl From<UpdateError<Self>> for AppError {
+    fn from(error: UpdateError<Self>) -> Self {
+        match error {
+            UpdateError::Refused(error) | UpdateError::Failed(error) => error,
+        }
+    }
+}
+
 impl From<UpdateError<Infallible>> for AppError {
     fn from(error: UpdateError<Infallible>) -> Self {
         match error {
@@ -52,7 +60,7 @@ impl From<UpdateError<Infallible>> for AppError {
 pub struct SettingsService {
     pub(super) store: Arc<dyn SettingsRepository>,
     cipher: Arc<dyn Cipher>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     update_queues: UpdateQueues,
     /// Verifies new git tokens before they are stored; `None` stores them unverified.
     pub(super) verifier: Option<Arc<dyn GitHosting>>,
@@ -80,17 +88,17 @@ impl SettingsService {
         self
     }
 
-    /// The settings of a user; `None` before the first save. A document that does not open is `Corrupt`.
-    pub async fn load(&self, owner: &UserId) -> Result<Option<Settings>, AppError> {
-        Ok(self
-            .load_revision(owner)
-            .await?
-            .map(|(settings, _)| settings))
+    /// The settings of a user in force; `None` before the first save. A document that does not open is `Corrupt`.
+    pub async fn load(&self, owner: &OwnerId) -> Result<Option<Settings>, AppError> {
+        let documents = self.documents(owner).await?;
+        documents
+            .map(|documents| self.open_all(owner, &documents))
+            .transpose()
     }
 
     async fn load_revision(
         &self,
-        owner: &UserId,
+        owner: &SettingsOwner,
     ) -> Result<Option<(Settings, Revision)>, AppError> {
         let Some(stored) = self.store.load(owner).await? else {
             return Ok(None);
@@ -99,22 +107,26 @@ impl SettingsService {
         Ok(Some((settings, stored.revision)))
     }
 
-    pub(super) fn open(&self, owner: &UserId, document: &Sealed) -> Result<Settings, AppError> {
+    pub(super) fn open(
+        &self,
+        owner: &SettingsOwner,
+        document: &Sealed,
+    ) -> Result<Settings, AppError> {
         let text = self
             .cipher
             .open(&StoredSettings::context(owner), document)?;
         let settings = document::decode(&text).map_err(|_| StoreError::Corrupt {
-            entity: "settings",
+            entity: Entity::Settings,
             what: "the opened document is not a JSON object".to_owned(),
         })?;
         Ok(settings)
     }
 
-    /// Changes the settings of a user (the defaults before the first save) and returns the stored ones. `change` may
-    /// run several times.
+    /// Changes a user's own settings (the defaults before the first save) and returns the stored ones. `change` may run
+    /// several times.
     pub async fn update<E, F>(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         mut change: F,
     ) -> Result<Settings, UpdateError<E>>
     where
@@ -129,7 +141,19 @@ impl SettingsService {
     /// stored.
     pub(super) async fn update_if<E, F>(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
+        change: F,
+    ) -> Result<Option<Settings>, UpdateError<E>>
+    where
+        F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
+        E: Send,
+    {
+        self.update_document(&owner.into(), change).await
+    }
+
+    pub(super) async fn update_document<E, F>(
+        &self,
+        owner: &SettingsOwner,
         change: F,
     ) -> Result<Option<Settings>, UpdateError<E>>
     where
@@ -142,7 +166,7 @@ impl SettingsService {
 
     async fn change_in_turn<E, F>(
         &self,
-        owner: &UserId,
+        owner: &SettingsOwner,
         mut change: F,
     ) -> Result<Option<Settings>, UpdateError<E>>
     where
@@ -168,7 +192,7 @@ impl SettingsService {
 
     async fn save(
         &self,
-        owner: &UserId,
+        owner: &SettingsOwner,
         settings: &Settings,
         expected: Option<Revision>,
     ) -> Result<(), AppError> {
@@ -192,7 +216,7 @@ impl SettingsService {
     /// is missing, the error (class `Invalid`) names it: see [`MissingSettings`](super::MissingSettings).
     pub async fn launch_profile(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         model_override: Option<&str>,
     ) -> Result<LaunchProfile, AppError> {
         let settings = self.load(owner).await?.unwrap_or_default();

@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::clock::{SystemClock, Timestamp};
 use domain::encryption::cipher::Sealed;
-use domain::error::{Classify, ErrorClass, StoreError};
+use domain::error::{Classify, Entity, ErrorClass, StoreError};
 use domain::git::{GitError, GitProvider, GitUser};
-use domain::id::UserId;
-use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::id::OwnerId;
+use domain::user::settings::{Revision, SettingsOwner, SettingsRepository, StoredSettings};
 use secrecy::ExposeSecret;
 use serde_json::json;
 use store_memory::{FakeGitHosting, FakeProvider, MarkerCipher};
@@ -39,26 +39,28 @@ impl RevisionStore {
 
 #[async_trait]
 impl SettingsRepository for RevisionStore {
-    async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
+    async fn load(&self, owner: &SettingsOwner) -> Result<Option<StoredSettings>, StoreError> {
         self.answers_after_a_while().await;
-        Ok(self.rows.lock().unwrap().get(owner.as_str()).cloned())
+        Ok(self.rows.lock().unwrap().get(&owner.to_string()).cloned())
     }
 
     async fn save(
         &self,
-        owner: &UserId,
+        owner: &SettingsOwner,
         document: &Sealed,
         expected: Option<Revision>,
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
         self.answers_after_a_while().await;
         let mut rows = self.rows.lock().unwrap();
-        let now = rows.get(owner.as_str()).map(|r| r.revision);
+        let now = rows.get(&owner.to_string()).map(|r| r.revision);
         let beaten = self
             .beaten
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if now != expected || beaten.is_ok() {
-            return Err(StoreError::Stale { entity: "settings" });
+            return Err(StoreError::Stale {
+                entity: Entity::Settings,
+            });
         }
         let revision = Revision(now.map_or(1, |r| r.0 + 1));
         let row = StoredSettings {
@@ -78,8 +80,8 @@ fn service() -> (Arc<RevisionStore>, SettingsService) {
     (store, service)
 }
 
-fn alice() -> UserId {
-    UserId::parse("alice").unwrap()
+fn alice() -> OwnerId {
+    OwnerId::parse("alice").unwrap()
 }
 
 fn skill(name: String) -> impl FnMut(Settings) -> Result<Settings, ()> + Send {
@@ -247,7 +249,8 @@ async fn a_new_token_is_shown_to_its_own_provider_and_kept_unless_that_says_no()
     let service = service.verifying(git.clone());
     let user = alice();
     let accepted = tokens(&[(Github, "gh", None), (Forgejo, "fj", Some("git.example"))]);
-    service.add_git_providers(&user, &accepted).await.unwrap();
+    let unverified = service.add_git_providers(&user, &accepted).await.unwrap();
+    assert_eq!(unverified, [Forgejo], "its provider does not answer");
     let asked = [(Github, "gh".to_owned()), (Forgejo, "fj".to_owned())];
     assert_eq!(
         git.calls(),

@@ -1,4 +1,4 @@
-//! Queues of changes to one user's settings: first come, first served in this process, and fair to other replicas.
+//! Queues of changes to one document of settings: first come, first served in this process, and fair to other replicas.
 //!
 //! Replicas do not know each other's queues; a save only shows that another one was faster. Without gaps a long queue
 //! in one replica would shut out a slower one, whose read and save never fit between two commits. So each change is
@@ -9,21 +9,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::id::UserId;
+use domain::user::settings::SettingsOwner;
 use moka::sync::Cache;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-/// Waiting changes of one user. Each occupies a request, and the last ones would time out.
+/// Waiting changes of one document. Each occupies a request, and the last ones would time out.
 const MAX_WAITING_UPDATES: usize = 100;
-/// After this time without a change the queue of a user is removed. No change holds or waits for a queue that long.
+/// After this time without a change the queue of a document is removed. No change holds or waits for a queue that long.
 const QUEUE_TTL: Duration = Duration::from_secs(120);
 /// Bounds of a gap.
 const GAP_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// The queues of this process, one per user with a change, so that users do not wait for each other.
+/// The queues of this process, one per document with a change, so that users do not wait for each other.
 #[derive(Clone)]
-pub(super) struct UpdateQueues(Cache<UserId, UserQueue>);
+pub(super) struct UpdateQueues(Cache<SettingsOwner, UserQueue>);
 
 impl Default for UpdateQueues {
     fn default() -> Self {
@@ -47,8 +47,8 @@ pub(super) struct UpdatePermit {
 pub(super) struct QueueFull;
 
 impl UpdateQueues {
-    /// Waits for the right to change this user's settings.
-    pub(super) async fn acquire(&self, owner: &UserId) -> Result<UpdatePermit, QueueFull> {
+    /// Waits for the right to change these settings.
+    pub(super) async fn acquire(&self, owner: &SettingsOwner) -> Result<UpdatePermit, QueueFull> {
         let next_start = self.queue(owner)?.lock_owned().await;
         if let Some(at) = *next_start {
             tokio::time::sleep_until(at).await;
@@ -57,7 +57,7 @@ impl UpdateQueues {
         Ok(UpdatePermit { next_start, began })
     }
 
-    fn queue(&self, owner: &UserId) -> Result<UserQueue, QueueFull> {
+    fn queue(&self, owner: &SettingsOwner) -> Result<UserQueue, QueueFull> {
         let queue = self.0.get_with_by_ref(owner, UserQueue::default);
         // The cache and this change hold a reference each.
         if Arc::strong_count(&queue) > MAX_WAITING_UPDATES + 1 {
@@ -93,8 +93,8 @@ fn gap(took: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    fn ada() -> UserId {
-        UserId::parse("ada").unwrap()
+    fn ada() -> SettingsOwner {
+        "ada".parse().unwrap()
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let queues = UpdateQueues::default();
         let _held = queues.acquire(&ada()).await.unwrap();
         for n in 0..1_000 {
-            let other = UserId::parse(format!("user-{n}")).unwrap();
+            let other = format!("user-{n}").parse().unwrap();
             let permit = tokio::time::timeout(Duration::from_secs(1), queues.acquire(&other));
             drop(permit.await.expect("no waiting").unwrap());
             tokio::time::advance(GAP_BOUNDS[1]).await;

@@ -1,18 +1,18 @@
 //! A cache of settings as they are shown: opening, decoding and completing a document costs many times its read from
 //! the store, and front ends request the same settings on every page.
 //!
-//! * Every request reads the document from the store, so changes by another replica, the command line or a restored
-//!   backup show at once. A cached view is only used while the stored document is the same, byte by byte. A sealed
+//! * Every request reads the documents from the store, so changes by another replica, the command line or a restored
+//!   backup show at once. A cached view is only used while the stored documents are the same, byte by byte. A sealed
 //!   text never repeats (each has its own nonce); a revision may, after a user was deleted and created again.
 //! * The cache holds views with secrets hidden, and no opened documents.
 
 use std::sync::Arc;
 
-use domain::encryption::cipher::Sealed;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use moka::sync::Cache;
 
 use super::model::Settings;
+use super::organization::Documents;
 use super::service::SettingsService;
 use crate::error::AppError;
 
@@ -20,8 +20,8 @@ use crate::error::AppError;
 const MAX_CACHED_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_VIEW_BYTES: u32 = 64 * 1024;
 
-/// The view of each user, and the document that it shows.
-pub struct ViewCache<V>(Cache<UserId, (Sealed, Arc<V>)>);
+/// The view of each user, and the documents that it shows.
+pub struct ViewCache<V>(Cache<OwnerId, (Documents, Arc<V>)>);
 
 impl<V: AsRef<[u8]> + Send + Sync + 'static> Default for ViewCache<V> {
     fn default() -> Self {
@@ -30,19 +30,19 @@ impl<V: AsRef<[u8]> + Send + Sync + 'static> Default for ViewCache<V> {
     }
 }
 
-fn size<V: AsRef<[u8]>>((document, shown): &(Sealed, Arc<V>)) -> u32 {
-    let bytes = document.as_text().len() + shown.as_ref().as_ref().len();
+fn size<V: AsRef<[u8]>>((documents, shown): &(Documents, Arc<V>)) -> u32 {
+    let bytes = documents.bytes() + shown.as_ref().as_ref().len();
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 impl<V: AsRef<[u8]> + Send + Sync + 'static> ViewCache<V> {
-    fn find(&self, owner: &UserId, document: &Sealed) -> Option<Arc<V>> {
+    fn find(&self, owner: &OwnerId, documents: &Documents) -> Option<Arc<V>> {
         let (of, shown) = self.0.get(owner)?;
-        (of == *document).then_some(shown)
+        (of == *documents).then_some(shown)
     }
 
-    fn keep(&self, owner: &UserId, document: Sealed, shown: Arc<V>) {
-        let view = (document, shown);
+    fn keep(&self, owner: &OwnerId, documents: Documents, shown: Arc<V>) {
+        let view = (documents, shown);
         if size(&view) > MAX_VIEW_BYTES {
             self.0.invalidate(owner);
         } else {
@@ -56,7 +56,7 @@ impl SettingsService {
     /// `None` before the first save. The result of `show` must depend on nothing but the settings.
     pub async fn cached_view<V, E>(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         shown: &ViewCache<V>,
         show: impl FnOnce(&Settings) -> Result<V, E>,
     ) -> Result<Option<Arc<V>>, E>
@@ -64,16 +64,15 @@ impl SettingsService {
         V: AsRef<[u8]> + Send + Sync + 'static,
         E: From<AppError>,
     {
-        let stored = self.store.load(owner).await.map_err(AppError::from)?;
-        let Some(stored) = stored else {
+        let Some(documents) = self.documents(owner).await? else {
             shown.0.invalidate(owner);
             return Ok(None);
         };
-        if let Some(known) = shown.find(owner, &stored.document) {
+        if let Some(known) = shown.find(owner, &documents) {
             return Ok(Some(known));
         }
-        let rendered = Arc::new(show(&self.open(owner, &stored.document)?)?);
-        shown.keep(owner, stored.document, Arc::clone(&rendered));
+        let rendered = Arc::new(show(&self.open_all(owner, &documents)?)?);
+        shown.keep(owner, documents, Arc::clone(&rendered));
         Ok(Some(rendered))
     }
 }
@@ -84,16 +83,17 @@ mod tests {
     use std::convert::Infallible;
 
     use domain::clock::SystemClock;
+    use domain::encryption::cipher::Sealed;
     use store_memory::{MarkerCipher, MemoryStore};
 
     use super::*;
 
-    fn user(number: usize) -> UserId {
-        UserId::parse(format!("user-{number}")).unwrap()
+    fn user(number: usize) -> OwnerId {
+        OwnerId::parse(format!("user-{number}")).unwrap()
     }
 
-    fn sealed(text: &str) -> Sealed {
-        Sealed::from_text(text)
+    fn sealed(text: &str) -> Documents {
+        Documents::own(Sealed::from_text(text))
     }
 
     /// The shown language.

@@ -1,9 +1,11 @@
 //! Builds the launch request for the agent server from the task and its owner's settings.
 
+use crate::models::SpendingConversation;
+use domain::agent::spending::NanoUsd;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
+use domain::agent::{AgentKind, LaunchRequest, LaunchSecret, Plugin};
 use domain::conversation::MessageInput;
 use domain::encryption::cipher::Cipher;
 use domain::error::{Classify, ErrorClass, chain};
@@ -16,9 +18,10 @@ use url::Url;
 use super::prepare::PreparedWorkspace;
 use super::request_checks::wants_auto_title;
 use super::working_dir::plan_path;
+use crate::models::ModelAccess;
 use crate::secrets::{ProviderTokens, SecretsService};
 use crate::settings::LaunchProfile;
-use crate::{AppError, Policy, pull_requests};
+use crate::{AppError, Policy, Ports, pull_requests};
 
 /// Notes about secrets that cannot be opened.
 const MAX_SECRET_NOTES: usize = 10;
@@ -36,16 +39,23 @@ const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
 /// Builds launch requests.
 pub(super) struct LaunchBuilder {
     secrets: SecretsService,
+    models: ModelAccess,
     cipher: Arc<dyn Cipher>,
     webhook_url: Url,
     mcp_in_conversations: bool,
 }
 
 impl LaunchBuilder {
-    pub(super) fn new(secrets: SecretsService, cipher: Arc<dyn Cipher>, policy: &Policy) -> Self {
+    pub(super) fn new(
+        secrets: SecretsService,
+        models: ModelAccess,
+        ports: &Ports,
+        policy: &Policy,
+    ) -> Self {
         Self {
             secrets,
-            cipher,
+            models,
+            cipher: Arc::clone(&ports.cipher),
             webhook_url: policy.webhook_url.clone(),
             mcp_in_conversations: policy.mcp_in_conversations,
         }
@@ -69,10 +79,20 @@ impl LaunchBuilder {
             let (url, id) = (&self.webhook_url, task.conversation_id);
             pull_requests::mcp_server(&*self.cipher, url, &profile, sandbox, id)?
         };
+        let spends = Some(spending(task, &profile));
         let acp = profile.acp;
-        let (secrets, notes) = self
-            .all_secrets(task, sandbox, tokens, acp.is_some())
+        let (secrets, mut notes) = self
+            .all_secrets(
+                task,
+                sandbox,
+                tokens,
+                acp.is_some(),
+                profile.secret_names.as_deref(),
+            )
             .await?;
+        let placed = self.models.for_sandbox(&sandbox.id, spends, profile.llm);
+        let (llm, note) = placed.await?;
+        notes.extend(note);
         let tags = acp
             .iter()
             .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
@@ -81,7 +101,7 @@ impl LaunchBuilder {
             plan_path: is_planning
                 .then(|| plan_path(&prepared.working_dir, requested.git_provider)),
             working_dir: prepared.working_dir,
-            llm: profile.llm,
+            llm,
             condenser: profile.condenser,
             max_iterations: profile.max_iterations,
             confirmation_mode: profile.confirmation_mode,
@@ -119,9 +139,13 @@ impl LaunchBuilder {
         sandbox: &Sandbox,
         tokens: &ProviderTokens,
         by_value: bool,
+        allowed: Option<&[String]>,
     ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
         let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
         for (name, look_up) in self.secrets.launch_secrets(sandbox, tokens).await? {
+            if allowed.is_some_and(|names| !names.contains(&name)) {
+                continue;
+            }
             if !by_value {
                 secrets.insert(name, look_up);
                 continue;
@@ -166,20 +190,28 @@ impl LaunchBuilder {
 
 /// What the conversation's row shows of its agent (`docs/reference/wire/conversations.md`).
 pub(super) struct AgentSummary {
-    pub(super) agent_kind: &'static str,
+    pub(super) agent_kind: AgentKind,
     pub(super) llm_model: Option<String>,
     pub(super) tags: BTreeMap<String, String>,
 }
 
 pub(super) fn agent_summary(request: &LaunchRequest) -> AgentSummary {
     let (agent_kind, llm_model) = match &request.acp {
-        Some(acp) => ("acp", acp.model.clone()),
-        None => ("openhands", Some(request.llm.model.clone())),
+        Some(acp) => (AgentKind::Acp, acp.model.clone()),
+        None => (AgentKind::OpenHands, Some(request.llm.model.clone())),
     };
     AgentSummary {
         agent_kind,
         llm_model,
         tags: request.tags.clone(),
+    }
+}
+
+/// What the model calls of the conversation are counted for.
+fn spending(task: &StartTask, profile: &LaunchProfile) -> SpendingConversation {
+    SpendingConversation {
+        id: task.conversation_id,
+        budget: profile.max_budget_per_task.and_then(NanoUsd::from_dollars),
     }
 }
 

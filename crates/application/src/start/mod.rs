@@ -5,6 +5,7 @@ mod launch_request;
 mod prepare;
 mod profile_seeding;
 mod request_checks;
+mod run_stop;
 mod sandbox_choice;
 mod start_run;
 mod updates;
@@ -15,19 +16,20 @@ mod working_dir;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use domain::agent::AgentKind;
 use domain::clock::Clock;
 use domain::conversation::{ConversationRepository, ConversationView};
 use domain::encryption::cipher::Cipher;
-use domain::error::{StoreError, chain};
-use domain::id::{ConversationId, HostId, IdGenerator, SandboxId, StartTaskId, UserId};
+use domain::error::{Entity, StoreError, chain};
+use domain::id::{ConversationId, HostId, IdGenerator, OwnerId, SandboxId, StartTaskId};
 use domain::json::text_bytes;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     MAX_SHARED_CONVERSATIONS, Sandbox, SandboxCaps, SandboxRepository, SandboxSpecCatalog,
 };
 use domain::start_task::{
-    NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus,
-    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository,
+    NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    StartTaskInsertOutcome, StartTaskOrder, StartTaskRepository,
 };
 use domain::user::scope::Scope;
 use domain::user::usage::Quota;
@@ -51,9 +53,6 @@ use crate::single_user::SingleUserCheck;
 use crate::trace::TracePropagation;
 use crate::warm::WarmSandboxPool;
 use crate::{AppError, LiveSetting, Policy, Ports, trace};
-
-/// Entity of a `NotFound` error about the sandbox of a start.
-const SANDBOX_ENTITY: &str = "sandbox";
 
 #[derive(Clone)]
 pub struct StartService {
@@ -123,14 +122,14 @@ impl StartService {
 
     /// Checks the request, commits a task with its sandbox, and returns it. A repetition with the same
     /// `conversation_id` returns the existing task.
-    pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
+    pub async fn start(&self, owner: &OwnerId, input: StartInput) -> Result<StartTask, AppError> {
         self.start_once(owner, input, None).await?.into_new()
     }
 
     /// Starts like [`StartService::start`]; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         input: StartInput,
         idempotent_call: Option<&IdempotentCall<'_, StartTask>>,
     ) -> Result<IdempotentResult<StartTask>, AppError> {
@@ -187,7 +186,7 @@ impl StartService {
     /// dropping it stops nothing.
     pub async fn start_streaming(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         input: StartInput,
     ) -> Result<(StartTask, mpsc::Receiver<StartTask>), AppError> {
         let planned = self.plan(owner, input).await?;
@@ -205,7 +204,7 @@ impl StartService {
         }
         // An earlier request for the same conversation has a task: follow that.
         self.updates.end(id);
-        let followed = self.follow(&Scope::User(owner.clone()), task.id).await?;
+        let followed = self.follow(&Scope::Owner(owner.clone()), task.id).await?;
         Ok(followed.unwrap_or((task, updates)))
     }
 
@@ -252,7 +251,7 @@ impl StartService {
                 Err(
                     StoreError::Full { .. }
                     | StoreError::NotFound {
-                        entity: SANDBOX_ENTITY,
+                        entity: Entity::Sandbox,
                     },
                 ) => {}
                 done => return self.finish_commit(start.task, done),
@@ -296,7 +295,7 @@ impl StartService {
                 Err(AppError::conflict(request_checks::CONVERSATION_ID_IN_USE))
             }
             Err(StoreError::NotFound {
-                entity: PARENT_CONVERSATION_ENTITY,
+                entity: Entity::ParentConversation,
             }) => Err(AppError::not_found("Parent conversation not found")),
             Err(StoreError::NotFound { .. }) => Err(AppError::not_found("Sandbox not found")),
             Err(error) => Err(error.into()),
@@ -304,12 +303,12 @@ impl StartService {
     }
 
     /// Checks everything that can be refused, before any work, and chooses the sandbox.
-    async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<PlannedStart, AppError> {
+    async fn plan(&self, owner: &OwnerId, mut input: StartInput) -> Result<PlannedStart, AppError> {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
         }
         request_checks::check_request(&mut input.request).map_err(AppError::invalid)?;
-        let scope = Scope::User(owner.clone());
+        let scope = Scope::Owner(owner.clone());
         let conversations = &self.conversations;
         if let Some(id) = input.request.conversation_id
             && let Some(existing) = conversations.find(&scope, id).await?
@@ -400,7 +399,7 @@ impl StartService {
 
     fn new_task(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         mut input: StartInput,
         conversation_id: ConversationId,
         (host, sandbox_id): (HostId, SandboxId),
@@ -452,7 +451,7 @@ fn inherit(request: &mut StartRequest, parent: &ConversationView) {
         request.git_provider = request.git_provider.or(from.git_provider);
     }
     // An ACP agent's model is not a model for the coding agent.
-    if request.llm_model.is_none() && from.agent_kind != "acp" {
+    if request.llm_model.is_none() && from.agent_kind != AgentKind::Acp {
         request.llm_model.clone_from(&from.llm_model);
     }
 }

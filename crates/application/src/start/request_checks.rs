@@ -93,9 +93,6 @@ fn suggested_task_message(task: &Value) -> MessageInput {
 /// Notes about fields that have no effect in this version.
 pub(super) fn unsupported_notes(request: &StartRequest) -> Vec<String> {
     let mut notes = Vec::new();
-    if request.agent_profile_id.is_some() {
-        notes.push("agent_profile_id is recorded but has no effect in this version.".to_owned());
-    }
     for kind in request
         .processors
         .iter()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use domain::sandbox::{Sandbox, SandboxStatus};
 use domain::start_task::StartRequest;
 use domain::user::scope::Scope;
@@ -32,7 +32,7 @@ impl StartService {
     pub(super) async fn choose_sandbox_and_directory(
         &self,
         scope: &Scope,
-        owner: &UserId,
+        owner: &OwnerId,
         id: ConversationId,
         request: &mut StartRequest,
         parent: Option<&ConversationView>,

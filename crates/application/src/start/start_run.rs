@@ -13,13 +13,12 @@ use domain::agent::{
 use domain::clock::Clock;
 use domain::conversation::{Conversation, ConversationReportRepository};
 use domain::encryption::cipher::Cipher;
-use domain::error::{Classify, StoreError, chain};
+use domain::error::{Entity, StoreError, chain};
 use domain::git::{CloneSourceResolver, GitProvider};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxReader};
 use domain::start_task::{
-    LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskQueue,
-    StartTaskRepository, StartTaskUpdate,
+    LeasedStartTask, StartStatus, StartTask, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
 };
 use tokio::time::Instant;
 use url::Url;
@@ -27,9 +26,11 @@ use url::Url;
 use super::launch_request::{AgentSummary, LaunchBuilder, agent_summary};
 use super::prepare::{PreparationPlan, PreparedWorkspace, WorkspacePreparation, WorkspacePreparer};
 use super::request_checks::{CONVERSATION_ID_IN_USE, wants_auto_title};
+use super::run_stop::RunStop;
 use super::sandbox_choice::directory_tag;
 use super::{StartService, StartUpdates, interrupted, profile_seeding};
 use crate::conversations::{new_conversation_row, provisional_title};
+use crate::models::ModelAccess;
 use crate::runtime::metrics::{MetricsRecorder, StartOutcome};
 use crate::sandboxes::{SandboxReconciler, endpoint};
 use crate::secrets::SecretsService;
@@ -61,6 +62,7 @@ pub(crate) struct StartRunner {
     settings: SettingsService,
     preparer: WorkspacePreparer,
     launches: LaunchBuilder,
+    models: ModelAccess,
     reconciler: SandboxReconciler,
     syncer: ConversationSyncer,
     pub(super) updates: StartUpdates,
@@ -72,7 +74,7 @@ impl StartRunner {
         ports: &Ports,
         policy: &Policy,
         starts: &StartService,
-        secrets: SecretsService,
+        (secrets, models): (SecretsService, ModelAccess),
         reconciler: SandboxReconciler,
         syncer: ConversationSyncer,
         metrics: Arc<MetricsRecorder>,
@@ -90,7 +92,8 @@ impl StartRunner {
             webhook_url: policy.webhook_url.clone(),
             settings: starts.settings.clone(),
             preparer: WorkspacePreparer::new(ports, policy, secrets.access_tokens().clone()),
-            launches: LaunchBuilder::new(secrets, Arc::clone(&ports.cipher), policy),
+            launches: LaunchBuilder::new(secrets, models.clone(), ports, policy),
+            models,
             reconciler,
             syncer,
             updates: starts.updates.clone(),
@@ -112,39 +115,6 @@ pub(super) struct StartRun {
     span: StepSpan,
     /// The agent server, once the sandbox runs.
     at: Option<AgentEndpoint>,
-}
-
-enum RunStop {
-    /// The start failed: detail for the owner, cause for the log.
-    Failed(String, Option<AppError>),
-    /// The run stops silently: the lease is lost, the task was ended elsewhere, or the store is unavailable. The next
-    /// worker continues.
-    Abandoned,
-}
-
-impl RunStop {
-    fn failed(detail: impl Into<String>) -> Self {
-        Self::Failed(detail.into(), None)
-    }
-}
-
-impl From<AppError> for RunStop {
-    fn from(error: AppError) -> Self {
-        match error {
-            AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. })
-            | AppError::TakenOver => Self::Abandoned,
-            // Only the owner reads a task, so it may show the agent server's objection, which helps them. (The client
-            // has removed all keys from it.)
-            AppError::Agent(agent) => Self::Failed(agent.to_string(), Some(agent.into())),
-            other => Self::Failed(other.public().into_owned(), Some(other)),
-        }
-    }
-}
-
-impl From<StoreError> for RunStop {
-    fn from(error: StoreError) -> Self {
-        AppError::from(error).into()
-    }
 }
 
 impl StartRun {
@@ -202,8 +172,9 @@ impl StartRun {
         // Settings first, so that a start which cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
         let settings = self.runner.settings.load(&self.task.owner).await?;
-        let settings = settings.unwrap_or_default();
-        let profile = settings.launch_profile(model)?;
+        let named = self.task.request.agent_profile_id.as_deref();
+        let (settings, chosen) = settings.unwrap_or_default().apply_agent_profile(named)?;
+        let profile = chosen.launch_profile(&settings, model)?;
         self.add_notes(profile.notes.clone());
         let sources = &*self.runner.clone_sources;
         let plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
@@ -211,12 +182,12 @@ impl StartRun {
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
-        let seeded = profile_seeding::seed(&*self.runner.agents, &at, &settings).await;
-        self.add_notes(seeded.into_iter().collect());
+        let (agents, models) = (&*self.runner.agents, &self.runner.models);
+        let seeded = profile_seeding::seed(agents, models, &at, &settings).await?;
+        self.add_notes(seeded);
         let prepared = self.prepare(&plan, &at, &endpoints.workspace).await?;
         let mut task = self.task.clone();
-        // Also without a named provider: sub-conversations and the plan path depend on it, whatever the settings
-        // become.
+        // Also without a named provider: sub-conversations and the plan path depend on it.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
         let (launches, tokens) = (&self.runner.launches, &settings.provider_tokens);
         let request = launches.build(&task, profile, tokens, &sandbox, prepared);
@@ -224,6 +195,7 @@ impl StartRun {
         let mut agent = agent_summary(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
+        agent.tags.extend(chosen.tags());
         self.add_notes(notes);
         self.store_conversation(&endpoints, agent, task.request.git_provider)
             .await?;
@@ -243,8 +215,7 @@ impl StartRun {
         }
     }
 
-    /// Finds the conversation that an earlier run requested. Called before any step is repeated: its agent may be at
-    /// work, and no later failure may end it.
+    /// Finds the conversation that an earlier run requested. Its agent may be at work, and no later failure may end it.
     async fn find_earlier(&mut self) -> Result<Option<(SandboxId, AgentConversation)>, RunStop> {
         if self.task.status != StartStatus::StartingConversation {
             return Ok(None);
@@ -402,7 +373,7 @@ impl StartRun {
         let stored = queue.begin_conversation(id, fence, &conversation, &step, now);
         let stored = stored.await.map_err(|error| match error {
             StoreError::NotFound {
-                entity: PARENT_CONVERSATION_ENTITY,
+                entity: Entity::ParentConversation,
             } => RunStop::failed("the parent conversation was deleted while this one was starting"),
             StoreError::NotFound { .. } => RunStop::failed(
                 "the sandbox was paused or deleted while the conversation was starting",
@@ -430,7 +401,7 @@ impl StartRun {
             trigger: request.trigger,
             pr_numbers: request.pr_number.clone(),
             llm_model: agent.llm_model,
-            agent_kind: agent.agent_kind.to_owned(),
+            agent_kind: agent.agent_kind,
             parent: request.parent_conversation_id,
             public: request.public,
             tags: agent.tags,

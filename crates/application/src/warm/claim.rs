@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::error::{StoreError, chain};
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{Sandbox, WarmSandbox};
 use domain::user::scope::Scope;
 use tokio::time::Instant;
@@ -99,7 +99,7 @@ impl WarmSandboxPool {
 
 impl WarmClaim {
     /// The sandbox row that the start stores.
-    pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
+    pub(crate) fn sandbox(&self, owner: &OwnerId) -> Option<Sandbox> {
         let it = self.it.clone()?;
         let keys = SandboxKeys {
             id: it.id,

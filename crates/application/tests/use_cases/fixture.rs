@@ -8,14 +8,14 @@ use application::start::StartInput;
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports, background};
 use domain::clock::{Clock, SystemClock};
 use domain::conversation::{ConversationView, MessageInput};
-use domain::id::{ConversationId, HostId, UserId};
+use domain::id::{ConversationId, HostId, OwnerId};
 use domain::sandbox::Sandbox;
 use domain::start_task::{StartRequest, StartTask};
 use domain::user::scope::Scope;
 use serde_json::json;
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
-    MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeIdentityProviders, FakeSandboxBackend, FakeSkills,
+    FakeSpecs, FakeWorkspace, MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 pub(crate) struct Fixture {
@@ -248,17 +248,24 @@ fn build(
         users: Arc::clone(store) as _,
         sessions: Arc::clone(store) as _,
         passwords: Arc::clone(store) as _,
+        organizations: Arc::clone(store) as _,
+        organization_deletions: Arc::clone(store) as _,
+        device_logins: Arc::clone(store) as _,
+        identities: Arc::clone(store) as _,
+        identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,
         usage: Arc::clone(store) as _,
+        spending: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
         vault: Arc::clone(store) as _,
         cipher: Arc::new(MarkerCipher),
         fingerprints: Arc::new(MarkerCipher),
+        models: None,
         clock: clock(),
         ids: Arc::clone(ids) as _,
     };
@@ -272,6 +279,8 @@ fn policy_of(change: fn(&mut Policy)) -> Policy {
         .expect("a URL");
     let host = HostId::parse("host").expect("an id");
     let mut policy = Policy::new(host, url, AuthMode::ApiKey);
+    // Tokens of tests are invented.
+    policy.verify_git_tokens = false;
     change(&mut policy);
     policy
 }
@@ -280,12 +289,12 @@ pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-pub(crate) fn alice() -> UserId {
-    UserId::parse("alice").expect("a name")
+pub(crate) fn alice() -> OwnerId {
+    OwnerId::parse("alice").expect("a name")
 }
 
 pub(crate) fn alice_scope() -> Scope {
-    Scope::User(alice())
+    Scope::Owner(alice())
 }
 
 pub(crate) fn user_message(text: &str) -> MessageInput {

@@ -12,9 +12,8 @@ use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
 use domain::encryption::vault::{KeyHolder, VaultRepository as _};
-use domain::error::StoreError;
-use domain::id::UserId;
-use domain::user::settings::{SettingsRepository, StoredSettings};
+use domain::error::{Entity, StoreError};
+use domain::user::settings::{SettingsOwner, SettingsRepository, StoredSettings};
 use secrecy::{ExposeSecret as _, SecretString};
 use store_memory::MemoryStore;
 
@@ -56,8 +55,8 @@ const NEW_KEYRING: TestKeyring = TestKeyring {
     known: &["old", "new"],
 };
 
-fn user(n: usize) -> UserId {
-    UserId::parse(format!("user-{n:04}")).expect("a name")
+fn user(n: usize) -> SettingsOwner {
+    format!("user-{n:04}").parse().expect("a name")
 }
 
 fn document(n: usize, keys: &TestKeyring, text: &str) -> Sealed {
@@ -121,7 +120,9 @@ impl FailingRecords {
 }
 
 fn dead<T>() -> Result<T, StoreError> {
-    Err(StoreError::Stale { entity: "test" })
+    Err(StoreError::Stale {
+        entity: Entity::Record,
+    })
 }
 
 #[async_trait]

@@ -2,7 +2,7 @@
 
 use application::administration::Origin;
 use domain::error::{Classify, ErrorClass};
-use domain::id::UserId;
+use domain::id::OwnerId;
 use domain::sandbox::SingleUserRule;
 use domain::user::identity::Role;
 use domain::user::scope::Scope;
@@ -14,13 +14,14 @@ const RULE: SingleUserRule = SingleUserRule {
     advice: "Isolate them.",
 };
 
-fn user(name: &str) -> UserId {
-    UserId::parse(name).expect("an id")
+fn user(name: &str) -> OwnerId {
+    OwnerId::parse(name).expect("an id")
 }
 
 async fn make(fixture: &Fixture, name: &str) -> Result<(), ErrorClass> {
     let (origin, name) = (Origin::command("test"), user(name));
     let administration = &fixture.app.administration;
+    let name = name.user();
     let made = administration.create_user(&origin, &name, Role::User);
     made.await.map(drop).map_err(|error| error.class())
 }
@@ -42,12 +43,12 @@ async fn a_second_user_is_refused_and_an_existing_one_starts_nothing() {
     for part in [RULE.reason, RULE.advice] {
         assert!(refusal_text.contains(part), "{refusal_text}");
     }
-    let scope = Scope::User(user("second"));
+    let scope = Scope::Owner(user("second"));
     let refused = sandboxes.resume(&scope, &sandbox.id).await;
     assert_eq!(
         refused.expect_err("not the first").class(),
         ErrorClass::Forbidden
     );
-    let scope = Scope::User(user("first"));
+    let scope = Scope::Owner(user("first"));
     sandboxes.resume(&scope, &sandbox.id).await.expect("theirs");
 }

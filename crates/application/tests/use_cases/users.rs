@@ -25,7 +25,7 @@ async fn create_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &
     let text = "aw_the_key_of_alice";
     let key = ApiKey {
         id: ApiKeyId::new(Uuid::from_u128(1)),
-        user: alice(),
+        user: alice().user(),
         hash: KeyHash::of(text),
         prefix: "aw_".to_owned(),
         created_at: clock().now(),
@@ -33,6 +33,7 @@ async fn create_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &
         last_used_at: None,
         name: None,
         made_by: None,
+        organization: None,
     };
     fixture.store.insert(&key).await.expect("it is new");
     text
@@ -66,9 +67,12 @@ async fn deleting_a_user_removes_all_their_data() {
         .expect("it runs");
     let known = fixture.app.authenticate.user(Some(key)).await;
     let known = known.expect("asked").map(|it| it.user);
-    assert_eq!(known, Some(alice()), "and is remembered");
+    assert_eq!(known, Some(alice().user()), "and is remembered");
     let administration = &fixture.app.administration;
-    let purged = administration.purge_user(&alice()).await.expect("deleted");
+    let purged = administration
+        .purge_user(&alice().user())
+        .await
+        .expect("deleted");
     let purged = purged.expect("she was there");
     assert_eq!(
         (purged.api_keys, purged.settings, purged.sandboxes),
@@ -97,7 +101,7 @@ async fn deleting_a_user_removes_all_their_data() {
     })
     .await;
     // A deleted user may be deleted again; an unknown one may not.
-    let again = administration.purge_user(&alice()).await;
+    let again = administration.purge_user(&alice().user()).await;
     assert!(again.expect("asked").is_some());
     let nobody = UserId::parse("nobody").expect("a name");
     let unknown = administration.purge_user(&nobody).await;
@@ -127,7 +131,7 @@ async fn a_running_start_ends_with_its_user() {
     fixture
         .app
         .administration
-        .purge_user(&alice())
+        .purge_user(&alice().user())
         .await
         .expect("deleted");
     // Its followers do not keep waiting.
@@ -160,7 +164,7 @@ async fn a_boot_is_cancelled_when_another_process_deletes_its_user() {
     let started = tokio::time::Instant::now();
     // As the command line does it.
     let (users, clock) = (fixture.store.as_ref(), clock());
-    let purged = application::users::purge(users, clock.as_ref(), &alice()).await;
+    let purged = application::users::purge(users, clock.as_ref(), &alice().user()).await;
     assert!(purged.expect("deleted").is_some());
     wait_for(|| async { (fixture.backend.count_sandboxes() == 0).then_some(()) }).await;
     assert!(
@@ -183,8 +187,8 @@ async fn a_key_revoked_by_another_process_gives_no_access_after_a_second() {
         None,
         "not cached before a request"
     );
-    assert_eq!(who().await, Some(alice()));
-    assert_eq!(cached_user(&fixture, key), Some(alice()));
+    assert_eq!(who().await, Some(alice().user()));
+    assert_eq!(cached_user(&fixture, key), Some(alice().user()));
     let revoked = fixture
         .store
         .revoke(ApiKeyId::new(Uuid::from_u128(1)))
@@ -195,7 +199,7 @@ async fn a_key_revoked_by_another_process_gives_no_access_after_a_second() {
     assert_eq!(who().await, None);
     // Misses are not cached.
     create_key(&fixture).await;
-    assert_eq!(who().await, Some(alice()));
+    assert_eq!(who().await, Some(alice().user()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,8 +208,8 @@ async fn a_cached_key_expires() {
     let end = clock().now().plus(Duration::from_secs(3));
     let key = create_key_until(&fixture, Some(end)).await;
     let who = || name(&fixture, key);
-    assert_eq!(who().await, Some(alice()));
-    assert_eq!(cached_user(&fixture, key), Some(alice()));
+    assert_eq!(who().await, Some(alice().user()));
+    assert_eq!(cached_user(&fixture, key), Some(alice().user()));
     // The clock of the cache stands still meanwhile.
     let waiting = tokio::task::spawn_blocking(move || {
         let (_keep, never) = std::sync::mpsc::channel::<()>();
@@ -221,7 +225,7 @@ async fn a_cached_key_expires() {
 /// A request of alice.
 fn origin_with(key: Option<ApiKeyId>) -> Origin {
     Origin {
-        actor: AuditActor::User(alice()),
+        actor: AuditActor::User(alice().user()),
         key,
         ..Origin::command("")
     }
@@ -234,19 +238,21 @@ async fn keys_cannot_be_created_without_a_key() {
     let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyOptions::default());
     let administration = &fixture.app.administration;
     let (open, grace) = (origin_with(None), Duration::ZERO);
-    let made = administration.create_key(&open, &alice(), &wish).await;
-    let refused = made.expect_err("a key that outlives open mode");
-    assert_eq!(refused.class(), ErrorClass::Conflict);
     let made = administration
-        .rotate_key(&open, &alice(), id, &wish, grace)
+        .create_key(&open, &alice().user(), &wish)
         .await;
     let refused = made.expect_err("a key that outlives open mode");
     assert_eq!(refused.class(), ErrorClass::Conflict);
     let made = administration
-        .create_key(&origin_with(Some(id)), &alice(), &wish)
+        .rotate_key(&open, &alice().user(), id, &wish, grace)
+        .await;
+    let refused = made.expect_err("a key that outlives open mode");
+    assert_eq!(refused.class(), ErrorClass::Conflict);
+    let made = administration
+        .create_key(&origin_with(Some(id)), &alice().user(), &wish)
         .await;
     made.expect("with a key");
-    assert_eq!(name(&fixture, key).await, Some(alice()));
+    assert_eq!(name(&fixture, key).await, Some(alice().user()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +260,7 @@ async fn the_configured_key_cannot_be_rotated_or_revoked() {
     let fixture = Fixture::new().await;
     let configured = ApiKey {
         id: BOOTSTRAP_KEY_ID,
-        user: alice(),
+        user: alice().user(),
         hash: KeyHash::of("configured"),
         prefix: "conf".to_owned(),
         created_at: clock().now(),
@@ -262,35 +268,40 @@ async fn the_configured_key_cannot_be_rotated_or_revoked() {
         last_used_at: None,
         name: None,
         made_by: None,
+        organization: None,
     };
     fixture.store.insert(&configured).await.expect("it is new");
     create_key(&fixture).await;
     let by = origin_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
     let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let revoked = administration
-        .revoke_key(&by, &alice(), BOOTSTRAP_KEY_ID)
+        .revoke_key(&by, &alice().user(), BOOTSTRAP_KEY_ID)
         .await;
     let refused = revoked.expect_err("the next start would store it again");
     assert_eq!(refused.class(), ErrorClass::Conflict);
     let (id, grace) = (BOOTSTRAP_KEY_ID, Duration::ZERO);
     let rotated = administration
-        .rotate_key(&by, &alice(), id, &wish, grace)
+        .rotate_key(&by, &alice().user(), id, &wish, grace)
         .await;
     let refused = rotated.expect_err("the next start would store it again");
     assert_eq!(refused.class(), ErrorClass::Conflict);
-    assert_eq!(name(&fixture, "configured").await, Some(alice()));
+    assert_eq!(name(&fixture, "configured").await, Some(alice().user()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_from_before_the_revocation_creates_no_key() {
     let fixture = Fixture::new().await;
     let key = create_key(&fixture).await;
-    assert_eq!(name(&fixture, key).await, Some(alice()), "and is let in");
+    assert_eq!(
+        name(&fixture, key).await,
+        Some(alice().user()),
+        "and is let in"
+    );
     let id = ApiKeyId::new(Uuid::from_u128(1));
     assert!(fixture.store.revoke(id).await.expect("revoked"));
     let (administration, wish) = (&fixture.app.administration, KeyOptions::default());
     let made = administration
-        .create_key(&origin_with(Some(id)), &alice(), &wish)
+        .create_key(&origin_with(Some(id)), &alice().user(), &wish)
         .await;
     let refused = made.expect_err("a key that outlives the revocation");
     assert_eq!(refused.class(), ErrorClass::Unauthenticated);

@@ -21,6 +21,8 @@ pub struct ApiKey {
     /// The time of its last use, to the minute.
     pub last_used_at: Option<UtcTime>,
     pub made_by: Option<String>,
+    /// The organization that the key is bound to; `None`: all of its user's.
+    pub organization_id: Option<String>,
     pub is_current: bool,
 }
 
@@ -38,6 +40,10 @@ pub struct NewKey {
     pub name: Option<String>,
     /// The lifetime in seconds; `None`: the key never expires.
     pub expires_in: Option<i64>,
+    /// Binds the key to this organization.
+    pub organization_id: Option<String>,
+    /// Another name of `organization_id` on the wire.
+    pub org_id: Option<String>,
 }
 
 /// Options of a key that replaces another one.
@@ -60,6 +66,8 @@ pub struct AdministeredUser {
     pub created_at: UtcTime,
     /// The time of the deletion, while the user's data is being removed.
     pub deleted_at: Option<UtcTime>,
+    /// Since when the user cannot sign in or use keys.
+    pub disabled_at: Option<UtcTime>,
 }
 
 /// A user to create.
@@ -69,10 +77,12 @@ pub struct NewUser {
     pub role: UserRole,
 }
 
-/// A change of a user.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A change of a user; `None` keeps a field.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UserChange {
-    pub role: UserRole,
+    pub role: Option<UserRole>,
+    pub disabled: Option<bool>,
 }
 
 /// An entry of the audit log.

@@ -17,6 +17,8 @@ pub struct ServerInfo {
     pub idle_time: f64,
     /// `container`, `confined` or `none`.
     pub sandbox_isolation: String,
+    /// `open`, `allow_list` or `none`.
+    pub egress_policy: String,
     pub resources: ResourceUse,
 }
 

@@ -83,7 +83,12 @@ impl Administration {
     /// Changes a user's role.
     pub async fn set_role(&self, user: &str, role: UserRole) -> Result<AdministeredUser, Error> {
         let call = Call::to(&operations::UPDATE_USER).at(user);
-        self.0.ask(&call.body(&UserChange { role })?).await
+        self.0
+            .ask(&call.body(&UserChange {
+                role: Some(role),
+                disabled: None,
+            })?)
+            .await
     }
 
     /// Deletes a user with all data.

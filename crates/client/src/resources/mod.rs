@@ -20,6 +20,7 @@ macro_rules! reads_by_id {
 
 mod administration;
 mod conversations;
+mod device_logins;
 mod events;
 mod sandboxes;
 mod starts;
@@ -27,6 +28,7 @@ mod users;
 
 pub use administration::{Administration, Audit, Keys};
 pub use conversations::Conversations;
+pub use device_logins::{DeviceCode, DeviceLogins};
 pub use events::Events;
 pub use sandboxes::{Sandboxes, Specs};
 pub use starts::StartTasks;

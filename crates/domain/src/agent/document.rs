@@ -6,7 +6,7 @@
 use chrono::NaiveDateTime;
 use serde_json::Value;
 
-use super::AgentConversation;
+use super::{AgentConversation, AgentKind};
 use crate::clock::Timestamp;
 use crate::conversation::{ConversationReport, ExecutionStatus, Metrics};
 use crate::event::Event;
@@ -127,7 +127,11 @@ impl AgentConversation {
                     "/agent/llm/model"
                 })
             }),
-            agent_kind: if acp { "acp" } else { "openhands" }.to_owned(),
+            agent_kind: if acp {
+                AgentKind::Acp
+            } else {
+                AgentKind::OpenHands
+            },
             tags: tags.unwrap_or_default(),
             updated_at: text("/updated_at").as_deref().and_then(read_time),
             notes: Vec::new(),

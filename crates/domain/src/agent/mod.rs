@@ -1,6 +1,9 @@
 //! The agent server inside a sandbox, as the application uses it.
 
 pub mod document;
+pub(crate) mod kind;
+pub mod model_endpoint;
+pub mod spending;
 pub mod workspace;
 
 use std::borrow::Cow;
@@ -18,6 +21,8 @@ use crate::error::{BoxError, Classify, ErrorClass};
 use crate::event::Event;
 use crate::id::{ConversationId, SandboxId};
 use crate::start_task::AgentType;
+
+pub use self::kind::AgentKind;
 
 /// The address of an agent server and the key that it requires.
 #[derive(Debug, Clone)]
@@ -60,6 +65,14 @@ pub enum McpServer {
         args: Vec<String>,
         env: BTreeMap<String, SecretString>,
     },
+}
+
+impl McpServer {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Remote { name, .. } | Self::Stdio { name, .. } => name,
+        }
+    }
 }
 
 /// The condenser, which summarises a long history.
@@ -173,8 +186,7 @@ pub struct AgentConversation {
     pub title: Option<String>,
     pub metrics: Option<Metrics>,
     pub llm_model: Option<String>,
-    /// `openhands` or `acp`.
-    pub agent_kind: String,
+    pub agent_kind: AgentKind,
     pub tags: BTreeMap<String, String>,
     pub updated_at: Option<crate::clock::Timestamp>,
     /// What the start left out or changed (an MCP server that does not answer), for the user.

@@ -16,40 +16,12 @@ pub use port::{
 pub use query::{ConversationChange, ConversationFilter, ConversationOrder};
 pub use report::{add_pull_request_number, fold_title};
 
+use crate::agent::kind::AgentKind;
 use crate::clock::Timestamp;
 use crate::git::GitProvider;
-use crate::id::{ConversationId, SandboxId, UserId};
+use crate::id::{ConversationId, OwnerId, SandboxId};
 use crate::sandbox::Sandbox;
-
-/// Defines an enum with one fixed spelling for each value on the wire and in stores.
-macro_rules! wire_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vdoc])* $variant,)* }
-
-        impl $name {
-            /// Every value with its spelling, in the order in which error texts name them.
-            pub const ALL: &'static [(&'static str, Self)] = &[$(($text, Self::$variant),)*];
-            /// The fixed spelling.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(self.as_str()) }
-        }
-        impl std::str::FromStr for $name {
-            type Err = $crate::id::InvalidId;
-            fn from_str(text: &str) -> Result<Self, Self::Err> {
-                Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
-                    .ok_or($crate::id::InvalidId { kind: stringify!($name), expected: concat!("one of" $(, " `", $text, "`")*) })
-            }
-        }
-        $crate::id::serde_as_text!($name, |value| value.as_str());
-    };
-}
-pub(crate) use wire_enum;
+use crate::wire_enum::wire_enum;
 
 wire_enum! {
     /// What the agent is doing, see `docs/reference/wire/conversations.md`.
@@ -130,7 +102,7 @@ pub struct Conversation {
     /// Its id, here and in the agent server.
     pub id: ConversationId,
     /// The owner; never changes.
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// The sandbox that it runs in; webhooks never change it. The sandbox may be deleted.
     pub sandbox_id: SandboxId,
     pub title: Option<String>,
@@ -143,8 +115,7 @@ pub struct Conversation {
     pub trigger: Option<Trigger>,
     pub pr_numbers: Vec<i64>,
     pub llm_model: Option<String>,
-    /// `openhands` or `acp`.
-    pub agent_kind: String,
+    pub agent_kind: AgentKind,
     pub metrics: Metrics,
     /// The conversation that it is a sub-conversation of.
     pub parent: Option<ConversationId>,

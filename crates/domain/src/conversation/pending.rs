@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
 use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
-use crate::id::{ConversationId, HostId, StartTaskId, UserId};
+use crate::id::{ConversationId, HostId, OwnerId, StartTaskId};
 
 /// Maximum number of pending messages of one conversation.
 pub const MAX_PENDING_MESSAGES: usize = 10;
@@ -25,7 +25,7 @@ pub enum MessageTarget {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewPendingMessage {
     pub id: uuid::Uuid,
-    pub owner: UserId,
+    pub owner: OwnerId,
     pub target: MessageTarget,
     /// The message. It may be secret and is never logged.
     pub message: MessageInput,

@@ -1,10 +1,11 @@
 //! Filters and changes of conversations.
 
 use crate::clock::Timestamp;
-use crate::conversation::{Trigger, wire_enum};
+use crate::conversation::Trigger;
 use crate::git::GitProvider;
 use crate::id::{ConversationId, SandboxId};
 use crate::patch::Patch;
+use crate::wire_enum::wire_enum;
 
 wire_enum! {
     /// Order of a list; ties are broken by id.

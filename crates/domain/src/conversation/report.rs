@@ -103,7 +103,8 @@ pub fn fold_title(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ConversationId, SandboxId, UserId};
+    use crate::agent::AgentKind;
+    use crate::id::{ConversationId, OwnerId, SandboxId};
 
     #[test]
     fn totals_never_decrease_and_an_older_report_changes_nothing_else() {
@@ -136,7 +137,7 @@ mod tests {
         let at = Timestamp::from_micros(0);
         let mut stored = Conversation {
             id: ConversationId::new(uuid::Uuid::nil()),
-            owner: UserId::parse("ada").unwrap(),
+            owner: OwnerId::parse("ada").unwrap(),
             sandbox_id: SandboxId::parse("s").unwrap(),
             title: None,
             auto_title: true,
@@ -146,7 +147,7 @@ mod tests {
             trigger: None,
             pr_numbers: Vec::new(),
             llm_model: None,
-            agent_kind: "openhands".to_owned(),
+            agent_kind: AgentKind::OpenHands,
             metrics: Metrics::default(),
             parent: None,
             public: None,

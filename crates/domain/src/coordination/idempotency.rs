@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::error::StoreError;
-use crate::id::UserId;
+use crate::id::OwnerId;
 
 /// Maximum number of stored responses of one user. Beyond it the oldest is deleted and its key is free again. Clients
 /// repeat requests within seconds, and starts that fail fast could fill an unbounded store.
@@ -18,7 +18,7 @@ pub const MAX_RESPONSES_PER_USER: usize = 2_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotentRequest {
     /// The sender. Keys of different users are independent.
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// The key, 1 to 255 visible ASCII characters.
     pub key: String,
     /// Keyed hash of operation and input ([`Fingerprints`](crate::encryption::vault::Fingerprints)). The input may contain secrets,

@@ -2,20 +2,20 @@
 
 use async_trait::async_trait;
 
-use crate::conversation::wire_enum;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
-use crate::id::{SandboxId, SecretId, StartTaskId, UserId};
+use crate::id::{OwnerId, SandboxId, SecretId, StartTaskId};
 use crate::sandbox::Sandbox;
 use crate::start_task::StartTask;
 use crate::user::secret::SecretValue;
-use crate::user::settings::StoredSettings;
+use crate::user::settings::{SettingsOwner, StoredSettings};
+use crate::wire_enum::wire_enum;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SealedLocation {
-    Settings(UserId),
+    Settings(SettingsOwner),
     /// A user's secret, by the id of its value.
-    Secret(UserId, SecretId),
+    Secret(OwnerId, SecretId),
     SessionKey(SandboxId),
     /// The encryption key of a sandbox's agent server.
     SecretKey(SandboxId),
@@ -45,7 +45,7 @@ wire_enum! {
     /// The kinds of [`SealedLocation`], with their names for users. Warm sandboxes come before sandboxes, because their
     /// keys move in that direction.
     SealedKind {
-        Settings = "settings of users",
+        Settings = "settings",
         Secrets = "secrets of users",
         WarmSessionKeys = "session keys of warm sandboxes",
         WarmSecretKeys = "agent server keys of warm sandboxes",

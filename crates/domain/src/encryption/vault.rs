@@ -7,9 +7,10 @@
 //! ```
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 
 use crate::clock::Timestamp;
-use crate::encryption::cipher::Sealed;
+use crate::encryption::cipher::{CipherError, Sealed};
 use crate::error::StoreError;
 
 /// Associated data of the installation secret.
@@ -57,8 +58,14 @@ pub trait VaultRepository: Send + Sync + 'static {
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
-/// Keyed hashes for the comparison of texts. Without the installation secret they reveal nothing about the texts.
+/// What the installation secret keys: hashes for the comparison of texts, and tokens. Without the secret they reveal nothing.
+/// Neither changes with the master key.
 pub trait Fingerprints: Send + Sync + 'static {
     /// The fingerprint of a text for a purpose. It does not change with the master key. At most 100 ASCII characters.
     fn fingerprint(&self, purpose: &str, text: &[u8]) -> String;
+    /// A text of base64url that [`Fingerprints::open_token`] opens for the same context only. Equal secrets give equal
+    /// tokens.
+    fn seal_token(&self, context: &str, secret: &SecretString) -> Result<String, CipherError>;
+    /// The secret of a token. `Damaged` if it was changed, or sealed for another context or by another installation.
+    fn open_token(&self, context: &str, token: &str) -> Result<SecretString, CipherError>;
 }

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::conversation::{ConversationReport, wire_enum};
+use crate::conversation::ConversationReport;
 use crate::error::StoreError;
 use crate::id::{ConversationId, EventId, SandboxId};
 use crate::page::{Page, PageRequest};
+use crate::wire_enum::wire_enum;
 
 mod shorten;
 

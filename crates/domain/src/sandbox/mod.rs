@@ -39,10 +39,10 @@ pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::clock::Timestamp;
-use crate::conversation::wire_enum;
 use crate::encryption::cipher::Sealed;
-use crate::id::{HostId, SandboxId, SpecId, UserId};
+use crate::id::{HostId, OwnerId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
+use crate::wire_enum::wire_enum;
 
 wire_enum! {
     /// Status on the wire, see `docs/reference/wire/sandboxes.md`.
@@ -97,7 +97,7 @@ pub const CALLBACK_TOKEN_PREFIX: &str = "cb_";
 pub struct Sandbox {
     /// Id, also the backend's name for it.
     pub id: SandboxId,
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// The sandbox spec that it was created from.
     pub spec_id: SpecId,
     pub host: HostId,

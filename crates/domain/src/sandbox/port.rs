@@ -18,7 +18,7 @@ use super::{
 use crate::clock::Timestamp;
 use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::{BoxError, Classify, ErrorClass, StoreError};
-use crate::id::{HostId, SandboxId, SpecId, UserId};
+use crate::id::{HostId, OwnerId, SandboxId, SpecId};
 use crate::page::{Page, PageRequest};
 use crate::user::identity::KeyHash;
 use crate::user::scope::Scope;
@@ -58,7 +58,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// query. At most 500, newest first.
     async fn list_running(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         spec: &SpecId,
     ) -> Result<Vec<SandboxOccupancy>, StoreError>;
     /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
@@ -146,7 +146,7 @@ pub struct SandboxLaunch {
     /// Id, which also names the directory or container.
     pub id: SandboxId,
     /// The owner (for labels).
-    pub owner: UserId,
+    pub owner: OwnerId,
     pub spec: SpecId,
     /// Session key of the agent server (`OH_SESSION_API_KEYS_0`).
     pub session_key: SecretString,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{ExposedUrl, Sandbox, SandboxStatus};
 use crate::clock::Timestamp;
 use crate::encryption::cipher::Sealed;
-use crate::id::{SandboxId, SpecId, UserId};
+use crate::id::{OwnerId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
 
 /// The columns of a sandbox that lists show. Lists are read often, so they do not read the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxView {
     pub id: SandboxId,
-    pub owner: UserId,
+    pub owner: OwnerId,
     pub spec_id: SpecId,
     pub status: SandboxStatus,
     pub status_detail: Option<String>,

@@ -17,11 +17,11 @@ use async_trait::async_trait;
 
 use super::SandboxEndpoints;
 use crate::clock::Timestamp;
-use crate::conversation::wire_enum;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
 use crate::id::{HostId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
+use crate::wire_enum::wire_enum;
 
 /// Maximum number of warm sandboxes of one host, whatever the configuration says.
 pub const MAX_WARM_SANDBOXES_PER_HOST: usize = 200;

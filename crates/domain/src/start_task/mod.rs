@@ -15,15 +15,16 @@ use serde_json::Value;
 
 pub use port::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, MAX_UNFINISHED_STARTS, NewStartTask,
-    PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartQueueCounts, StartTaskFilter,
-    StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
+    SandboxAssignment, StartQueueCounts, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder,
+    StartTaskQueue, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::clock::Timestamp;
-use crate::conversation::{MessageInput, Trigger, wire_enum};
+use crate::conversation::{MessageInput, Trigger};
 use crate::encryption::cipher::Sealed;
 use crate::git::GitProvider;
-use crate::id::{ConversationId, HostId, SandboxId, StartTaskId, UserId};
+use crate::id::{ConversationId, HostId, OwnerId, SandboxId, StartTaskId};
+use crate::wire_enum::wire_enum;
 
 wire_enum! {
     /// Status of a start, see `docs/reference/wire/start-tasks.md`.
@@ -81,7 +82,7 @@ pub struct StartRequest {
     pub processors: Option<Vec<Value>>,
     /// Replaces the model of the settings.
     pub llm_model: Option<String>,
-    /// Agent profile. Stored, without effect.
+    /// The agent profile; `None` for the active one.
     pub agent_profile_id: Option<String>,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
@@ -111,7 +112,7 @@ pub struct StartRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartTask {
     pub id: StartTaskId,
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// The host of its sandbox: only workers of this host may claim it.
     pub host: HostId,
     pub status: StartStatus,

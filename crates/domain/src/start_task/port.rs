@@ -7,19 +7,17 @@ use async_trait::async_trait;
 
 use super::{StartStatus, StartTask};
 use crate::clock::Timestamp;
-use crate::conversation::{Conversation, wire_enum};
+use crate::conversation::Conversation;
 use crate::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
 use crate::page::{Page, PageRequest};
 use crate::sandbox::{Sandbox, SandboxCaps};
 use crate::user::scope::Scope;
+use crate::wire_enum::wire_enum;
 
 /// Maximum number of unfinished start tasks of one user. The caps on sandboxes do not bound starts in a named sandbox.
 pub const MAX_UNFINISHED_STARTS: u32 = 100;
-
-/// The entity of a `NotFound` about the parent of a new conversation.
-pub const PARENT_CONVERSATION_ENTITY: &str = "parent conversation";
 
 /// The sandbox of a start.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +138,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// * The idempotency key is checked first: if it was used before, nothing else is checked (`KeyUsed`).
     /// * The caps apply if a sandbox is created or resumed (`CapReached`).
     /// * An owner may have [`MAX_UNFINISHED_STARTS`] unfinished tasks (`CapReached`).
-    /// * The parent must be a conversation of the owner (`NotFound` of [`PARENT_CONVERSATION_ENTITY`]).
+    /// * The parent must be a conversation of the owner (`NotFound` of `Entity::ParentConversation`).
     /// * A named sandbox must exist (`NotFound`).
     /// * A conversation id has at most one task that did not fail: the same owner gets `Existing`. `Conflict` if the id
     ///   is that of another owner's conversation, of a conversation without a task, or of a deleted one.
@@ -196,7 +194,7 @@ pub trait StartTaskQueue: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it) and the update, in one transaction. `NotFound` if the
-    /// sandbox row is gone or not desired to run. `NotFound` of [`PARENT_CONVERSATION_ENTITY`] if the parent is gone.
+    /// sandbox row is gone or not desired to run. `NotFound` of `Entity::ParentConversation` if the parent is gone.
     /// `Conflict` if another conversation has the id.
     async fn begin_conversation(
         &self,

@@ -6,16 +6,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
-use crate::conversation::wire_enum;
 use crate::error::StoreError;
-use crate::id::{ApiKeyId, InvalidId, SessionId, UserId};
+use crate::id::{ApiKeyId, InvalidId, OrganizationId, SessionId, UserId};
+use crate::user::organization::{ActiveMembership, OrganizationChange};
+use crate::user::permission::MemberRole;
 use crate::user::sign_in::{SessionWithRole, SignInChange};
+use crate::wire_enum::wire_enum;
 
 /// The SHA-256 of a key, written as 64 lower-case hex digits. A look-up by hash does not leak the key through its
 /// timing. Users' API keys and sandboxes' session keys are stored this way.
@@ -78,6 +79,8 @@ pub struct ApiKey {
     /// Time of the last use, to the minute.
     pub last_used_at: Option<Timestamp>,
     pub name: Option<String>,
+    /// The only organization in which the key acts; `None` means that requests choose one.
+    pub organization: Option<OrganizationId>,
     /// The creator, in the form of [`crate::audit::AuditActor`]. `None` for keys of versions that did not store it.
     pub made_by: Option<String>,
 }
@@ -110,14 +113,8 @@ wire_enum! {
 pub struct ApiKeyWithRole {
     pub key: ApiKey,
     pub role: Role,
-}
-
-/// A generated key. Its owner sees the text once.
-#[derive(Debug, Clone)]
-pub struct NewApiKey {
-    pub text: SecretString,
-    /// Its first characters, to recognise it by.
-    pub prefix: String,
+    /// The membership in the shared organization of the key, while it lasts.
+    pub membership: Option<ActiveMembership>,
 }
 
 impl ApiKey {
@@ -150,9 +147,6 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
 /// keys, so that no late write reaches a new user of that name.
 pub const USER_NAME_REUSE_GRACE: Duration = Duration::from_secs(10 * 60);
 
-/// The entity of a [`StoreError`] about a deleted user.
-pub const DELETED_USER_ENTITY: &str = "deleted user";
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub id: UserId,
@@ -161,13 +155,22 @@ pub struct User {
     /// When the deletion began. The user's rows go in batches; this row stays until none is left and
     /// [`USER_NAME_REUSE_GRACE`] has passed.
     pub deleted_at: Option<Timestamp>,
+    /// Since when the user cannot sign in or use a key.
+    pub disabled_at: Option<Timestamp>,
+}
+
+impl User {
+    /// Whether the user can sign in and use keys.
+    pub const fn is_active(&self) -> bool {
+        self.deleted_at.is_none() && self.disabled_at.is_none()
+    }
 }
 
 /// The rows that one call of [`UserRepository::purge`] changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PurgeCounts {
     pub api_keys: u64,
-    /// Settings documents deleted: 0 or 1.
+    /// Settings documents deleted.
     pub settings: u64,
     pub secrets: u64,
     /// Sandboxes marked for removal.
@@ -220,7 +223,7 @@ pub trait UserRepository: Send + Sync + 'static {
     /// ERROR without their secrets (a worker's next write is `Stale`). It sets all sandboxes to
     /// `DesiredState::Deleted`: their keys are refused from then on, and the reconciler of their host removes them.
     /// After it nothing of this user can be stored: sandboxes, start tasks, settings and secrets are refused with
-    /// `NotFound` of [`DELETED_USER_ENTITY`], and keys as [`ApiKeyRepository::insert`] says.
+    /// `NotFound` of `Entity::DeletedUser`, and keys as [`ApiKeyRepository::insert`] says.
     ///
     /// Later calls delete stored responses, start tasks, and conversations with their events. They keep no record of
     /// deleted conversations, because without a sandbox no report about them can arrive.
@@ -264,8 +267,13 @@ pub enum AdminChange {
     },
     /// Deletes a key of this user. `NotFound` if there is none.
     RevokeKey { id: ApiKeyId, user: UserId },
+    /// Disables a user, or enables them again. A disabled user cannot sign in or use a key: sessions and one-time links end,
+    /// unfinished starts fail and sandboxes pause. `NotFound` if the user does not exist or their deletion has begun.
+    SetDisabled { user: UserId, disabled: bool },
     /// Changes how a user signs in.
     SignIn(SignInChange),
+    /// Changes a shared organization.
+    Organization(OrganizationChange),
 }
 
 /// What identified the user who makes a change.
@@ -282,6 +290,8 @@ pub struct CallerIdentity {
     pub role: Role,
     /// The end of the credential; `None` means that it never expires.
     pub expires_at: Option<Timestamp>,
+    /// The organization to which the API key is bound.
+    pub bound_to: Option<OrganizationId>,
 }
 
 impl From<ApiKeyWithRole> for CallerIdentity {
@@ -290,6 +300,7 @@ impl From<ApiKeyWithRole> for CallerIdentity {
             user: found.key.user,
             role: found.role,
             expires_at: found.key.expires_at,
+            bound_to: found.key.organization,
         }
     }
 }
@@ -300,6 +311,7 @@ impl From<SessionWithRole> for CallerIdentity {
             user: found.session.user,
             role: found.role,
             expires_at: Some(found.session.expires_at),
+            bound_to: None,
         }
     }
 }
@@ -318,12 +330,22 @@ impl AdminChange {
         }
     }
 
-    /// Checks that the user of `entry` may make the change, given their credential as the transaction finds it. If not,
-    /// returns [`StoreError::CallerRevoked`] or [`StoreError::CallerNotAdministrator`].
+    /// The organization in which the caller needs a role.
+    pub const fn organization(&self) -> Option<OrganizationId> {
+        match self {
+            Self::Organization(change) => Some(change.organization()),
+            _ => None,
+        }
+    }
+
+    /// Checks that the user of `entry` may make the change, given their credential and their role in
+    /// [`Self::organization`] as the transaction finds them. If not, returns the reason, such as
+    /// [`StoreError::CallerRevoked`] or [`StoreError::CallerNotAdministrator`].
     pub fn authorize(
         &self,
         entry: &AuditEntry,
         found: Option<&CallerIdentity>,
+        member_role: Option<MemberRole>,
     ) -> Result<(), StoreError> {
         let valid = found.filter(|it| {
             entry.actor == AuditActor::User(it.user.clone())
@@ -332,18 +354,46 @@ impl AdminChange {
         let Some(known) = valid else {
             return Err(StoreError::CallerRevoked);
         };
+        if let Self::Organization(change) = self {
+            let is_elsewhere = |bound| bound != change.organization();
+            let role = member_role.filter(|_| !known.bound_to.is_some_and(is_elsewhere));
+            return change.authorize(known, role);
+        }
+        if let Some(bound) = known.bound_to {
+            return self.authorize_bound_key(known, bound);
+        }
         let user = &known.user;
         let is_own = match self {
             Self::SignIn(change) => change.is_own(user),
             Self::CreateKey { key, .. } => key.user == *user,
             Self::RotateKey { new, .. } => new.user == *user,
             Self::RevokeKey { user: owner, .. } => owner == user,
-            Self::CreateUser { .. } | Self::SetRole { .. } | Self::DeleteUser { .. } => false,
+            Self::Organization(_)
+            | Self::CreateUser { .. }
+            | Self::SetRole { .. }
+            | Self::SetDisabled { .. }
+            | Self::DeleteUser { .. } => false,
         };
         if is_own || known.role == Role::Admin {
             return Ok(());
         }
         Err(StoreError::CallerNotAdministrator)
+    }
+
+    /// A bound key makes and rotates keys of its user that are bound to the same organization, and nothing else.
+    fn authorize_bound_key(
+        &self,
+        known: &CallerIdentity,
+        bound: OrganizationId,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::CreateKey { key, .. } | Self::RotateKey { new: key, .. }
+                if key.user == known.user && key.organization == Some(bound) =>
+            {
+                Ok(())
+            }
+            _ => Err(StoreError::KeyBoundElsewhere),
+        }
     }
 }
 

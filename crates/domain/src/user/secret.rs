@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
-use crate::id::{SecretId, UserId};
+use crate::id::{OwnerId, SecretId};
 use crate::page::{Page, PageRequest};
 
 /// Maximum number of secrets of one user.
@@ -27,14 +27,14 @@ pub struct SecretValue {
 impl SecretValue {
     /// Associated data of the sealed value: it opens neither in another user's row nor under another value's id. It
     /// does not contain the name, so that a secret can be renamed without its key.
-    pub fn context(owner: &UserId, id: SecretId) -> String {
+    pub fn context(owner: &OwnerId, id: SecretId) -> String {
         format!("user/{owner}/secret/{id}")
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomSecret {
-    pub owner: UserId,
+    pub owner: OwnerId,
     /// Name, unique for the owner: `[A-Za-z_][A-Za-z0-9_]*`, at most 255 characters.
     pub name: String,
     /// Its purpose; may be empty.
@@ -78,17 +78,17 @@ pub struct SecretChange {
 #[async_trait]
 pub trait SecretRepository: Send + Sync + 'static {
     /// The secret of this name with its value, as a sandbox requests it.
-    async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError>;
+    async fn find(&self, owner: &OwnerId, name: &str) -> Result<Option<CustomSecret>, StoreError>;
     /// A page ordered by name in ascending byte order. `name_contains` filters by substring, without regard to the case
     /// of ASCII letters; `%` and `_` have no special meaning.
     async fn search(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError>;
     /// All secrets in order of creation, ties by name; at most [`MAX_SECRETS_PER_USER`].
-    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
+    async fn all(&self, owner: &OwnerId) -> Result<Vec<SecretSummary>, StoreError>;
     /// Stores a new secret. `Conflict` if its name is taken, `Full` of [`SECRETS_ENTITY`] if the owner has
     /// [`MAX_SECRETS_PER_USER`], `NotFound` if the owner was deleted
     /// ([`UserRepository::purge`](crate::user::identity::UserRepository::purge)).
@@ -100,11 +100,11 @@ pub trait SecretRepository: Send + Sync + 'static {
     /// is taken.
     async fn change(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Deletes the secret of this name. `false` if there is none.
-    async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError>;
+    async fn delete(&self, owner: &OwnerId, name: &str) -> Result<bool, StoreError>;
 }

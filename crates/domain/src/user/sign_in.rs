@@ -8,8 +8,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::clock::Timestamp;
 use crate::error::StoreError;
-use crate::id::{SessionId, UserId};
-use crate::user::identity::{KeyHash, Role};
+use crate::id::{IdentityId, SessionId, UserId};
+use crate::user::device_login::UserCode;
+use crate::user::identity::{ApiKey, KeyHash, Role};
+use crate::user::organization::ActiveMembership;
+use crate::user::single_sign_on::LinkedIdentity;
 
 /// Length of a password, in characters.
 pub const MIN_PASSWORD_CHARS: usize = 12;
@@ -91,6 +94,8 @@ impl Session {
 pub struct SessionWithRole {
     pub session: Session,
     pub role: Role,
+    /// The membership in the user's current organization, unless that is the personal one.
+    pub membership: Option<ActiveMembership>,
 }
 
 /// A link by which its holder sets the password of a user, once.
@@ -100,6 +105,44 @@ pub struct OneTimeLink {
     pub user: UserId,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
+}
+
+/// Longest e-mail address, in bytes.
+pub const MAX_EMAIL_BYTES: usize = 254;
+
+/// The e-mail address of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserEmail {
+    /// In lower case.
+    pub address: String,
+    /// Whether an identity provider or an operator vouches for it. Users may enter any address themselves.
+    pub is_verified: bool,
+}
+
+impl UserEmail {
+    /// The address in lower case, without the white space around it; `None` if it has not the form `local@domain`, or is too
+    /// long.
+    pub fn parse_address(text: &str) -> Option<String> {
+        let text = text.trim();
+        let (local, domain) = text.rsplit_once('@')?;
+        let is_plain = |part: &str| {
+            !part.is_empty() && part.chars().all(|c| !c.is_control() && !c.is_whitespace())
+        };
+        let is_domain = domain
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '-'));
+        let is_local = is_plain(local)
+            && !local.contains(['@', '<', '>', '"', ',', ';', ':', '(', ')', '[', ']', '\\']);
+        (is_local && is_plain(domain) && is_domain && text.len() <= MAX_EMAIL_BYTES)
+            .then(|| text.to_lowercase())
+            .filter(|text| text.len() <= MAX_EMAIL_BYTES)
+    }
+
+    /// The part after the `@`.
+    pub fn domain(&self) -> &str {
+        let domain = self.address.rsplit_once('@').map(|(_, domain)| domain);
+        domain.unwrap_or_default()
+    }
 }
 
 /// A change of how a user signs in.
@@ -135,16 +178,63 @@ pub enum SignInChange {
         user: UserId,
         password: PasswordHash,
     },
+    /// Begins a session of a user by this identity. `NotFound` if it is not linked to the user, or the user is
+    /// disabled. Ends the oldest sessions as `BeginSession` does.
+    BeginIdentitySession {
+        session: Session,
+        identity: IdentityId,
+        /// The address that the provider named. A verified one becomes that of the user.
+        email: Option<UserEmail>,
+        /// The role that the provider decides; `None` keeps the present one.
+        role: Option<Role>,
+    },
+    /// Links an identity. `Conflict` of `Entity::Identity` if it is linked already, `Full` above
+    /// [`crate::user::single_sign_on::MAX_IDENTITIES_PER_USER`].
+    LinkIdentity {
+        identity: LinkedIdentity,
+        /// The role of the user that is created with the link; `Conflict` of another entity if the name is taken. `None`: the
+        /// user must exist, else `NotFound`.
+        new_user: Option<Role>,
+    },
+    /// Removes the link of an identity, and ends the user's other sessions than `keep`. `NotFound` if the user has no such
+    /// identity, `Conflict` if the user has neither another identity nor a password.
+    UnlinkIdentity {
+        id: IdentityId,
+        user: UserId,
+        keep: Option<SessionId>,
+    },
+    /// Confirms a device login for this user. `NotFound` if there is none with this code, if it has expired, or if someone has
+    /// confirmed it already.
+    ConfirmDevice { code: UserCode, user: UserId },
+    /// Ends a device login that the user of the key has confirmed, and stores the key. `NotFound` if there is none, it has
+    /// expired, or the user cannot sign in any more.
+    RedeemDevice { hash: KeyHash, key: ApiKey },
+    /// Sets or removes the e-mail address of a user. `NotFound` if the user does not exist.
+    SetEmail {
+        user: UserId,
+        email: Option<UserEmail>,
+    },
 }
 
 impl SignInChange {
     /// Whether `user` may make the change without being an administrator, after they have been identified.
     pub fn is_own(&self, user: &UserId) -> bool {
         match self {
-            Self::EndSession { user: owner, .. } | Self::ChangePassword { user: owner, .. } => {
-                owner == user
+            Self::EndSession { user: owner, .. }
+            | Self::ChangePassword { user: owner, .. }
+            | Self::ConfirmDevice { user: owner, .. }
+            | Self::UnlinkIdentity { user: owner, .. } => owner == user,
+            Self::LinkIdentity { identity, new_user } => {
+                identity.user == *user && new_user.is_none()
             }
-            Self::BeginSession { .. } | Self::CreateLink { .. } | Self::RedeemLink { .. } => false,
+            Self::SetEmail { user: owner, email } => {
+                owner == user && !email.as_ref().is_some_and(|email| email.is_verified)
+            }
+            Self::BeginSession { .. }
+            | Self::BeginIdentitySession { .. }
+            | Self::CreateLink { .. }
+            | Self::RedeemDevice { .. }
+            | Self::RedeemLink { .. } => false,
         }
     }
 }
@@ -200,6 +290,40 @@ mod tests {
         let long = Duration::from_secs(1_000);
         assert!(!session.is_expired(at(99), long));
         assert!(session.is_expired(at(100), long));
+    }
+
+    #[test]
+    fn addresses_have_a_local_part_and_a_domain() {
+        for good in [
+            "ada@example.org",
+            "A+B@X.example",
+            "ä@münchen.example",
+            " ada@example.org ",
+        ] {
+            let expected = good.trim().to_lowercase();
+            assert_eq!(UserEmail::parse_address(good), Some(expected), "{good}");
+        }
+        let long = format!("{}@example.org", "a".repeat(MAX_EMAIL_BYTES));
+        for bad in [
+            "",
+            "ada",
+            "@example.org",
+            "ada@",
+            "a@b@example.org",
+            "ada@example.org\r\nBcc: x@y.example",
+            "ada\n@example.org",
+            "<ada@example.org>",
+            "ada@exa mple.org",
+            "ada@example.org,eve@example.org",
+            long.as_str(),
+        ] {
+            assert_eq!(UserEmail::parse_address(bad), None, "{bad:?}");
+        }
+        let email = UserEmail {
+            address: "ada@example.org".to_owned(),
+            is_verified: true,
+        };
+        assert_eq!(email.domain(), "example.org");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use crate::conversation::wire_enum;
 use crate::error::StoreError;
-use crate::id::UserId;
+use crate::id::OwnerId;
 use crate::user::scope::Scope;
+use crate::wire_enum::wire_enum;
 
 /// What the store holds of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,10 +133,10 @@ pub struct ShortenedEvents {
 #[async_trait]
 pub trait UsageRepository: Send + Sync + 'static {
     /// The usage of the user; zeros if the scope does not see the user.
-    async fn usage(&self, scope: &Scope, user: &UserId) -> Result<Usage, StoreError>;
+    async fn usage(&self, scope: &Scope, user: &OwnerId) -> Result<Usage, StoreError>;
     /// Shortens some of the user's bulky observations (see [`crate::event::Event::is_bulky_observation`]), beginning
     /// with the oldest of the oldest conversation. One call reads a bounded amount.
-    async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError>;
+    async fn shorten_events(&self, user: &OwnerId) -> Result<ShortenedEvents, StoreError>;
 }
 
 #[cfg(test)]

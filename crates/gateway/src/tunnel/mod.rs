@@ -34,9 +34,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::ForwardError;
-use crate::forward::Revocation;
 use crate::headers;
 use crate::limits::{ForwardSlot, TrafficKind};
+use crate::revocation::Revocation;
 use crate::shared::SharedGateway;
 use crate::target::ForwardTarget;
 use crate::tasks::spawn_body_task;

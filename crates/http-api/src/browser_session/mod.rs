@@ -9,6 +9,7 @@ use actix_web::HttpRequest;
 use actix_web::HttpResponse;
 use actix_web::http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, LOCATION, ORIGIN};
 use actix_web::http::{Method, StatusCode};
+use application::single_sign_on::PENDING_LOGIN_TTL;
 use domain::clock::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -22,6 +23,11 @@ pub(crate) use self::return_to::safe_return_to;
 const SECURE_COOKIE_NAME: &str = "__Host-aw_session";
 /// On loopback without TLS.
 const LOOPBACK_COOKIE_NAME: &str = "aw_session";
+/// The login that the browser began at an identity provider.
+const SECURE_LOGIN_COOKIE_NAME: &str = "__Host-aw_login";
+const LOOPBACK_LOGIN_COOKIE_NAME: &str = "aw_login";
+/// Browsers refuse longer cookies.
+const MAX_LOGIN_COOKIE_BYTES: usize = 4096;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How sessions work on a service whose users sign in.
@@ -49,6 +55,31 @@ impl BrowserSessions {
         }
     }
 
+    fn login_cookie_name(&self) -> &'static str {
+        if self.is_secure {
+            SECURE_LOGIN_COOKIE_NAME
+        } else {
+            LOOPBACK_LOGIN_COOKIE_NAME
+        }
+    }
+
+    /// The value of `Set-Cookie` that keeps a login while the person is at an identity provider.
+    pub(crate) fn set_login_cookie(&self, sealed: &SecretString) -> Result<HeaderValue, Problem> {
+        let seconds = PENDING_LOGIN_TTL.as_secs();
+        let name = self.login_cookie_name();
+        secret_cookie(&self.cookie(name, sealed.expose_secret(), seconds))
+    }
+
+    /// The value of `Set-Cookie` that removes that cookie.
+    pub(crate) fn clear_login_cookie(&self) -> HeaderValue {
+        plain_cookie(&self.cookie(self.login_cookie_name(), "", 0))
+    }
+
+    /// The login in that cookie.
+    pub(crate) fn login_token(&self, headers: &HeaderMap) -> Option<SecretString> {
+        cookie_value(headers, self.login_cookie_name(), MAX_LOGIN_COOKIE_BYTES)
+    }
+
     /// The value of `Set-Cookie` that begins a session.
     pub(crate) fn set_cookie(
         &self,
@@ -57,38 +88,22 @@ impl BrowserSessions {
         end: Timestamp,
     ) -> Result<HeaderValue, Problem> {
         let seconds = end.since(now).as_secs();
-        let cookie = self.cookie(token.expose_secret(), seconds);
-        let cookie = HeaderValue::from_str(&cookie);
-        let mut cookie = cookie.map_err(|_| Problem::internal("a token is no cookie value"))?;
-        cookie.set_sensitive(true);
-        Ok(cookie)
+        secret_cookie(&self.cookie(self.cookie_name(), token.expose_secret(), seconds))
     }
 
     /// The value of `Set-Cookie` that removes the cookie.
     pub(crate) fn clear_cookie(&self) -> HeaderValue {
-        // The name and the attributes are plain ASCII.
-        HeaderValue::from_str(&self.cookie("", 0)).unwrap_or(HeaderValue::from_static(""))
+        plain_cookie(&self.cookie(self.cookie_name(), "", 0))
     }
 
-    fn cookie(&self, value: &str, seconds: u64) -> String {
+    fn cookie(&self, name: &str, value: &str, seconds: u64) -> String {
         let secure = if self.is_secure { "; Secure" } else { "" };
-        let name = self.cookie_name();
         format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
     }
 
     /// The token in the session cookie. An empty one, and one that cannot be a token, counts as none.
     fn token(&self, headers: &HeaderMap) -> Option<SecretString> {
-        let lines = headers.get_all(COOKIE);
-        let cookies = lines
-            .filter_map(|line| line.to_str().ok())
-            .flat_map(|line| line.split(';'));
-        let mut values = cookies.filter_map(|cookie| {
-            let (name, value) = cookie.trim().split_once('=')?;
-            (name == self.cookie_name()).then_some(value)
-        });
-        let value = values.next()?;
-        let is_token = !value.is_empty() && value.len() <= MAX_KEY_BYTES;
-        is_token.then(|| SecretString::from(value))
+        cookie_value(headers, self.cookie_name(), MAX_KEY_BYTES)
     }
 
     /// Whether the browser says that a page of this service sent the request, or the person did (by the address bar).
@@ -105,15 +120,44 @@ impl BrowserSessions {
     }
 }
 
+/// The first cookie of this name. An empty or longer one counts as none.
+fn cookie_value(headers: &HeaderMap, name: &str, max_bytes: usize) -> Option<SecretString> {
+    let lines = headers.get_all(COOKIE);
+    let cookies = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    let mut values = cookies.filter_map(|cookie| {
+        let (known, value) = cookie.trim().split_once('=')?;
+        (known == name).then_some(value)
+    });
+    let value = values.next()?;
+    let fits = !value.is_empty() && value.len() <= max_bytes;
+    fits.then(|| SecretString::from(value))
+}
+
+fn secret_cookie(text: &str) -> Result<HeaderValue, Problem> {
+    let cookie = HeaderValue::from_str(text);
+    let mut cookie = cookie.map_err(|_| Problem::internal("a token is no cookie value"))?;
+    cookie.set_sensitive(true);
+    Ok(cookie)
+}
+
+/// The name and the attributes are plain ASCII.
+fn plain_cookie(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
 /// The token in the session cookie of a request to a service whose users sign in.
 pub(crate) fn token_of(req: &HttpRequest) -> Option<SecretString> {
     let sessions = state_of(req).ok()?.browser_sessions.as_ref()?;
     sessions.token(req.headers())
 }
 
-/// Like [`check_same_origin`], for requests that may change something.
-pub(crate) fn check_unsafe_request(req: &HttpRequest) -> Result<(), Problem> {
-    if matches!(*req.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+/// Like [`check_same_origin`], for requests that may change something, and for those whose answer a page of another origin may
+/// read: with these, browsers send `Origin`.
+pub(crate) fn check_sender(req: &HttpRequest) -> Result<(), Problem> {
+    let is_safe = matches!(*req.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if is_safe && !req.headers().contains_key(ORIGIN) {
         return Ok(());
     }
     check_same_origin(req)

@@ -3,18 +3,21 @@
 use std::ops::Bound;
 
 use chrono::{DateTime, Utc};
+use domain::agent::spending::SpendingGroup;
 use domain::audit::{AuditActor, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::id::{
-    ApiKeyId, ConversationId, EventId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
+    AgentProfileId, ApiKeyId, ConversationId, EventId, IdentityId, InvitationId, OrganizationId,
+    ProviderConnectionId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
 };
 use domain::page::{PageLimit, PageToken};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
 use domain::user::identity::Role;
+use domain::user::permission::MemberRole;
 use domain::user::usage::EventStorage;
 use serde_json::Value;
 use uuid::Uuid;
@@ -32,7 +35,17 @@ macro_rules! uuid_ids {
     )*};
 }
 
-uuid_ids!(ApiKeyId, ConversationId, SessionId, StartTaskId);
+uuid_ids!(
+    AgentProfileId,
+    ApiKeyId,
+    ConversationId,
+    IdentityId,
+    InvitationId,
+    OrganizationId,
+    ProviderConnectionId,
+    SessionId,
+    StartTaskId
+);
 
 macro_rules! texts {
     ($($name:ident),*) => {$(
@@ -63,8 +76,10 @@ words!(
     ExecutionStatus,
     GitProvider,
     OwnerType,
+    MemberRole,
     Role,
     SandboxStatus,
+    SpendingGroup,
     StartStatus,
     StartTaskOrder,
     SuggestedTaskType,

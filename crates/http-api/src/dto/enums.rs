@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use domain::agent::spending::SpendingGroup;
 use domain::audit::AuditOutcome;
 use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
 use domain::event::EventOrder;
@@ -10,6 +11,7 @@ use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
 use domain::user::identity::Role;
+use domain::user::permission::MemberRole;
 use domain::user::usage::EventStorage;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -86,6 +88,7 @@ enum_schemas! {
     StartTaskOrderSchema = StartTaskOrder, "AppConversationStartTaskSortOrder", "The order of start tasks.", default "CREATED_AT_DESC";
     ConversationOrderSchema = ConversationOrder, "AppConversationSortOrder", "The order of conversations.", default "CREATED_AT_DESC";
     EventOrderSchema = EventOrder, "EventSortOrder", "The order of events.", default "TIMESTAMP";
+    SpendingGroupSchema = SpendingGroup, "SpendingGroup", "How the cost of model calls is added up.";
     EventStorageSchema = EventStorage, "EventStorageState", "How events are stored.";
     GitProviderSchema = GitProvider, "ProviderType", "A git provider.";
     OwnerTypeSchema = OwnerType, "OwnerType", "The kind of a repository's owner.";
@@ -93,5 +96,6 @@ enum_schemas! {
     TriggerSchema = Trigger, "ConversationTrigger", "What started a conversation.";
     AgentTypeSchema = AgentType, "AgentType", "The kind of agent.";
     RoleSchema = Role, "UserRole", "A role.";
+    MemberRoleSchema = MemberRole, "MemberRole", "A role in an organization.";
     AuditOutcomeSchema = AuditOutcome, "AuditOutcome", "The outcome of an audited action.";
 }

@@ -11,7 +11,7 @@ use application::keyed_semaphore::KeyedPermit;
 use application::secrets::may_read_secrets;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
-use domain::id::ApiKeyId;
+use domain::id::{ApiKeyId, OrganizationId};
 use domain::sandbox::Sandbox;
 use domain::user::identity::Role;
 use secrecy::{ExposeSecret, SecretString};
@@ -24,6 +24,8 @@ use crate::problem::Problem;
 
 /// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
 pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
+/// The header with the organization in which a request acts.
+static ORGANIZATION_HEADER: HeaderName = HeaderName::from_static("x-org-id");
 /// The header as the documentation writes it.
 const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
 /// Longest key; longer texts are not hashed.
@@ -37,6 +39,11 @@ pub trait Authenticator: Send + Sync + 'static {
     /// The user whose session has this token, where users sign in.
     async fn session(&self, _token: &SecretString) -> Result<Option<Actor>, Problem> {
         Ok(None)
+    }
+    /// The caller, acting in this organization. `None` if they are no member, or their key is bound to another one.
+    async fn act_in(&self, caller: Actor, id: OrganizationId) -> Result<Option<Actor>, Problem> {
+        let is_there = caller.owner.organization() == id;
+        Ok(is_there.then_some(caller))
     }
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem>;
@@ -59,6 +66,10 @@ impl Authenticator for App {
 
     async fn session(&self, token: &SecretString) -> Result<Option<Actor>, Problem> {
         Ok(self.sign_in.user(token.expose_secret()).await?)
+    }
+
+    async fn act_in(&self, caller: Actor, id: OrganizationId) -> Result<Option<Actor>, Problem> {
+        Ok(self.organizations.act_in(caller, id).await?)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
@@ -130,11 +141,17 @@ impl Caller for Anonymous {
     }
 }
 
-/// The user with this key, if the rate limit admits the request.
+/// The user with this key, if the rate limit admits the request, acting in the organization of the request.
 pub(crate) async fn user_of(
     req: &HttpRequest,
     key: Option<&str>,
 ) -> Result<Option<Actor>, Problem> {
+    let found = unplaced_user_of(req, key).await?;
+    acting_in_header(req, found).await
+}
+
+/// The user with this key, acting where the key does without a header.
+async fn unplaced_user_of(req: &HttpRequest, key: Option<&str>) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
     let key_secret = key.map(SecretString::from);
     let found = state.ports.authenticator.user(key_secret.as_ref()).await?;
@@ -145,13 +162,48 @@ pub(crate) async fn user_of(
     Ok(found)
 }
 
+/// The organization that the header names.
+pub(crate) fn named_organization(req: &HttpRequest) -> Result<Option<OrganizationId>, Problem> {
+    let Some(value) = req.headers().get(&ORGANIZATION_HEADER) else {
+        return Ok(None);
+    };
+    let named = value.to_str().ok().and_then(|text| text.parse().ok());
+    let refusal = || Problem::bad_request("X-Org-Id must be the UUID of an organization");
+    named.map(Some).ok_or_else(refusal)
+}
+
+/// The caller, acting in the organization that the header names, if there is one.
+async fn acting_in_header(
+    req: &HttpRequest,
+    found: Option<Actor>,
+) -> Result<Option<Actor>, Problem> {
+    let (Some(actor), Some(id)) = (&found, named_organization(req)?) else {
+        return Ok(found);
+    };
+    let refusal = match actor.bound_to {
+        Some(_) => "This API key is bound to another organization than X-Org-Id names",
+        None => "You are no member of the organization that X-Org-Id names",
+    };
+    let authenticator = &state_of(req)?.ports.authenticator;
+    let placed = match found {
+        Some(actor) => authenticator.act_in(actor, id).await?,
+        None => None,
+    };
+    placed.map(Some).ok_or_else(|| Problem::forbidden(refusal))
+}
+
 /// The user whose session cookie the request has. A request that may change something must come from a page of this service.
 /// Routes of sandboxes never ask for this.
 pub(crate) async fn session_user(req: &HttpRequest) -> Result<Option<Actor>, Problem> {
+    let found = unplaced_session_user(req).await?;
+    acting_in_header(req, found).await
+}
+
+async fn unplaced_session_user(req: &HttpRequest) -> Result<Option<Actor>, Problem> {
     let Some(token) = browser_session::token_of(req) else {
         return Ok(None);
     };
-    browser_session::check_unsafe_request(req)?;
+    browser_session::check_sender(req)?;
     let text = token.expose_secret();
     key_attempts::check_key_attempts(req, std::iter::once(text), KeyPurpose::Call)?;
     let found = state_of(req)?.ports.authenticator.session(&token).await?;
@@ -170,9 +222,17 @@ async fn user_of_key_or_session(
     req: &HttpRequest,
     key: Option<&str>,
 ) -> Result<Option<Actor>, Problem> {
-    let found = user_of(req, key).await?;
+    let found = unplaced_user_of_key_or_session(req, key).await?;
+    acting_in_header(req, found).await
+}
+
+async fn unplaced_user_of_key_or_session(
+    req: &HttpRequest,
+    key: Option<&str>,
+) -> Result<Option<Actor>, Problem> {
+    let found = unplaced_user_of(req, key).await?;
     match (&found, key) {
-        (None, None) => session_user(req).await,
+        (None, None) => unplaced_session_user(req).await,
         _ => Ok(found),
     }
 }
@@ -199,18 +259,25 @@ async fn admit(
 
 impl Caller for Actor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let key = key_text(req);
-        if let Some(found) = user_of_key_or_session(req, key).await? {
-            return Ok(found);
-        }
-        // The SDK sends its sandbox's key in `X-Session-API-Key`, and the user's key as a bearer token.
-        let bearer = key.and_then(|_| bearer_text(req));
-        let found = match bearer {
-            Some(_) => user_of(req, bearer).await?,
-            None => None,
-        };
-        found.ok_or_else(Problem::unauthorized)
+        let found = unplaced_actor(req).await?;
+        let placed = acting_in_header(req, Some(found)).await?;
+        placed.ok_or_else(Problem::unauthorized)
     }
+}
+
+/// The user of a request, whatever organization it names.
+pub(crate) async fn unplaced_actor(req: &HttpRequest) -> Result<Actor, Problem> {
+    let key = key_text(req);
+    if let Some(found) = unplaced_user_of_key_or_session(req, key).await? {
+        return Ok(found);
+    }
+    // The SDK sends its sandbox's key in `X-Session-API-Key`, and the user's key as a bearer token.
+    let bearer = key.and_then(|_| bearer_text(req));
+    let found = match bearer {
+        Some(_) => unplaced_user_of(req, bearer).await?,
+        None => None,
+    };
+    found.ok_or_else(Problem::unauthorized)
 }
 
 /// A user on one of the two legacy operations, whose errors have another form.

@@ -36,7 +36,8 @@ pub use callers::{
     SandboxCaller, UserOrSandbox, key_of,
 };
 pub(crate) use callers::{
-    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, require_active, session_user, user_of,
+    KEY_HEADER, MAX_KEY_BYTES, bearer_of, callback_sandbox, named_organization, require_active,
+    session_user, unplaced_actor, user_of,
 };
 pub use client::ClientAddress;
 pub use event_batch::{EventBatch, EventChunk};

@@ -9,7 +9,7 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, web};
 use application::gateway::AgentRoute;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, select};
 use gateway::{EnvelopedRequest, ForwardError, Gateway};
@@ -44,7 +44,7 @@ pub(crate) struct Envelope {
 pub(crate) async fn forward_envelope(
     req: &HttpRequest,
     app: Application,
-    owner: &UserId,
+    owner: &OwnerId,
     envelope: Envelope,
 ) -> Result<HttpResponse, Problem> {
     let deadline = Instant::now() + envelope.timeout;
@@ -125,7 +125,7 @@ impl Envelope {
 async fn route_of(
     req: &HttpRequest,
     app: &Application,
-    owner: &UserId,
+    owner: &OwnerId,
     headers: &HeaderMap,
 ) -> Result<AgentRoute, Problem> {
     let missing = || Problem::bad_request("headers must have the X-Session-API-Key of a sandbox");

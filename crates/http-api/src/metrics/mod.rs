@@ -98,7 +98,7 @@ impl HttpMetrics {
 }
 
 /// Routes that are not in the document.
-const UNDOCUMENTED: [(&str, &str); 7] = [
+const UNDOCUMENTED: [(&str, &str); 11] = [
     ("get", "/openapi.json"),
     ("get", "/docs"),
     ("get", "/docs/{file}"),
@@ -106,6 +106,10 @@ const UNDOCUMENTED: [(&str, &str); 7] = [
     ("get", "/console/{file}"),
     ("head", "/console"),
     ("head", "/console/{file}"),
+    ("get", "/settings"),
+    ("head", "/settings"),
+    ("get", "/settings/skills"),
+    ("head", "/settings/skills"),
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use application::App;
+use broker::{EgressCounts, EgressProxy, ModelBroker, ModelCallCounts};
 use domain::metrics::PoolStats;
 use gateway::GatewayCounts;
 
@@ -28,6 +29,10 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     write_pools(&mut page, &state.http_metrics.pools());
     write_application(&mut page, app);
     write_gateway(&mut page, state.gateway.meter().counts());
+    let models = state.models.as_deref().map(ModelBroker::counts);
+    write_model_calls(&mut page, models.unwrap_or_default());
+    let egress = state.egress.as_deref().map(EgressProxy::counts);
+    write_egress(&mut page, egress.unwrap_or_default());
     write_series!(page {
         counter "rate_limited_requests_total"
             "Requests that were answered 429: too many requests, or too many wrong keys before."
@@ -125,6 +130,43 @@ fn write_gateway(page: &mut MetricsPage, counted: GatewayCounts) {
         counter "gateway_bytes_total"
             "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`)."
             = by("direction", [("up", counted.bytes_up), ("down", counted.bytes_down)]);
+    });
+}
+
+fn write_model_calls(page: &mut MetricsPage, counted: ModelCallCounts) {
+    let outcomes = [
+        ("answered", counted.answered),
+        ("refused", counted.refused),
+        ("failed", counted.failed),
+    ];
+    let tokens = [
+        ("input", counted.tokens.input),
+        ("cached_input", counted.tokens.cached_input),
+        ("cache_write", counted.tokens.cache_write),
+        ("output", counted.tokens.output),
+    ];
+    write_series!(page {
+        gauge "model_calls_in_flight"
+            "Model calls of sandboxes through the service, until their answers have been sent." = one(counted.open);
+        counter "model_calls_total"
+            "Model calls of sandboxes: `refused` by the service, `answered` by the endpoint with any status, or `failed`."
+            = by("outcome", outcomes);
+        counter "model_tokens_total" "Tokens of model calls, as the providers report them or estimated." = by("kind", tokens);
+        counter "model_cost_nanodollars_total" "Cost of model calls with known prices, in billionths of a US dollar."
+            = one(counted.cost.nanos());
+    });
+}
+
+fn write_egress(page: &mut MetricsPage, counted: EgressCounts) {
+    let outcomes = [
+        ("allowed", counted.allowed),
+        ("refused", counted.refused),
+        ("failed", counted.failed),
+    ];
+    write_series!(page {
+        counter "egress_requests_total"
+            "Requests and tunnels of sandboxes to other machines through the service: `allowed`, `refused` by the policy, or `failed`."
+            = by("outcome", outcomes);
     });
 }
 

@@ -20,8 +20,6 @@ pub(crate) struct Cors {
     exact: Vec<String>,
     /// Origins without their port, from entries that end in `:*`.
     any_port: Vec<String>,
-    /// Whether browsers may send cookies.
-    has_credentials: bool,
 }
 
 impl Cors {
@@ -36,14 +34,6 @@ impl Cors {
             }
         }
         all
-    }
-
-    /// Whether browsers may send cookies of the listed origins' visitors.
-    pub(crate) fn with_credentials(self, has_credentials: bool) -> Self {
-        Self {
-            has_credentials,
-            ..self
-        }
     }
 
     /// Whether pages of this origin may call.
@@ -94,12 +84,12 @@ impl Cors {
             return;
         };
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        if self.has_credentials {
-            headers.insert(
-                ACCESS_CONTROL_ALLOW_CREDENTIALS,
-                HeaderValue::from_static("true"),
-            );
-        }
+        // Front ends of other origins send their requests with credentials. The session cookie opens none of them
+        // (`browser_session::check_sender`).
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_CREDENTIALS,
+            HeaderValue::from_static("true"),
+        );
         // Appended to the headers that an agent server exposes.
         let exposed = HeaderValue::from_static(rate_limit::EXPOSED_HEADERS);
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);

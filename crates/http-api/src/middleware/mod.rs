@@ -259,19 +259,25 @@ async fn forward_or_serve(
 }
 
 /// Paths by which people sign in and out, to free space for example.
-const SIGN_IN_PATHS: [&str; 5] = [
+const SIGN_IN_PATHS: [&str; 6] = [
     "/login",
+    "/invite",
     "/logout",
     "/password",
     "/api/authenticate",
     "/api/logout",
 ];
 
+/// Model calls of sandboxes store nothing.
+const MODEL_CALLS: &str = "/llm/";
+
 /// Refuses a request that would store something new while a disk is nearly full. Requests that free space or stop work
 /// pass.
 fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
-    let is_allowed = req.path().ends_with("/pause") || SIGN_IN_PATHS.contains(&req.path());
+    let path = req.path();
+    let is_allowed =
+        path.ends_with("/pause") || path.starts_with(MODEL_CALLS) || SIGN_IN_PATHS.contains(&path);
     if !stores || is_allowed {
         return None;
     }

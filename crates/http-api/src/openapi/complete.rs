@@ -80,7 +80,8 @@ fn add_path_parameters(path: &str, operation: &mut Value) {
 
 fn path_parameter(name: &str) -> Value {
     let schema = match name {
-        "conversation_id" | "key_id" | "organization_id" | "session_id" => {
+        "connection_id" | "conversation_id" | "identity_id" | "invitation_id" | "key_id"
+        | "organization_id" | "profile_id" | "session_id" => {
             json!({"type": "string", "format": "uuid"})
         }
         "name" => {

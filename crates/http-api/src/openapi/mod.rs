@@ -26,14 +26,17 @@ pub(crate) struct RouteSurface {
 }
 
 /// Routes of pages, which the document does not contain.
-const PAGES: [(&str, &[&str]); 7] = [
+const PAGES: [(&str, &[&str]); 10] = [
     ("/docs", &["GET"]),
     ("/docs/{file:.*}", &["GET"]),
     ("/console", &["GET", "HEAD"]),
     ("/console/{file:.*}", &["GET", "HEAD"]),
+    ("/settings", &["GET", "HEAD"]),
+    ("/settings/skills", &["GET", "HEAD"]),
     ("/login", &["GET", "HEAD", "POST"]),
     ("/logout", &["POST"]),
     ("/password", &["GET", "HEAD", "POST"]),
+    ("/invite", &["GET", "HEAD", "POST"]),
 ];
 
 impl RouteSurface {

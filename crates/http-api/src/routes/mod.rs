@@ -41,10 +41,14 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         legacy::secrets: list, create, update, remove;
         account::users: me, access;
         account::sessions: authenticate, log_out, list, end, change_password;
-        legacy::front_end: current_key, agent_profiles, analytics_events, automation_health;
+        account::identities: list, unlink;
+        legacy::front_end: current_key, analytics_events, automation_health;
         integration::git: installations, repositories, branches, suggested_tasks, git_info;
         configuration::skills: search, marketplace_skills;
-        account::organizations: list, me, provider_connections;
+        account::members: accept, accept_page, count, invite, invitations, withdraw, list, load, update, remove;
+        account::organizations: list, create, load, update, remove, me, switch;
+        configuration::agent_profiles: list, load, save, remove, rename, activate;
+        configuration::provider_connections: list, create, update, remove;
         configuration::profiles: list_profiles, load_profile, save_profile, remove_profile,
             activate_profile, rename_profile;
         conversation::lifecycle: start, stream_start;
@@ -70,9 +74,12 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         account::keys: list, create, rotate, revoke;
         account::administration: list, create, load, update, remove, keys, create_key, rotate_key,
             revoke_key;
+        account::links: create;
         account::usage: own, of_user;
+        account::spending: own, of_everybody;
         account::audit: search;
         sandbox::warm_pool: read;
+        conversation::start_tasks: search_all;
     });
 }
 
@@ -111,16 +118,23 @@ pub(crate) fn register_metrics(config: &mut impl RouteRegistry) {
     });
 }
 
-/// Registers routes that the document does not contain: the documentation, the console, the pages for signing in, and signed paths.
+/// Registers routes that the document does not contain: the documentation, the console and the settings pages, the pages for
+/// signing in, and signed paths.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config
         .service(service::docs::document)
         .service(service::docs::entry)
         .service(service::docs::page)
-        .service(service::console::entry)
-        .service(service::console::file)
+        .configure(service::console::register)
         .configure(service::sign_in::register)
+        .configure(service::device_login::register)
+        .configure(service::single_sign_on::register)
         .configure(sandbox::signed_paths::register);
+}
+
+/// Registers the model calls of sandboxes. Their paths are those of the models' providers, so they are not documented.
+pub(crate) fn register_models(config: &mut web::ServiceConfig) {
+    config.service(sandbox::models::model_call);
 }
 
 /// Answers a request without a route: 405 with the methods of the path, the web application, or 404.

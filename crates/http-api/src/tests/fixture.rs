@@ -7,9 +7,8 @@ use actix_web::http::header::HeaderMap;
 use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
-use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
+use domain::id::{ConversationId, IdGenerator, NewApiKey, SandboxId, UserId};
 use domain::sandbox::Sandbox;
-use domain::user::identity::NewApiKey;
 use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -113,9 +112,12 @@ pub(super) fn config() -> HttpConfig {
         metrics_key: None,
         has_metrics_listener: false,
         sandbox_isolation: "none",
+        egress_policy: "open",
         web_client: crate::WebClient::default(),
         traces: None,
         web_app: None,
+        models: None,
+        egress: None,
     }
 }
 

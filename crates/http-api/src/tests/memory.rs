@@ -6,11 +6,12 @@ use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
-    MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeIdentityProviders, FakeSandboxBackend, FakeSkills,
+    FakeSpecs, FakeWorkspace, MarkerCipher, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 /// The application with this store, without background tasks.
+#[expect(clippy::too_many_lines, reason = "one line for each port")]
 pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> App {
     let agents = Arc::<FakeAgentRuntime>::default();
     let backend = Arc::<FakeSandboxBackend>::default();
@@ -44,25 +45,34 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         users: store.clone(),
         sessions: store.clone(),
         passwords: store.clone(),
+        organizations: store.clone(),
+        organization_deletions: store.clone(),
+        identities: store.clone(),
+        device_logins: store.clone(),
+        identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),
         usage: store.clone(),
+        spending: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),
         vault: store.clone(),
         cipher: Arc::new(MarkerCipher),
         fingerprints: Arc::new(MarkerCipher),
+        models: None,
         clock: clock.clone(),
         ids: Arc::new(SequentialIds::default()),
     };
-    let policy = Policy::new(
+    let mut policy = Policy::new(
         HostId::parse("host").unwrap(),
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
         AuthMode::ApiKey,
     );
+    // Tokens of tests are invented.
+    policy.verify_git_tokens = false;
     App::new(
         &ports,
         policy,

@@ -22,6 +22,24 @@ fn header<'a>(answer: &'a StreamedResponse, name: &str) -> &'a str {
     answer.headers.get(name).unwrap().to_str().unwrap()
 }
 
+/// Asserts that foreign code cannot run, and that no other page frames this one.
+#[track_caller]
+fn assert_policy(answer: &StreamedResponse) {
+    assert_eq!(header(answer, "x-content-type-options"), "nosniff");
+    assert_eq!(header(answer, "x-frame-options"), "DENY");
+    assert_eq!(header(answer, "referrer-policy"), "no-referrer");
+    let policy = header(answer, "content-security-policy");
+    for part in [
+        "default-src 'none'",
+        "script-src 'self';",
+        "connect-src 'self';",
+        "frame-ancestors 'none'",
+        "form-action 'none'",
+    ] {
+        assert!(policy.contains(part), "{part} in {policy}");
+    }
+}
+
 /// In a frame of another site, a click could run an operation.
 #[actix_web::test]
 async fn the_documentation_forbids_foreign_code_and_framing() {
@@ -33,19 +51,7 @@ async fn the_documentation_forbids_foreign_code_and_framing() {
     ] {
         let answer = open(&world, path, None).await;
         assert_eq!(answer.status, 200, "{path}");
-        assert_eq!(header(&answer, "x-content-type-options"), "nosniff");
-        assert_eq!(header(&answer, "x-frame-options"), "DENY");
-        assert_eq!(header(&answer, "referrer-policy"), "no-referrer");
-        let policy = header(&answer, "content-security-policy");
-        for part in [
-            "default-src 'none'",
-            "script-src 'self';",
-            "connect-src 'self';",
-            "frame-ancestors 'none'",
-            "form-action 'none'",
-        ] {
-            assert!(policy.contains(part), "{part} in {policy}");
-        }
+        assert_policy(&answer);
     }
 }
 
@@ -54,7 +60,6 @@ async fn the_documentation_forbids_foreign_code_and_framing() {
 async fn console_files_are_cached_and_forbid_foreign_code() {
     let world = World::idle().await;
     for (path, kind) in [
-        ("/console/", "text/html; charset=utf-8"),
         ("/console/app.js", "text/javascript; charset=utf-8"),
         ("/console/style.css", "text/css; charset=utf-8"),
         ("/console/icon.svg", "image/svg+xml"),
@@ -65,19 +70,7 @@ async fn console_files_are_cached_and_forbid_foreign_code() {
             (200, kind)
         );
         assert_eq!(header(&answer, "cache-control"), "no-cache");
-        assert_eq!(header(&answer, "x-content-type-options"), "nosniff");
-        assert_eq!(header(&answer, "x-frame-options"), "DENY");
-        assert_eq!(header(&answer, "referrer-policy"), "no-referrer");
-        let policy = header(&answer, "content-security-policy");
-        for part in [
-            "default-src 'none'",
-            "script-src 'self';",
-            "connect-src 'self';",
-            "frame-ancestors 'none'",
-            "form-action 'none'",
-        ] {
-            assert!(policy.contains(part), "{part} in {policy}");
-        }
+        assert_policy(&answer);
         let tag = header(&answer, "etag").to_owned();
         let again = open(&world, path, Some(&tag)).await;
         assert_eq!((again.status, header(&again, "etag")), (304, tag.as_str()));
@@ -88,6 +81,23 @@ async fn console_files_are_cached_and_forbid_foreign_code() {
     }
 }
 
+/// The pages depend on the service's settings, and contain no data either.
+#[actix_web::test]
+async fn pages_of_the_console_forbid_foreign_code() {
+    let world = World::idle().await;
+    for path in ["/console/", "/settings", "/settings/skills"] {
+        let answer = open(&world, path, None).await;
+        let kind = header(&answer, "content-type");
+        assert_eq!((answer.status, kind), (200, "text/html; charset=utf-8"));
+        assert_eq!(header(&answer, "cache-control"), "no-cache");
+        assert_policy(&answer);
+    }
+    // Pages of the web application, which this service does not have.
+    for other in ["/settings/llm", "/settings/skills/x"] {
+        assert_eq!(open(&world, other, None).await.status, 404, "{other}");
+    }
+}
+
 /// Only the head is checked; the server omits the body.
 #[actix_web::test]
 async fn head_equals_get_and_other_methods_are_refused() {
@@ -95,7 +105,8 @@ async fn head_equals_get_and_other_methods_are_refused() {
     for path in [
         "/console",
         "/console/",
-        "/console/index.html",
+        "/settings",
+        "/settings/skills",
         "/console/app.js",
     ] {
         let whole = open(&world, path, None).await;
@@ -171,4 +182,23 @@ async fn the_warm_pool_is_for_administrators() {
             "hits": 0, "misses": 0, "failed_boots": 0, "ended": 0,
         })
     );
+}
+
+#[actix_web::test]
+async fn administrators_see_the_starts_of_everybody_without_their_requests() {
+    let world = World::idle().await;
+    let path = "/api/v1/admin/starts?limit=10";
+    world
+        .get(ADA, path)
+        .await
+        .refuses(403, "Only administrators may do this");
+    let request = json!({"title": "private", "initial_message": {"content": [{"type": "text", "text": "private"}]}});
+    let task = world
+        .post(ADA, "/api/v1/app-conversations", &request)
+        .await
+        .ok();
+    let all = world.get(ROOT, path).await.ok();
+    assert_eq!(all["items"][0]["id"], task["id"]);
+    assert_eq!(all["items"][0]["created_by_user_id"], "ada");
+    assert!(!all.to_string().contains("private"), "{all}");
 }

@@ -9,10 +9,11 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
+use application::single_sign_on::{ProviderRules, SingleSignOnPolicy};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
 use domain::clock::{Clock, Timestamp};
-use domain::id::{HostId, IdGenerator, SpecId, UserId};
+use domain::id::{HostId, IdGenerator, ProviderName, SpecId, UserId};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use domain::user::identity::ApiKeyRepository;
 use http_api::{
@@ -21,8 +22,8 @@ use http_api::{
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeWorkspace, FixedClock,
-    MarkerPasswords, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeIdentityProviders, FakeSandboxBackend, FakeSkills,
+    FakeWorkspace, FixedClock, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
 use crate::seed;
@@ -71,6 +72,7 @@ pub(crate) struct World {
     pub(crate) git: Arc<FakeGitHosting>,
     pub(crate) skills: Arc<FakeSkills>,
     pub(crate) workspace: Arc<FakeWorkspace>,
+    pub(crate) providers: Arc<FakeIdentityProviders>,
     pub(crate) keys: Arc<dyn ApiKeyRepository>,
     pub(crate) store: Arc<MemoryStore>,
 }
@@ -168,12 +170,14 @@ impl StreamedResponse {
 }
 
 fn policy(mode: AuthMode) -> Policy {
-    let policy = Policy::new(
+    let mut policy = Policy::new(
         HostId::parse("host").unwrap(),
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
         mode,
     );
     policy.caps.change(|caps| caps.per_user = 3);
+    // Tokens of tests are invented.
+    policy.verify_git_tokens = false;
     policy
 }
 
@@ -187,6 +191,7 @@ fn ports(
     ),
     (git, skills): (&Arc<FakeGitHosting>, &Arc<FakeSkills>),
     (clock, ids): (&Arc<FixedClock>, &Arc<dyn IdGenerator>),
+    providers: Arc<FakeIdentityProviders>,
 ) -> Ports {
     Ports {
         conversations: store.clone(),
@@ -217,17 +222,24 @@ fn ports(
         users: store.clone(),
         sessions: store.clone(),
         passwords: store.clone(),
+        organizations: store.clone(),
+        organization_deletions: store.clone(),
+        identities: store.clone(),
+        device_logins: store.clone(),
+        identity_providers: providers,
         password_hasher: Arc::new(MarkerPasswords),
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),
         usage: store.clone(),
+        spending: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),
         vault: store.clone(),
         cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
         fingerprints: Arc::new(InstallationKey::generate().unwrap()),
+        models: None,
         clock: clock.clone(),
         ids: Arc::clone(ids),
     }
@@ -264,18 +276,27 @@ impl World {
         let git = Arc::<FakeGitHosting>::default();
         let skills = Arc::<FakeSkills>::default();
         let workspace = Arc::<FakeWorkspace>::default();
+        let providers = Arc::new(FakeIdentityProviders::new(&["corp"]));
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
-        let ports = ports(
+        let mut ports = ports(
             &store,
             (&agents, &backend, &workspace),
             (&git, &skills),
             (&clock, &ids),
+            providers.clone(),
         );
+        ports.models = config.models.clone().map(|models| models as _);
         seed::add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
         let accounts = mode == AuthMode::Accounts;
         let open = matches!(mode, AuthMode::Open(_));
-        let app = App::new(&ports, policy(mode), tasks);
+        let mut policy = policy(mode);
+        let corp = ProviderName::parse("corp").unwrap();
+        policy.single_sign_on = SingleSignOnPolicy {
+            public_url: config.addresses.public_url.clone(),
+            rules: [(corp, ProviderRules::default())].into(),
+        };
+        let app = App::new(&ports, policy, tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
             readiness: Arc::new(AlwaysReady),
@@ -300,6 +321,7 @@ impl World {
             git,
             skills,
             workspace,
+            providers,
             keys: store.clone(),
             store,
         }

@@ -65,7 +65,7 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> SandboxVar
 #[cfg(test)]
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
-    use domain::id::{SandboxId, SpecId, UserId};
+    use domain::id::{OwnerId, SandboxId, SpecId};
     use sandbox_provider::WEBHOOKS_PREFIX;
     use secrecy::SecretString;
     use url::Url;
@@ -75,7 +75,7 @@ mod tests {
     fn launch() -> SandboxLaunch {
         SandboxLaunch {
             id: SandboxId::parse("s1").unwrap(),
-            owner: UserId::parse("alice").unwrap(),
+            owner: OwnerId::parse("alice").unwrap(),
             spec: SpecId::parse("spec").unwrap(),
             session_key: SecretString::from("session"),
             secret_key: SecretString::from("secret"),

@@ -1,6 +1,6 @@
 //! The fingerprint of a cold start.
 
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{SandboxError, SandboxLaunch};
 use sandbox_provider::short_digest;
 use secrecy::SecretString;
@@ -32,7 +32,7 @@ fn fingerprint(
 ) -> Result<String, SandboxError> {
     let placeholder = SandboxLaunch {
         id: SandboxId::parse("recipe").map_err(SandboxError::other)?,
-        owner: UserId::parse("recipe").map_err(SandboxError::other)?,
+        owner: OwnerId::parse("recipe").map_err(SandboxError::other)?,
         spec: spec.id.clone(),
         session_key: SecretString::default(),
         secret_key: SecretString::default(),

@@ -17,6 +17,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
     defaults: "",
     templates: Some(TemplateKeys {
         section: "docker",
+        table: "docker.templates",
         required: &["docker.id", "docker.image"],
         optional: &[
             "docker.command",

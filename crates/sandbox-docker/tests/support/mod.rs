@@ -12,7 +12,7 @@ use bollard::query_parameters::{
     ListNetworksOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
     RemoveVolumeOptions,
 };
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::id::{HostId, OwnerId, SandboxId, SpecId};
 use domain::sandbox::{BackendFact, BackendState, SandboxLaunch};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -259,7 +259,7 @@ pub(crate) fn script(id: &str, text: &str) -> DockerSpec {
 pub(crate) fn launch(spec: &str) -> SandboxLaunch {
     SandboxLaunch {
         id: SandboxId::parse(unique_name("s")).unwrap(),
-        owner: UserId::parse("alice").unwrap(),
+        owner: OwnerId::parse("alice").unwrap(),
         spec: SpecId::parse(spec).unwrap(),
         session_key: SecretString::from("canary-session-key"),
         secret_key: SecretString::from("canary-secret-key"),

@@ -1,20 +1,18 @@
 //! Prepares what bubblewrap inherits, and becomes bubblewrap.
 
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Seek as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{MemfdFlags, Mode, memfd_create};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::fs::Mode;
 use rustix::process::umask;
 
+use crate::confinement::descriptors::{inherit, memory_file, number};
 use crate::confinement::init::{self, ForkPlan, InitPlan};
 use crate::confinement::network::NetworkPipes;
 use crate::confinement::plan::ConfinementPlan;
@@ -111,28 +109,6 @@ fn hand_over(fds: &[OwnedFd]) -> io::Result<OwnedFd> {
         fds.iter().map(AsFd::as_fd).collect::<Vec<_>>().as_slice(),
     )?;
     Ok(receiver.into())
-}
-
-/// Lets the next program inherit a descriptor.
-pub(crate) fn inherit(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(fcntl_setfd(fd, FdFlags::empty())?)
-}
-
-pub(crate) fn number(fd: &OwnedFd) -> OsString {
-    fd.as_raw_fd().to_string().into()
-}
-
-/// A pipe, reader first.
-pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(pipe_with(PipeFlags::CLOEXEC)?)
-}
-
-/// A file in memory with this content.
-pub(crate) fn memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
-    file.write_all(content)?;
-    file.rewind()?;
-    Ok(file.into())
 }
 
 /// Replaces the control socket of an earlier run.

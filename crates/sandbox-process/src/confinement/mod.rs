@@ -15,6 +15,8 @@ pub(crate) mod agent_files;
 mod agent_start;
 pub(crate) mod callbacks;
 pub(crate) mod control;
+mod descriptors;
+pub(crate) mod egress;
 pub(crate) mod ids;
 mod init;
 mod launcher;
@@ -32,9 +34,10 @@ use std::sync::{Arc, OnceLock};
 
 use ipnet::Ipv4Net;
 use rustix::fd::OwnedFd;
+use sandbox_provider::EgressSlot;
 
 use crate::files::layout::SandboxPaths;
-use crate::lifecycle::start::find_program;
+use crate::processes::programs::find_program;
 use plan::{ConfinementPlan, FileView, NetworkPolicy};
 use walls::{Cgroup, ProcessLimits, WallPlan};
 
@@ -55,6 +58,8 @@ pub struct Confinement {
     pub reachable_networks: Vec<Ipv4Net>,
     /// The address of the listener for callbacks. Until it is set, callbacks wait.
     pub callbacks: Arc<OnceLock<SocketAddr>>,
+    /// The forward proxy, with [`NetworkPolicy::Proxy`].
+    pub egress: EgressSlot,
 }
 
 /// What differs between sandboxes.
@@ -72,7 +77,7 @@ impl Confinement {
     pub(crate) fn plan(&self, launch: ConfinedLaunch<'_>) -> io::Result<OwnedFd> {
         let slirp4netns = match self.network {
             NetworkPolicy::Open => Some(find_program("slirp4netns".as_ref(), &self.search_path)?),
-            NetworkPolicy::None => None,
+            NetworkPolicy::Proxy | NetworkPolicy::None => None,
         };
         let files = self.files(&launch);
         let cgroup = launch.cgroup;
@@ -87,9 +92,10 @@ impl Confinement {
             cgroups: cgroup.map(Cgroup::members).unwrap_or_default(),
             files,
             fork_server: launch.fork_server,
+            ends_with_service: false,
             command: launch.command,
         };
-        launcher::memory_file("plan", &serde_json::to_vec(&plan)?)
+        descriptors::memory_file("plan", &serde_json::to_vec(&plan)?)
     }
 
     /// The path that shows all sandboxes this directory of the service. `command` is the agent server's, if the operator
@@ -175,6 +181,7 @@ mod tests {
             network: NetworkPolicy::Open,
             reachable_networks: Vec::new(),
             callbacks: Arc::default(),
+            egress: EgressSlot::default(),
         };
         let shown = |dir: &Path| confinement.shown_ancestor(dir, &[]);
         assert_eq!(shown(Path::new("/usr/share")), Some("/usr".into()));

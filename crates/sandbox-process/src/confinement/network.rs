@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use rustix::thread::UnshareFlags;
 use serde::Deserialize;
 
-use crate::confinement::launcher::{inherit, number, pipe};
+use crate::confinement::descriptors::{inherit, number, pipe};
 use crate::confinement::plan::ConfinementPlan;
 use crate::processes::marker;
 

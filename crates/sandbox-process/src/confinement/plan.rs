@@ -17,6 +17,10 @@ pub(crate) const CALLBACK_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// agent server's URL stays valid when the service listens on another port.
 pub(crate) const CALLBACK_PORT: u16 = 26_229;
 
+/// The port at [`CALLBACK_ADDRESS`] of the service's forward proxy. It never changes, because it is in the environment of
+/// programs that outlive the service.
+pub(crate) const PROXY_PORT: u16 = 26_228;
+
 /// A confined sandbox. It contains no secret: these are in the environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConfinementPlan {
@@ -39,6 +43,8 @@ pub(crate) struct ConfinementPlan {
     pub(crate) cgroups: Vec<PathBuf>,
     /// The socket of the fork server, if one may create the agent server.
     pub(crate) fork_server: Option<PathBuf>,
+    /// Whether it ends when the service does. Sandboxes outlive the service; probes do not.
+    pub(crate) ends_with_service: bool,
     /// Program and arguments of the agent server.
     pub(crate) command: Vec<OsString>,
 }
@@ -60,6 +66,28 @@ pub enum NetworkPolicy {
     /// Public addresses and listed networks: not this machine, and not private networks.
     #[default]
     Open,
+    /// Only itself, the service, and what the service's forward proxy allows.
+    Proxy,
     /// Only itself and the service.
     None,
+}
+
+impl NetworkPolicy {
+    /// The variable in the environment of a sandbox's main process that records its network. The sandbox cannot change it.
+    pub(crate) const VARIABLE: &str = "AGENT_WORKSPACE_NETWORK";
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Proxy => "proxy",
+            Self::None => "none",
+        }
+    }
+
+    /// The network that the variable records. Earlier releases recorded none.
+    pub(crate) fn recorded(value: Option<&str>) -> Self {
+        let all = [Self::Proxy, Self::None];
+        let found = all.into_iter().find(|policy| value == Some(policy.name()));
+        found.unwrap_or(Self::Open)
+    }
 }

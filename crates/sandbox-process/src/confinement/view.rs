@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::confinement::launcher::memory_file;
+use crate::confinement::descriptors::memory_file;
 use crate::confinement::plan::{ConfinementPlan, FileView};
 
 /// The user and group id inside.
@@ -115,6 +115,9 @@ fn own_files() -> [(&'static str, String); 5] {
 pub(crate) fn arguments(plan: &ConfinementPlan) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut view = View::default();
     view.namespaces(plan.account_id.is_some());
+    if plan.ends_with_service {
+        view.add(["--die-with-parent"]);
+    }
     view.system();
     view.own_files()?;
     view.own_directories(&plan.files);

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::SandboxLaunch;
 use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -18,8 +18,8 @@ use crate::config::ProcessConfig;
 use crate::environment;
 use crate::files::layout::SandboxPaths;
 use crate::fork_server::record::RecordKey;
-use crate::lifecycle::start::find_program;
 use crate::processes::marker::{self, Marker};
+use crate::processes::programs::find_program;
 
 const FORK_SERVER: &str = include_str!("fork_server.py");
 const SELF_TEST: &str = include_str!("self_test.py");
@@ -186,7 +186,7 @@ impl ForkServerTemplate {
         let program = self.command.first().cloned().unwrap_or_default();
         let (Ok(id), Ok(owner), Ok(spec), Ok(webhook_url)) = (
             SandboxId::parse(name),
-            UserId::parse("self-test"),
+            OwnerId::parse("self-test"),
             SpecId::parse("self-test"),
             format!("{SELF_TEST_CALLBACKS}/webhooks").parse(),
         ) else {

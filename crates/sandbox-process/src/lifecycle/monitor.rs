@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
-use crate::confinement::callbacks;
+use crate::confinement::plan::NetworkPolicy;
+use crate::confinement::{callbacks, egress};
 use crate::errors::blocking;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
@@ -209,10 +210,12 @@ impl Monitor {
         };
         let control = inner.paths(&self.id).control;
         let callbacks = forward_callbacks(&inner, &control);
+        let egress = serve_egress(&inner, &self.id, &control);
         let exit = tokio::select! {
             exit = wait_for_exit(&mut main) => exit,
             never = boot => match never {},
             never = callbacks => match never {},
+            never = egress => match never {},
         };
         drop(main);
         self.ended.send_replace(true);
@@ -289,6 +292,16 @@ async fn forward_callbacks(inner: &ProcessInner, control: &Path) -> Infallible {
     match &inner.config.confinement {
         Some(confinement) => callbacks::forward(control, &confinement.callbacks).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Serves the connections of a confined sandbox to other machines while it runs.
+async fn serve_egress(inner: &ProcessInner, id: &SandboxId, control: &Path) -> Infallible {
+    match &inner.config.confinement {
+        Some(confinement) if confinement.network == NetworkPolicy::Proxy => {
+            egress::serve(control, id, &confinement.egress).await
+        }
+        _ => std::future::pending().await,
     }
 }
 

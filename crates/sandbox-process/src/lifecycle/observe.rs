@@ -12,10 +12,12 @@ use sandbox_provider::describe_exit;
 use url::Url;
 
 use crate::backend::ProcessInner;
+use crate::confinement::plan::NetworkPolicy;
 use crate::errors::blocking;
 use crate::files::layout::SandboxPaths;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
+use crate::lifecycle::stop::StopMode;
 use crate::processes::marker::{self, Marker};
 use crate::processes::proc::{self, ProcessKey};
 
@@ -87,11 +89,52 @@ impl ProcessInner {
             }
             ObservedProcess::Stopped => Some(BackendState::Stopped),
             ObservedProcess::Exited(detail) => Some(BackendState::Exited { detail }),
+            ObservedProcess::Running(key, _) if self.has_other_network(id, key).await? => {
+                self.end_with_other_network(id, key).await?
+            }
             ObservedProcess::Running(key, port) => {
                 self.track_adopted(id.clone(), key).await?;
                 Some(BackendState::Running(self.endpoints(id, port)?))
             }
         })
+    }
+
+    /// Whether a sandbox of an earlier service has another network than this one configures.
+    async fn has_other_network(
+        &self,
+        id: &SandboxId,
+        key: ProcessKey,
+    ) -> Result<bool, SandboxError> {
+        if self.tracked_key(id) == Some(key) {
+            return Ok(false);
+        }
+        let recorded =
+            blocking(move || proc::initial_variable(key.pid, NetworkPolicy::VARIABLE)).await?;
+        Ok(NetworkPolicy::recorded(recorded.as_deref()) != self.config.network())
+    }
+
+    /// Ends such a sandbox.
+    async fn end_with_other_network(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        key: ProcessKey,
+    ) -> Result<Option<BackendState>, SandboxError> {
+        let _guard = self.lock(id).await?;
+        let (state, marker) = (self.load(id).await?, self.marker(id));
+        let current = blocking(move || state?.find_process(&marker)).await?;
+        if current != Some(key) {
+            let cause = "an operation changed the sandbox during this one; repeat it";
+            return Err(SandboxError::unavailable(cause));
+        }
+        let detail = "was stopped because it has another network than the configuration says (egress.policy, \
+                      process.network): start it again"
+            .to_owned();
+        tracing::warn!(sandbox.id = %id, "sandbox {id} {detail}");
+        let phase = LifecyclePhase::Exited {
+            detail: detail.clone(),
+        };
+        self.end_processes(id, StopMode::Graceful, phase).await?;
+        Ok(Some(BackendState::Exited { detail }))
     }
 
     pub(crate) fn endpoints(

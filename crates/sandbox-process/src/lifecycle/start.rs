@@ -8,10 +8,10 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -25,17 +25,19 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::backend::ProcessInner;
+use crate::confinement::plan::NetworkPolicy;
 use crate::confinement::{self, ConfinedLaunch, ids};
 use crate::environment;
 use crate::errors::{self, blocking};
 use crate::files::layout::SandboxPaths;
 use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
-use crate::files::{if_exists, is_executable, log_file};
+use crate::files::{if_exists, log_file};
 use crate::lifecycle::monitor::{BootInProgress, MainProcess};
 use crate::lifecycle::stop::StopMode;
 use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
+use crate::processes::programs::find_program;
 use crate::processes::spawn::{self, PortReservation};
 
 /// A permit to start a process, which limits parallel starts; `None` if the sandbox runs already.
@@ -241,10 +243,13 @@ impl ProcessInner {
         let (marker, recorded) = (self.marker(id), state.clone());
         let session_key = launch.session_key.clone();
         let (control, is_confining) = (self.paths(id).control, self.config.confinement.is_some());
+        let network = self.config.network();
         let main = blocking(move || {
             let key = recorded.find_process(&marker)?;
             let initial_key = proc::initial_variable(key.pid, SESSION_KEY_VARIABLE);
-            let is_as_configured = control.exists() == is_confining;
+            let recorded = proc::initial_variable(key.pid, NetworkPolicy::VARIABLE);
+            let recorded = NetworkPolicy::recorded(recorded.as_deref());
+            let is_as_configured = control.exists() == is_confining && recorded == network;
             Some((
                 key,
                 is_as_configured && initial_key? == session_key.expose_secret(),
@@ -254,7 +259,7 @@ impl ProcessInner {
             return Ok(None);
         };
         if !is_current {
-            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key or isolation; restarting it");
+            tracing::info!(sandbox.id = %id, "sandbox {id} runs with another session key, isolation or network; restarting it");
             self.end_processes(id, StopMode::Graceful, LifecyclePhase::Stopped)
                 .await?;
             return Ok(None);
@@ -287,21 +292,4 @@ impl ProcessInner {
             }
         })
     }
-}
-
-/// Finds the program: behind the launcher, a missing program would only show as an exit. Blocks.
-pub(crate) fn find_program(program: &OsStr, search_path: &str) -> io::Result<PathBuf> {
-    let path = Path::new(program);
-    let found = if path.components().count() > 1 {
-        is_executable(path).then(|| path.to_owned())
-    } else {
-        let mut files = std::env::split_paths(search_path).map(|dir| dir.join(path));
-        files.find(|file| is_executable(file))
-    };
-    found.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{} does not exist or is not executable", path.display()),
-        )
-    })
 }

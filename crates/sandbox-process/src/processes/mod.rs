@@ -5,4 +5,5 @@ pub mod launcher;
 pub(crate) mod marker;
 pub(crate) mod pidfd;
 pub(crate) mod proc;
+pub(crate) mod programs;
 pub(crate) mod spawn;

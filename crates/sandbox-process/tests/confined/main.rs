@@ -11,6 +11,7 @@
 mod adoption;
 #[path = "../process/conformance.rs"]
 mod conformance;
+mod egress;
 #[path = "../process/ending.rs"]
 mod ending;
 mod isolation;

@@ -80,9 +80,9 @@ fn expected_environment(fixture: &ProcessFixture, short: &Path) -> BTreeMap<Stri
         ("TMUX_TMPDIR", sockets),
         ("TZ", "UTC".into()),
     ];
-    expected
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+    let network = IS_CONFINED.then(|| ("AGENT_WORKSPACE_NETWORK".to_owned(), "open".to_owned()));
+    let expected = expected.map(|(name, value)| (name.to_owned(), value));
+    expected.into_iter().chain(network).collect()
 }
 
 #[tokio::test]

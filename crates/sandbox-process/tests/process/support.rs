@@ -95,6 +95,7 @@ impl ProcessFixture {
                 writable_paths: Vec::new(),
                 limits: ProcessLimits::default(),
                 network: NetworkPolicy::Open,
+                egress: Arc::default(),
                 reachable_networks: Vec::new(),
                 callbacks: Arc::default(),
             });
@@ -223,7 +224,7 @@ pub(crate) async fn wait_for_listener(
 pub(crate) fn launch(id: &str) -> SandboxLaunch {
     SandboxLaunch {
         id: SandboxId::parse(id).unwrap(),
-        owner: domain::id::UserId::parse("alice").unwrap(),
+        owner: domain::id::OwnerId::parse("alice").unwrap(),
         spec: domain::id::SpecId::parse("process").unwrap(),
         session_key: SecretString::from("canary-session-key"),
         secret_key: SecretString::from("canary-secret-key"),

@@ -93,6 +93,7 @@ async fn create(create: Create, store: &Store, now: Timestamp) -> anyhow::Result
     };
     let role = create.role.unwrap_or(first_role);
     let options = KeyOptions {
+        organization: None,
         name: create.name,
         expires_in: create.expires_in,
     };
@@ -122,6 +123,7 @@ async fn rotate(rotate: Rotate, store: &Store, now: Timestamp) -> anyhow::Result
         );
     }
     let options = KeyOptions {
+        organization: None,
         name: None,
         expires_in: rotate.expires_in,
     };
@@ -191,6 +193,7 @@ mod tests {
             last_used_at: None,
             name: Some("laptop".to_owned()),
             made_by: None,
+            organization: None,
         };
         let table = table(&[key], at);
         assert_eq!(table.lines().count(), 2);

@@ -10,10 +10,10 @@ use application::users;
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::UserId;
 use domain::user::identity::{AdminChange, PurgeCounts, Role, User, UserRepository};
-use domain::user::sign_in::SignInChange;
+use domain::user::sign_in::{SignInChange, UserEmail};
 
 use super::{administer, column_width, keys, seconds};
-use crate::cli::{Delete, Link, Users};
+use crate::cli::{Delete, Email, Link, Users};
 use crate::compose::{self, Store};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
@@ -32,6 +32,7 @@ pub(crate) async fn run(command: Users, config: &Config) -> anyhow::Result<Strin
             Ok(message)
         }
         Users::Link(link) => self::link(link, config, (&data_dir, &store)).await,
+        Users::Email(email) => set_email(email, &store).await,
         Users::Delete(delete) => {
             self::delete(delete, config.auth.local_user().as_ref(), &store).await
         }
@@ -90,6 +91,35 @@ async fn link(
         "The link sets the password of {user}. It works once, until {expires}:"
     );
     Ok(format!("{link}\n"))
+}
+
+/// Sets or removes a user's address. The operator vouches for it.
+async fn set_email(Email { user, address }: Email, store: &Store) -> anyhow::Result<String> {
+    let parsed = address.as_deref().map(UserEmail::parse_address);
+    let address = match parsed {
+        None => None,
+        Some(None) => bail!("this is not an e-mail address: it needs the form name@example.org"),
+        Some(address) => address,
+    };
+    let message = match &address {
+        Some(address) => format!("{user} now has the address {address}\n"),
+        None => format!("{user} has no address any more\n"),
+    };
+    let email = address.map(|address| UserEmail {
+        address,
+        is_verified: true,
+    });
+    let change = SignInChange::SetEmail {
+        user: user.clone(),
+        email,
+    };
+    match administer(store, "users email", &AdminChange::SignIn(change)).await {
+        Err(error) if error.class() == ErrorClass::NotFound => {
+            bail!("there is no user {user}: `agent-workspace users list` lists all")
+        }
+        result => result.with_context(|| format!("cannot set the address of {user}"))?,
+    };
+    Ok(message)
 }
 
 /// `local`: the user of all requests in open mode.
@@ -224,6 +254,7 @@ mod tests {
             role: Role::Admin,
             created_at: at,
             deleted_at,
+            disabled_at: None,
         };
         let table = table(&[user("alice", None), user("bob", Some(at))]);
         let lines: Vec<&str> = table.lines().skip(1).collect();

@@ -18,7 +18,7 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
         })?,
     };
     let git = Config {
-        private_hosts: private_hosts(&config.private_hosts)?,
+        private_hosts: private_hosts(PRIVATE_HOSTS_KEY, &config.private_hosts)?,
         authorities,
         timeout: config.timeout,
         ..Config::default()
@@ -28,7 +28,8 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
     })
 }
 
-fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
+/// Reads a list of private hosts. `key` names the setting in errors.
+pub(super) fn private_hosts(key: &str, listed: &[String]) -> anyhow::Result<PrivateHosts> {
     match listed {
         [] => Ok(PrivateHosts::Refused),
         // Forms that operators write in a variable.
@@ -39,7 +40,7 @@ fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
                 entries.iter().map(|entry| entry.parse().ok()).collect();
             let read = read.with_context(|| {
                 format!(
-                    "{PRIVATE_HOSTS_KEY} must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone"
+                    "{key} must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone"
                 )
             });
             read.map(PrivateHosts::Listed)
@@ -55,7 +56,7 @@ mod tests {
     fn a_list_holds_host_names_and_networks() {
         let read = |entries: &[&str]| {
             let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
-            private_hosts(&entries)
+            private_hosts(PRIVATE_HOSTS_KEY, &entries)
         };
         assert_eq!(read(&[]).unwrap(), PrivateHosts::Refused);
         assert_eq!(read(&["false"]).unwrap(), PrivateHosts::Refused);

@@ -60,7 +60,11 @@ async fn a_backend_is_a_crate_and_a_line() {
     );
     let app = service.unwrap().app;
     background::spawn(&app);
-    let started = app.sandboxes.start(&first_user(), None).await.unwrap();
+    let started = app
+        .sandboxes
+        .start(&first_user().into(), None)
+        .await
+        .unwrap();
     let lifecycle = &sandboxes.ports.lifecycle;
     let is_running = async {
         while !matches!(

@@ -15,15 +15,19 @@ use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{
     AuthModeSetting, AuthSettings, FIRST_USER, SecretsSettings, first_user,
 };
+pub(crate) use sections::broker::BrokerSettings;
+pub(crate) use sections::egress::EgressSettings;
 pub(crate) use sections::git::GitSettings;
 pub(crate) use sections::http::{HttpSettings, reachable};
+pub(crate) use sections::identity_providers::OidcSettings;
 pub(crate) use sections::log::{LogFormat, LogSettings};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
 pub(crate) use sections::storage::StorageSettings;
 pub(crate) use sections::web::{WebSettings, registry};
 use settings::{
-    CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader, variable,
+    CONFIG_VARIABLE, ConfigFingerprints, EnvVariables, SettingLayers, SettingReader,
+    SettingSection, variable,
 };
 pub(crate) use settings::{parse_duration, without_password};
 
@@ -45,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) backends: Vec<Arc<dyn ConfiguredBackend>>,
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
+    pub(crate) broker: BrokerSettings,
+    pub(crate) egress: EgressSettings,
     /// Absolute paths.
     pub(crate) skill_directories: Vec<PathBuf>,
     /// Whether agents get the service's own MCP server.
@@ -82,8 +88,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let named = variable(variables, CONFIG_VARIABLE).map(PathBuf::from);
         let file = file.or(named.as_deref());
-        let sections = providers.iter().map(|it| it.section()).collect();
-        let layers = SettingLayers::load(sections, file, variables);
+        let layers = SettingLayers::load(Self::sections(providers), file, variables);
         let reader = SettingReader::new(&layers, variables);
         let config = Self {
             file: file.map(Path::to_owned),
@@ -95,6 +100,14 @@ impl Config {
         } else {
             Err(ConfigError(problems))
         }
+    }
+
+    /// What the backends and the service itself add to the mechanism of the configuration.
+    fn sections(providers: &SandboxProviders) -> Vec<SettingSection> {
+        let backends = providers.iter().map(|it| it.section());
+        backends
+            .chain([sections::identity_providers::SECTION])
+            .collect()
     }
 
     fn read(
@@ -127,6 +140,8 @@ impl Config {
             backends,
             start: StartSettings::read(reader),
             git: GitSettings::read(reader),
+            broker: BrokerSettings::read(reader),
+            egress: EgressSettings::read(reader),
             skill_directories: reader.parsed_list(
                 "skills.directories",
                 "paths of directories",

@@ -1,3 +1,5 @@
+mod identity_providers;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -36,8 +38,7 @@ fn the_defaults_are_valid_and_every_key_is_read() {
     );
 
     let variables = [("HOME".into(), "/home/someone".into())];
-    let sections = BACKENDS.iter().map(|backend| backend.section()).collect();
-    let layers = SettingLayers::load(sections, None, &variables);
+    let layers = SettingLayers::load(Config::sections(BACKENDS), None, &variables);
     let reader = SettingReader::new(&layers, &variables);
     Config::read(BACKENDS, &reader, &layers, &variables);
     let all_keys: BTreeSet<String> = layers.keys().map(str::to_owned).collect();
@@ -205,7 +206,8 @@ fn accounts_need_an_encrypted_or_local_address() {
     let accounts = ("WORKSPACE_AUTH__MODE", "accounts");
     let url = |url| ("WORKSPACE_HTTP__PUBLIC_URL", url);
     for variables in [
-        &[accounts][..],
+        &[][..],
+        &[accounts],
         &[accounts, url("https://agents.example/")],
         &[accounts, url("http://localhost:3000")],
         &[
@@ -235,6 +237,21 @@ fn accounts_need_an_encrypted_or_local_address() {
         let error = load(None, &[accounts, variables]).unwrap_err();
         assert!(error.contains(part), "{variables:?}: {error}");
     }
+}
+
+#[test]
+fn a_service_without_encryption_goes_on_with_keys_unless_accounts_are_asked_for() {
+    for variable in [
+        ("WORKSPACE_HTTP__PUBLIC_URL", "http://agents.example/"),
+        ("WORKSPACE_HTTP__BIND", "192.0.2.1:3000"),
+        ("WORKSPACE_SANDBOX__DIRECT_URLS", "true"),
+    ] {
+        let auth = load(None, &[variable]).unwrap().auth;
+        assert_eq!(auth.mode, AuthModeSetting::ApiKey, "{variable:?}");
+        assert!(auth.without_sign_in.is_some(), "{variable:?}");
+    }
+    let auth = load(None, &[]).unwrap().auth;
+    assert!(auth.without_sign_in.is_none());
 }
 
 #[test]

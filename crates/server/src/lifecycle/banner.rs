@@ -8,7 +8,7 @@ use http_api::HttpState;
 use secrecy::ExposeSecret as _;
 
 use crate::compose::{self, OpenedBackend};
-use crate::config::{Config, LogFormat, without_password};
+use crate::config::{AuthModeSetting, Config, LogFormat, without_password};
 use crate::lifecycle::bootstrap::FirstKey;
 use crate::lifecycle::first_link::FirstLink;
 
@@ -47,11 +47,11 @@ pub(crate) fn announce(
                 "\n  Next: set the password of `{user}` within a day. The link works once:\n  {link}\n"
             );
             text.push_str(&next);
+        } else if config.auth.mode == AuthModeSetting::Accounts || http.web_app().is_some() {
+            let next = format!("\n  Next: open {base}/ in a browser.\n");
+            text.push_str(&next);
         } else if let FirstKey::Generated(_) = first_key {
             let next = format!("\n  Next: open {base}/console/ and sign in with that key.\n");
-            text.push_str(&next);
-        } else if http.web_app().is_some() {
-            let next = format!("\n  Next: open {base}/ in a browser.\n");
             text.push_str(&next);
         }
         crate::to_stderr(&text);
@@ -67,12 +67,23 @@ pub(crate) fn announce(
             "listening"
         );
     }
+    warn_about_sign_in(config, first_key, first_link);
+}
+
+/// Logs why people or programs cannot sign in.
+fn warn_about_sign_in(config: &Config, first_key: &FirstKey, first_link: Option<&FirstLink>) {
     if let Some(link) = first_link.filter(|_| config.log.format != LogFormat::Text) {
         // The log must not contain the link.
         tracing::warn!(
             user = %link.user,
             "no administrator has a password: make a link that sets one with `agent-workspace users link {}`",
             link.user
+        );
+    }
+    if let Some(obstacle) = &config.auth.without_sign_in {
+        tracing::warn!(
+            obstacle,
+            "people cannot sign in, and requests need API keys: remove the obstacle, or set auth.mode to `api_key`"
         );
     }
     if *first_key == FirstKey::Missing {

@@ -166,6 +166,7 @@ async fn insert(
         last_used_at: None,
         name: Some("first key".to_owned()),
         made_by: Some(AuditActor::Service.to_string()),
+        organization: None,
     };
     let change = AdminChange::CreateKey {
         key,
@@ -223,8 +224,10 @@ mod tests {
 
         async fn start(&self, configured: Option<&str>) -> FirstKey {
             let auth = AuthSettings {
+                without_sign_in: None,
                 mode: AuthModeSetting::ApiKey,
                 bootstrap_key: configured.map(Into::into),
+                oidc: Vec::new(),
                 sessions: application::SessionLifetimes::default(),
             };
             first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())

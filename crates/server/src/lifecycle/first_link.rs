@@ -34,7 +34,7 @@ pub(crate) fn link_text(public_url: &Url, token: &SecretString) -> String {
     format!("{base}/password#{}", token.expose_secret())
 }
 
-/// Makes a link for the first administrator, as long as no administrator has a password. Each start makes a new one: the
+/// Makes a link for the oldest administrator, as long as no administrator has a password. Each start makes a new one: the
 /// earlier ones are not stored in plain text.
 pub(crate) async fn first_link(
     auth: &AuthSettings,
@@ -44,38 +44,38 @@ pub(crate) async fn first_link(
     if auth.mode != AuthModeSetting::Accounts {
         return Ok(None);
     }
-    let users = crate::commands::users::list(store).await?;
-    let is_active_admin = |user: &&_| {
-        let user: &domain::user::identity::User = user;
-        user.role == Role::Admin && user.deleted_at.is_none()
-    };
-    let mut first = None;
-    for user in users.iter().filter(is_active_admin) {
-        let password = PasswordRepository::find(store, &user.id).await;
-        if password.context("cannot read the passwords")?.is_some() {
-            return Ok(None);
-        }
-        first = first.or(Some(&user.id));
-    }
-    let Some(user) = first else {
+    let Some(user) = administrator_without_password(store).await? else {
         return Ok(None);
     };
     let ids = compose::ids();
-    let NewLink { link, token } = new_link(ids.as_ref(), now, user);
+    let NewLink { link, token } = new_link(ids.as_ref(), now, &user);
     let change = AdminChange::SignIn(SignInChange::CreateLink {
         link,
         new_user: None,
     });
     let entry = Origin::service("first link").entry(ids.as_ref(), now, &change);
     match store.administer(&change, &entry).await {
-        Ok(_) => Ok(Some(FirstLink {
-            user: user.clone(),
-            token,
-        })),
+        Ok(_) => Ok(Some(FirstLink { user, token })),
         // Deleted at the same moment.
         Err(StoreError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error).context("cannot store a link for the first administrator"),
     }
+}
+
+/// The oldest administrator; `None` if an administrator has a password.
+pub(crate) async fn administrator_without_password(
+    store: &Store,
+) -> anyhow::Result<Option<UserId>> {
+    let mut users = crate::commands::users::list(store).await?;
+    users.retain(|user| user.role == Role::Admin && user.deleted_at.is_none());
+    for user in &users {
+        let password = PasswordRepository::find(store, &user.id).await;
+        if password.context("cannot read the passwords")?.is_some() {
+            return Ok(None);
+        }
+    }
+    let oldest = users.into_iter().min_by_key(|user| user.created_at);
+    Ok(oldest.map(|user| user.id))
 }
 
 #[cfg(test)]

@@ -7,16 +7,25 @@ use clap::{Args, Subcommand};
 /// The service, the key and the output format.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// URL of the service. Default: `AGENT_WORKSPACE_URL`, then the URL in the configuration of this machine.
+    /// URL of the service. Default: `AGENT_WORKSPACE_URL`, then the service of `login`, then the URL in the configuration of this
+    /// machine.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// File with the API key. Default: the file in `AGENT_WORKSPACE_KEY_FILE`, or the key itself in `AGENT_WORKSPACE_KEY`; then,
-    /// only for the service configured on this machine, its first key.
+    /// for the service of `login`, the key that it keeps; then, only for the service configured on this machine, its first key.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Print JSON, for programs: one document, or one per line with `--all` and `follow`. Session keys are omitted.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+/// The service to sign in to.
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// URL of the service, for example <https://agents.example.org>.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
 }
 
 /// Subcommands at a service.

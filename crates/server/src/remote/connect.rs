@@ -7,8 +7,10 @@ use client::{Client, Error};
 use keyring::private_file;
 use secrecy::SecretString;
 use settings::variable;
+use url::Url;
 
 use super::args::ServiceArgs;
+use super::saved_login::SavedLogin;
 use crate::compose::{self, EnvVariables};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
@@ -27,8 +29,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes the service from the arguments, the environment or the configuration, in this order. The first key of the
-    /// configured service is sent to no other URL.
+    /// Takes the service from the arguments, the environment, the login or the configuration, in this order. The key of the login
+    /// and the first key of the configured service are sent to no other URL.
     pub(super) fn new(
         service: &ServiceArgs,
         config: Option<&Path>,
@@ -39,8 +41,21 @@ impl Connection {
             .clone()
             .map_or_else(|| text(variables, URL_VARIABLE), |url| Ok(Some(url)))?;
         let explicit = explicit_key(service, variables)?;
+        let login = match explicit {
+            // A given key is meant for the service configured here.
+            None if url.is_some() || config.is_none() => SavedLogin::load(variables)?,
+            _ => None,
+        };
         let (url, (key, key_source), is_local) = if let Some(url) = url {
-            (url, explicit.unwrap_or_else(no_key), false)
+            let of_login = || {
+                login
+                    .filter(|login| is_same(&login.url, &url))
+                    .map(login_key)
+            };
+            let key = explicit.or_else(of_login).unwrap_or_else(no_key);
+            (url, key, false)
+        } else if let Some(login) = login {
+            (login.url.clone(), login_key(login), false)
         } else {
             let config = Config::load(compose::BACKENDS, config, variables)?;
             let url = local_url(&config)?;
@@ -66,8 +81,8 @@ impl Connection {
                 format!("Is the service running, and is this its URL (--url or {URL_VARIABLE})?")
             }
             Error::Refused(refusal) if refusal.status == 401 => format!(
-                "The request was sent with this key: {}. Set another one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; on the service's \
-                     machine, `agent-workspace keys create --user NAME` creates one.",
+                "The request was sent with this key: {}. Set another one by --key-file, {KEY_FILE_VARIABLE} or {KEY_VARIABLE}; `agent-workspace \
+                     login URL` gets one by a browser; on the service's machine, `agent-workspace keys create --user NAME` creates one.",
                 self.key_source
             ),
             _ => return error.into(),
@@ -77,6 +92,16 @@ impl Connection {
 }
 
 type Key = (Option<SecretString>, String);
+
+fn login_key(login: SavedLogin) -> Key {
+    (Some(login.key), "the key of `agent-workspace login`".into())
+}
+
+/// Whether both URLs name the same service.
+fn is_same(one: &str, other: &str) -> bool {
+    let url = |text: &str| Url::parse(text.trim_end_matches('/')).ok();
+    url(one).is_some_and(|one| Some(one) == url(other))
+}
 
 fn no_key() -> Key {
     (None, "none".into())
@@ -212,6 +237,58 @@ mod tests {
             let error = connect(url, key_file, variables).err().expect("an error");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn the_key_of_a_login_goes_to_its_service_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ("XDG_CONFIG_HOME", folder.path().to_str().unwrap());
+        let login = SavedLogin {
+            url: "https://host.example/agents".to_owned(),
+            key: "aw_canary".into(),
+        };
+        let variables = [(config.0.into(), config.1.into())];
+        let file = login.store(&variables).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let source = |url, variables: &[(&str, &str)]| {
+            let found = connect(url, None, variables).unwrap();
+            assert!(!found.is_local || variables.len() > 1);
+            (found.client.url().to_string(), found.key_source)
+        };
+        let kept = "the key of `agent-workspace login`";
+        for url in [
+            None,
+            Some("https://host.example/agents"),
+            Some("https://host.example/agents/"),
+        ] {
+            let (url, key) = source(url, &[config]);
+            assert_eq!(
+                (url.trim_end_matches('/'), key.as_str()),
+                (login.url.as_str(), kept)
+            );
+        }
+        for url in [
+            "https://host.example",
+            "http://host.example/agents",
+            "https://evil.example/agents",
+        ] {
+            assert_eq!(source(Some(url), &[config]).1, "none", "{url}");
+        }
+        let data = ("WORKSPACE_DATA_DIR", "/nowhere");
+        let (url, key) = source(None, &[config, data, (KEY_VARIABLE, "aw_other")]);
+        assert_eq!(
+            (url.as_str(), key.contains(KEY_VARIABLE)),
+            ("http://127.0.0.1:3000/", true)
+        );
+        SavedLogin::remove(&variables).unwrap();
+        assert!(SavedLogin::load(&variables).unwrap().is_none());
+        std::fs::write(&file, "broken").unwrap();
+        let error = connect(None, None, &[config]).err().unwrap();
+        assert!(
+            format!("{error:#}").contains("agent-workspace login"),
+            "{error:#}"
+        );
     }
 
     #[test]

@@ -7,9 +7,11 @@ mod args;
 mod connect;
 mod conversations;
 mod event_line;
+mod login;
 mod logs;
 mod output;
 mod sandboxes;
+mod saved_login;
 
 use std::path::Path;
 
@@ -17,7 +19,9 @@ use anyhow::Context as _;
 use clap::Subcommand;
 
 use crate::compose::EnvVariables;
-use args::{AtService, ConversationsCommand, SandboxesCommand, ServiceArgs, SpecsCommand};
+use args::{
+    AtService, ConversationsCommand, LoginArgs, SandboxesCommand, ServiceArgs, SpecsCommand,
+};
 use connect::Connection;
 use output::CommandOutput;
 
@@ -30,14 +34,20 @@ pub(crate) enum RemoteCommand {
     Sandboxes(AtService<SandboxesCommand>),
     /// List the sandbox specs of a running service, the templates that sandboxes are created from.
     Specs(AtService<SpecsCommand>),
+    /// Sign in to a running service in a browser. Keeps an API key for the other commands, which then need neither URL nor key.
+    Login(LoginArgs),
+    /// Sign out: revoke the API key that `login` keeps, and delete it.
+    Logout,
 }
 
 impl RemoteCommand {
-    fn service(&self) -> &ServiceArgs {
+    /// The service of a command that needs a key.
+    fn service(&self) -> Option<&ServiceArgs> {
         match self {
-            Self::Conversations(arguments) => &arguments.service,
-            Self::Sandboxes(arguments) => &arguments.service,
-            Self::Specs(arguments) => &arguments.service,
+            Self::Conversations(arguments) => Some(&arguments.service),
+            Self::Sandboxes(arguments) => Some(&arguments.service),
+            Self::Specs(arguments) => Some(&arguments.service),
+            Self::Login(_) | Self::Logout => None,
         }
     }
 }
@@ -49,25 +59,31 @@ pub(crate) fn run(
     variables: &EnvVariables,
 ) -> anyhow::Result<()> {
     let service = command.service();
-    let connection = Connection::new(service, config, variables)?;
     let output = CommandOutput {
-        is_json: service.json,
+        is_json: service.is_some_and(|service| service.json),
     };
+    let connection = service.map(|service| Connection::new(service, config, variables));
+    let connection = connection.transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(async {
-        match command {
-            RemoteCommand::Conversations(arguments) => {
-                conversations::run(arguments.command, &connection, &output).await
+        match (command, &connection) {
+            (RemoteCommand::Conversations(arguments), Some(connection)) => {
+                conversations::run(arguments.command, connection, &output).await
             }
-            RemoteCommand::Sandboxes(arguments) => {
-                sandboxes::run(arguments.command, &connection, &output).await
+            (RemoteCommand::Sandboxes(arguments), Some(connection)) => {
+                sandboxes::run(arguments.command, connection, &output).await
             }
-            RemoteCommand::Specs(arguments) => {
-                sandboxes::specs(arguments.command, &connection, &output).await
+            (RemoteCommand::Specs(arguments), Some(connection)) => {
+                sandboxes::specs(arguments.command, connection, &output).await
             }
+            (RemoteCommand::Login(arguments), _) => {
+                login::log_in(&arguments.url, variables, &output).await
+            }
+            (RemoteCommand::Logout, _) => login::log_out(variables, &output).await,
+            (_, None) => anyhow::bail!("the command has no service"),
         }
     });
     // A running name resolution cannot be cancelled.

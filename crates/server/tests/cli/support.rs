@@ -17,6 +17,8 @@ pub(crate) fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &
         // Tests install no agent server and pull no image.
         .env("WORKSPACE_SANDBOX__BACKEND", "process")
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
+        // Nor the web application.
+        .env("WORKSPACE_WEB__ENABLED", "off")
         // Nor what confines a sandbox.
         .env("WORKSPACE_PROCESS__ISOLATION", "none")
         .env("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true")

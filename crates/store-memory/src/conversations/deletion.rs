@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::clock::Timestamp;
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use domain::start_task::{StartStatus, StartTask};
 
 use crate::state::{DeletedConversation, MemoryState};
@@ -71,7 +71,7 @@ impl MemoryState {
     /// same id may have failed.
     fn end_starts(
         &mut self,
-        owner: &UserId,
+        owner: &OwnerId,
         conversations: &BTreeSet<ConversationId>,
         at: Timestamp,
     ) {

@@ -11,19 +11,20 @@ use domain::conversation::pending::{
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
 use domain::error::StoreError;
-use domain::id::{ConversationId, HostId, UserId};
+use domain::id::{ConversationId, HostId, OwnerId};
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
 use uuid::Uuid;
 
 use crate::MemoryStore;
 use crate::state::{MemoryState, PendingRow};
+use crate::users::purge::OwnerSet;
 
 impl MemoryState {
     /// The target conversation, or why it cannot take pending messages.
     fn target(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         target: MessageTarget,
     ) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
@@ -85,9 +86,9 @@ impl MemoryState {
         self.pending = pending;
     }
 
-    /// Deletes at most `limit` messages of a user; returns how many.
-    pub(crate) fn purge_pending(&mut self, user: &UserId, limit: usize) -> usize {
-        let theirs = self.pending.iter().filter(|it| it.owner == *user);
+    /// Deletes at most `limit` messages of these owners; returns how many.
+    pub(crate) fn purge_pending(&mut self, of: &OwnerSet, limit: usize) -> usize {
+        let theirs = self.pending.iter().filter(|it| of.contains(&it.owner));
         let theirs: BTreeSet<Uuid> = theirs.map(|it| it.message.id).take(limit).collect();
         self.pending.retain(|it| !theirs.contains(&it.message.id));
         theirs.len()
@@ -104,7 +105,7 @@ impl PendingMessageRepository for MemoryStore {
                 known => return Ok(EnqueueOutcome::KeyUsed(known)),
             }
         }
-        state.check_not_deleted(&message.owner)?;
+        state.check_active_owner(&message.owner)?;
         let conversation = match state.target(&message.owner, message.target) {
             Ok(id) => id,
             Err(refusal) => return Ok(refusal),

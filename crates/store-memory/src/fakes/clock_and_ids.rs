@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
-use domain::id::{IdGenerator, SandboxId};
-use domain::user::identity::NewApiKey;
+use domain::id::{IdGenerator, NewApiKey, SandboxId};
 use secrecy::SecretString;
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! The conversation that a launch creates at the fake agent server.
 
-use domain::agent::{AgentConversation, LaunchRequest};
+use domain::agent::{AgentConversation, AgentKind, LaunchRequest};
 use domain::conversation::{ExecutionStatus, Metrics};
 
 pub(super) fn new_conversation(request: &LaunchRequest) -> AgentConversation {
@@ -18,7 +18,7 @@ pub(super) fn new_conversation(request: &LaunchRequest) -> AgentConversation {
         title: None,
         metrics: Some(Metrics::default()),
         llm_model: Some(request.llm.model.clone()),
-        agent_kind: "openhands".to_owned(),
+        agent_kind: AgentKind::OpenHands,
         tags: request.tags.clone(),
         updated_at: None,
         notes: Vec::new(),

@@ -8,8 +8,8 @@ use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
-use domain::error::{ReachedCap, StoreError};
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::error::{Entity, ReachedCap, StoreError};
+use domain::id::{HostId, OwnerId, SandboxId, SpecId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, HostSandboxRepository, NewSessionKey, RetirementReason, Sandbox, SandboxCaps,
@@ -25,7 +25,7 @@ use crate::{MemoryStore, page};
 impl MemoryState {
     fn visible_sandboxes<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Sandbox> {
         self.sandboxes.values().filter(move |it| match scope {
-            Scope::User(user) => it.owner == *user && it.desired != DesiredState::Deleted,
+            Scope::Owner(user) => it.owner == *user && it.desired != DesiredState::Deleted,
             Scope::System => true,
         })
     }
@@ -37,10 +37,8 @@ impl MemoryState {
                 .filter(|it| it.desired == DesiredState::Running && it.status.is_up())
         };
         let reached = |count: usize, cap: u32| u32::try_from(count).is_ok_and(|n| n >= cap);
-        if reached(
-            counted().filter(|it| it.owner == *user).count(),
-            caps.per_user,
-        ) {
+        let of_user = counted().filter(|it| it.owner.user() == *user).count();
+        if reached(of_user, caps.per_user) {
             return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)));
         }
         if reached(counted().count(), caps.overall) {
@@ -82,7 +80,8 @@ impl MemoryState {
         caps: SandboxCaps,
         at: Timestamp,
     ) -> Result<Sandbox, StoreError> {
-        self.check_caps(&sandbox.owner, caps)?;
+        self.check_active_owner(&sandbox.owner)?;
+        self.check_caps(&sandbox.owner.user(), caps)?;
         sandbox.status = SandboxStatus::Starting;
         sandbox.status_detail = None;
         sandbox.desired = DesiredState::Running;
@@ -115,11 +114,13 @@ impl MemoryState {
         sandbox: &Sandbox,
         caps: SandboxCaps,
     ) -> Result<(), StoreError> {
-        self.check_not_deleted(&sandbox.owner)?;
-        self.check_caps(&sandbox.owner, caps)?;
+        self.check_active_owner(&sandbox.owner)?;
+        self.check_caps(&sandbox.owner.user(), caps)?;
         let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
         if self.sandboxes.values().any(taken) {
-            return Err(StoreError::Conflict { entity: "sandbox" });
+            return Err(StoreError::Conflict {
+                entity: Entity::Sandbox,
+            });
         }
         Ok(())
     }
@@ -196,7 +197,7 @@ impl SandboxRepository for MemoryStore {
 
     async fn list_running(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         spec: &SpecId,
     ) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let state = self.lock();

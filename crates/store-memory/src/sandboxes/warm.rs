@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
     MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox, WarmState,
@@ -45,7 +45,7 @@ impl WarmRepository for MemoryStore {
         let taken = |it: &WarmSandbox| it.id == warm.id || it.key_hash == warm.key_hash;
         if state.warm.values().any(taken) {
             return Err(StoreError::Conflict {
-                entity: "warm sandbox",
+                entity: Entity::WarmSandbox,
             });
         }
         state.warm.insert(warm.id.clone(), warm.clone());

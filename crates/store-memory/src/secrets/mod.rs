@@ -4,8 +4,8 @@ mod vault;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
-use domain::id::UserId;
+use domain::error::{Entity, StoreError};
+use domain::id::OwnerId;
 use domain::page::{Page, PageRequest};
 use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
@@ -19,10 +19,12 @@ const LISTING: &str = "secrets";
 
 impl MemoryState {
     fn insert_secret(&mut self, secret: &CustomSecret) -> Result<(), StoreError> {
-        self.check_not_deleted(&secret.owner)?;
+        self.check_active_owner(&secret.owner)?;
         let key = (secret.owner.clone(), secret.name.clone());
         if self.secrets.contains_key(&key) {
-            return Err(StoreError::Conflict { entity: "secret" });
+            return Err(StoreError::Conflict {
+                entity: Entity::Secret,
+            });
         }
         let owners = self.secrets.keys().map(|(owner, _)| owner);
         if owners.filter(|it| **it == secret.owner).count() >= MAX_SECRETS_PER_USER {
@@ -37,7 +39,7 @@ impl MemoryState {
 
     fn change_secret(
         &mut self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         change: &SecretChange,
         at: Timestamp,
@@ -48,7 +50,9 @@ impl MemoryState {
         }
         let new_key = (owner.clone(), change.name.clone().unwrap_or(key.1.clone()));
         if new_key != key && self.secrets.contains_key(&new_key) {
-            return Err(StoreError::Conflict { entity: "secret" });
+            return Err(StoreError::Conflict {
+                entity: Entity::Secret,
+            });
         }
         if let Some(mut secret) = self.secrets.remove(&key) {
             secret.name.clone_from(&new_key.1);
@@ -63,25 +67,18 @@ impl MemoryState {
         }
         Ok(true)
     }
-
-    /// Deletes all secrets of a user; returns how many.
-    pub(crate) fn purge_secrets(&mut self, owner: &UserId) -> u64 {
-        let before = self.secrets.len();
-        self.secrets.retain(|(user, _), _| user != owner);
-        (before - self.secrets.len()) as u64
-    }
 }
 
 #[async_trait]
 impl SecretRepository for MemoryStore {
-    async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
+    async fn find(&self, owner: &OwnerId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
         let key = (owner.clone(), name.to_owned());
         Ok(self.lock().secrets.get(&key).cloned())
     }
 
     async fn search(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
@@ -96,7 +93,7 @@ impl SecretRepository for MemoryStore {
         page::page_by_count(LISTING, page, false, rows)
     }
 
-    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
+    async fn all(&self, owner: &OwnerId) -> Result<Vec<SecretSummary>, StoreError> {
         let state = self.lock();
         let mut all: Vec<_> = state
             .secrets
@@ -114,7 +111,7 @@ impl SecretRepository for MemoryStore {
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        state.check_not_deleted(&secret.owner)?;
+        state.check_active_owner(&secret.owner)?;
         let at = secret.updated_at;
         if state.change_secret(&secret.owner, &secret.name, change, at)? {
             return Ok(false);
@@ -124,7 +121,7 @@ impl SecretRepository for MemoryStore {
 
     async fn change(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         change: &SecretChange,
         at: Timestamp,
@@ -132,7 +129,7 @@ impl SecretRepository for MemoryStore {
         self.lock().change_secret(owner, name, change, at)
     }
 
-    async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
+    async fn delete(&self, owner: &OwnerId, name: &str) -> Result<bool, StoreError> {
         let key = (owner.clone(), name.to_owned());
         Ok(self.lock().secrets.remove(&key).is_some())
     }

@@ -7,7 +7,7 @@ use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
 use domain::encryption::vault::{KeyHolder, VaultRepository};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;
@@ -35,7 +35,9 @@ impl VaultRepository for MemoryStore {
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         if state.vault.as_ref() != Some(before) {
-            return Err(StoreError::Stale { entity: "vault" });
+            return Err(StoreError::Stale {
+                entity: Entity::Vault,
+            });
         }
         state.vault = Some(after.clone());
         Ok(())

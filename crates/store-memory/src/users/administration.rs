@@ -3,15 +3,20 @@
 use async_trait::async_trait;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;
+use crate::users::purge::OwnerSet;
 
-const USER_NOT_FOUND: StoreError = StoreError::NotFound { entity: "user" };
-const KEY_NOT_FOUND: StoreError = StoreError::NotFound { entity: "API key" };
+const USER_NOT_FOUND: StoreError = StoreError::NotFound {
+    entity: Entity::User,
+};
+const KEY_NOT_FOUND: StoreError = StoreError::NotFound {
+    entity: Entity::ApiKey,
+};
 
 impl MemoryState {
     fn key_of(&mut self, id: ApiKeyId, user: &UserId) -> Result<&mut ApiKey, StoreError> {
@@ -27,7 +32,9 @@ impl MemoryState {
         match change {
             AdminChange::CreateUser { user, role } => {
                 let is_new = self.ensure_user(user, *role, at)?;
-                let taken = StoreError::Conflict { entity: "user" };
+                let taken = StoreError::Conflict {
+                    entity: Entity::User,
+                };
                 return is_new.then(PurgeCounts::default).ok_or(taken);
             }
             AdminChange::SetRole { user, role } => {
@@ -37,7 +44,12 @@ impl MemoryState {
                     .ok_or(USER_NOT_FOUND)?;
                 row.role = *role;
             }
+            AdminChange::SetDisabled { user, disabled } => {
+                self.set_disabled(user, *disabled, at)?;
+            }
+            AdminChange::Organization(change) => return self.change_organization(change, at),
             AdminChange::DeleteUser { user } => {
+                self.check_not_last_owner(user, None)?;
                 let is_there = self.mark_deleted(user, at);
                 return is_there
                     .then(|| self.revoke_access(user, at))
@@ -52,6 +64,7 @@ impl MemoryState {
                     None if self.user_exists(&key.user) => {}
                     None => return Err(USER_NOT_FOUND),
                 }
+                self.check_key_organization(key)?;
                 self.keys.insert(key.id, key.clone());
             }
             AdminChange::RotateKey { old, new, until } => {
@@ -85,12 +98,26 @@ impl AdministrationRepository for MemoryStore {
     ) -> Result<PurgeCounts, StoreError> {
         let mut state = self.lock();
         if let Some(caller) = AdminChange::caller(entry) {
-            change.authorize(entry, state.identify(caller).as_ref())?;
+            let found = state.identify(caller);
+            let role = change.organization().and_then(|id| {
+                let user = &found.as_ref()?.user;
+                Some(state.active_membership(id, user)?.role)
+            });
+            change.authorize(entry, found.as_ref(), role)?;
         }
         let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());
-        if let AdminChange::DeleteUser { user } = change {
-            self.publish_sandboxes(&state, user);
+        let affected = match change {
+            AdminChange::DeleteUser { user } | AdminChange::SetDisabled { user, .. } => {
+                Some(OwnerSet::User(user.clone()))
+            }
+            AdminChange::Organization(change) => {
+                Some(OwnerSet::Organization(change.organization()))
+            }
+            _ => None,
+        };
+        if let Some(affected) = affected {
+            self.publish_sandboxes(&state, &affected);
         }
         Ok(purged)
     }

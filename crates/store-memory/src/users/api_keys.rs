@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{
     ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role, USER_NAME_REUSE_GRACE, User,
@@ -16,7 +16,9 @@ impl MemoryState {
     pub(crate) fn check_key_is_new(&self, key: &ApiKey) -> Result<(), StoreError> {
         let taken = |it: &ApiKey| it.id == key.id || it.hash == key.hash;
         if self.keys.values().any(taken) {
-            return Err(StoreError::Conflict { entity: "API key" });
+            return Err(StoreError::Conflict {
+                entity: Entity::ApiKey,
+            });
         }
         Ok(())
     }
@@ -41,6 +43,7 @@ impl MemoryState {
             role,
             created_at: at,
             deleted_at: None,
+            disabled_at: None,
         };
         self.users.insert(user.clone(), new);
         Ok(true)
@@ -50,11 +53,18 @@ impl MemoryState {
     pub(crate) fn key_with_role(&self, id: ApiKeyId) -> Option<ApiKeyWithRole> {
         let key = self.keys.get(&id)?;
         let user = self.users.get(&key.user);
-        let user = user.filter(|it| it.deleted_at.is_none())?;
+        let user = user.filter(|it| it.is_active())?;
+        let bound = key.organization;
         Some(ApiKeyWithRole {
             key: key.clone(),
             role: user.role,
+            membership: bound.and_then(|id| self.active_membership(id, &key.user)),
         })
+    }
+
+    /// Whether the user can sign in and use keys.
+    pub(crate) fn is_active(&self, user: &UserId) -> bool {
+        self.users.get(user).is_some_and(User::is_active)
     }
 
     /// Whether the user exists and their deletion has not begun.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{SessionId, UserId};
 use domain::user::identity::{CallerCredential, CallerIdentity, KeyHash};
 use domain::user::sign_in::{
@@ -13,7 +13,9 @@ use domain::user::sign_in::{
 use crate::MemoryStore;
 use crate::state::MemoryState;
 
-const USER_NOT_FOUND: StoreError = StoreError::NotFound { entity: "user" };
+const USER_NOT_FOUND: StoreError = StoreError::NotFound {
+    entity: Entity::User,
+};
 
 impl MemoryState {
     /// The user and role behind a credential.
@@ -27,10 +29,12 @@ impl MemoryState {
     fn session_with_role(&self, id: SessionId) -> Option<SessionWithRole> {
         let session = self.sessions.get(&id)?;
         let user = self.users.get(&session.user);
-        let user = user.filter(|it| it.deleted_at.is_none())?;
+        let user = user.filter(|it| it.is_active())?;
+        let current = self.current_organizations.get(&session.user);
         Some(SessionWithRole {
             session: session.clone(),
             role: user.role,
+            membership: current.and_then(|id| self.active_membership(*id, &session.user)),
         })
     }
 
@@ -48,14 +52,18 @@ impl MemoryState {
     ) -> Result<(), StoreError> {
         match change {
             SignInChange::BeginSession { session, password } => {
-                if self.passwords.get(&session.user) != Some(password) {
+                if !self.is_active(&session.user)
+                    || self.passwords.get(&session.user) != Some(password)
+                {
                     return Err(USER_NOT_FOUND);
                 }
                 self.begin_session(session)?;
             }
             SignInChange::EndSession { id, user } => {
                 let found = self.sessions.get(id).filter(|it| it.user == *user);
-                found.ok_or(StoreError::NotFound { entity: "session" })?;
+                found.ok_or(StoreError::NotFound {
+                    entity: Entity::Session,
+                })?;
                 self.sessions.remove(id);
             }
             SignInChange::ChangePassword {
@@ -86,18 +94,26 @@ impl MemoryState {
                 let found = self.links.get(link);
                 let found = found.filter(|it| it.user == *user && it.expires_at > at);
                 found.ok_or(StoreError::NotFound {
-                    entity: "one-time link",
+                    entity: Entity::OneTimeLink,
                 })?;
                 self.set_password(user, password, None);
             }
+            SignInChange::ConfirmDevice { code, user } => self.confirm_device(code, user, at)?,
+            SignInChange::RedeemDevice { hash, key } => self.redeem_device(hash, key, at)?,
+            SignInChange::BeginIdentitySession { .. }
+            | SignInChange::LinkIdentity { .. }
+            | SignInChange::UnlinkIdentity { .. }
+            | SignInChange::SetEmail { .. } => self.change_identities(change, at)?,
         }
         Ok(())
     }
 
-    fn begin_session(&mut self, session: &Session) -> Result<(), StoreError> {
+    pub(super) fn begin_session(&mut self, session: &Session) -> Result<(), StoreError> {
         let is_taken = |it: &Session| it.id == session.id || it.hash == session.hash;
         if self.sessions.values().any(is_taken) {
-            return Err(StoreError::Conflict { entity: "session" });
+            return Err(StoreError::Conflict {
+                entity: Entity::Session,
+            });
         }
         self.sessions.insert(session.id, session.clone());
         let theirs = self.sessions.values().filter(|it| it.user == session.user);
@@ -161,13 +177,13 @@ impl PasswordRepository for MemoryStore {
     async fn find(&self, user: &UserId) -> Result<Option<PasswordHash>, StoreError> {
         let state = self.lock();
         let found = state.passwords.get(user);
-        Ok(found.filter(|_| state.user_exists(user)).cloned())
+        Ok(found.filter(|_| state.is_active(user)).cloned())
     }
 
     async fn find_link(&self, hash: &KeyHash) -> Result<Option<OneTimeLink>, StoreError> {
         let state = self.lock();
         let found = state.links.get(hash);
-        Ok(found.filter(|it| state.user_exists(&it.user)).cloned())
+        Ok(found.filter(|it| state.is_active(&it.user)).cloned())
     }
 
     async fn prune_links(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::error::StoreError;
 use domain::event::shorten_document;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use domain::json::text_bytes;
 use domain::user::scope::Scope;
 use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
@@ -17,7 +17,7 @@ fn bytes(text: serde_json::Result<String>) -> u64 {
 
 #[async_trait]
 impl UsageRepository for MemoryStore {
-    async fn usage(&self, scope: &Scope, user: &UserId) -> Result<Usage, StoreError> {
+    async fn usage(&self, scope: &Scope, user: &OwnerId) -> Result<Usage, StoreError> {
         let state = self.lock();
         let mut usage = Usage::default();
         if !scope.sees(user) {
@@ -54,7 +54,7 @@ impl UsageRepository for MemoryStore {
         Ok(usage)
     }
 
-    async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
+    async fn shorten_events(&self, user: &OwnerId) -> Result<ShortenedEvents, StoreError> {
         let mut state = self.lock();
         let state = &mut *state;
         let rows = state.conversations.values_mut();

@@ -16,9 +16,9 @@ use domain::conversation::{
     ConversationView, ExecutionStatus, MAX_CONVERSATIONS_FOR_ADOPTION, PendingAgentDeletion,
     UnsettledConversation, add_pull_request_number, fold_title,
 };
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::AppendOutcome;
-use domain::id::{ConversationId, HostId, SandboxId, UserId};
+use domain::id::{ConversationId, HostId, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::user::scope::Scope;
@@ -315,7 +315,7 @@ impl ConversationRepository for SqlStore {
             let columns = (conversations::owner, conversations::pr_numbers);
             let row = conversations::table.find(UuidCol::from(id)).select(columns);
             // The row lock serializes additions to the list.
-            let locked: Option<(TextCol<UserId>, JsonCol<Vec<i64>>)> = match conn {
+            let locked: Option<(TextCol<OwnerId>, JsonCol<Vec<i64>>)> = match conn {
                 AnyConnection::Sqlite(conn) => row.first(conn).optional(),
                 #[cfg(feature = "postgres")]
                 AnyConnection::Postgres(conn) => row.for_no_key_update().first(conn).optional(),
@@ -454,7 +454,7 @@ impl ConversationDeletionRepository for SqlStore {
                 .limit(row_limit(limit))
                 .select((deleted_conversations::id, deleted_conversations::sandbox_id))
                 .load(conn)
-                .map_decode_error("deleted conversation")?;
+                .map_decode_error(Entity::Conversation)?;
             let pending = rows.into_iter().map(|(id, sandbox)| PendingAgentDeletion {
                 id: id.into(),
                 sandbox_id: sandbox.0,

@@ -11,7 +11,7 @@ use domain::conversation::pending::{
 };
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::json::text_bytes;
 use domain::sandbox::{DesiredState, SandboxStatus};
@@ -30,7 +30,7 @@ use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
-use crate::users::check_not_deleted;
+use crate::users::check_active_owner;
 
 /// The target conversation, or why it cannot take pending messages.
 fn resolve_target(
@@ -82,7 +82,7 @@ fn enqueue(
             return Ok(EnqueueOutcome::KeyUsed(checked));
         }
     }
-    check_not_deleted(conn, owner)?;
+    check_active_owner(conn, &message.owner)?;
     let conversation = match resolve_target(conn, owner, message.target)? {
         Ok(id) => id,
         Err(refusal) => return Ok(refusal),
@@ -107,7 +107,7 @@ fn enqueue(
             pending::created_at.eq(TimestampCol(message.created_at)),
         ))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("pending message")))?;
+        .map_err(map_unique_violation(conflict(Entity::PendingMessage)))?;
     if let Some(response) = message.responses.get(count) {
         idempotency::store_response(conn, response)?;
     }
@@ -127,7 +127,7 @@ fn notify_host(
         .select((sandboxes::id, sandboxes::host))
         .first(conn)
         .optional()
-        .map_decode_error("sandbox")?;
+        .map_decode_error(Entity::Sandbox)?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
         announce(conn, &StoreChange::Sandbox { id, host })?;
     }
@@ -159,7 +159,7 @@ pub(crate) fn delete_orphans(
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
     async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
-        let jobs = self.db.for_user(&message.owner);
+        let jobs = self.db.for_owner(&message.owner);
         let message = message.clone();
         jobs.run(JobMode::Write, move |conn| enqueue(conn, &message))
             .await
@@ -220,7 +220,7 @@ impl PendingMessageRepository for SqlStore {
                 .order(pending::place.asc())
                 .select((pending::id, pending::message, pending::tried_at))
                 .load(conn)
-                .map_decode_error("pending message")?;
+                .map_decode_error(Entity::PendingMessage)?;
             let waiting = rows
                 .into_iter()
                 .map(|(id, message, tried_at)| PendingMessage {
@@ -286,7 +286,7 @@ impl PendingMessageRepository for SqlStore {
                 .select((start_tasks::id, start_tasks::notes))
                 .first(conn)
                 .optional()
-                .map_decode_error("start task")?;
+                .map_decode_error(Entity::StartTask)?;
             let Some((task, JsonCol(mut notes))) = task else {
                 return Ok(());
             };

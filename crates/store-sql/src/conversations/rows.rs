@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use diesel::prelude::*;
 use diesel::sql_types::Text;
+use domain::agent::AgentKind;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationReport, ConversationView, ExecutionStatus,
     Metrics, Trigger, fold_title,
 };
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::AppendOutcome;
 use domain::git::GitProvider;
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use domain::patch::Patch;
 use domain::sandbox::Sandbox;
 use domain::user::scope::Scope;
@@ -26,14 +27,14 @@ use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{conversations, deleted_conversations};
 
-pub(crate) const ENTITY: &str = "conversation";
+pub(crate) const ENTITY: Entity = Entity::Conversation;
 
 /// A row as read and written. The folded title is write-only.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
     pub(crate) id: UuidCol,
-    pub(crate) owner: TextCol<UserId>,
+    pub(crate) owner: TextCol<OwnerId>,
     sandbox_id: TextCol<SandboxId>,
     title: Option<String>,
     auto_title: bool,
@@ -44,7 +45,7 @@ pub(crate) struct ConversationRow {
     trigger: Option<TextCol<Trigger>>,
     pr_numbers: JsonCol<Vec<i64>>,
     llm_model: Option<String>,
-    agent_kind: String,
+    agent_kind: TextCol<AgentKind>,
     metrics: JsonCol<Metrics>,
     parent: Option<UuidCol>,
     #[diesel(column_name = is_public)]
@@ -161,7 +162,7 @@ pub(crate) fn is_visible(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<bool, TransactionError> {
-    let owner: Option<TextCol<UserId>> = conversations::table
+    let owner: Option<TextCol<OwnerId>> = conversations::table
         .find(UuidCol::from(id))
         .select(conversations::owner)
         .first(conn)
@@ -190,7 +191,7 @@ pub(crate) fn insert(
             conversations::title_folded.eq(folded_title(conversation)),
         ))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("conversation")))?;
+        .map_err(map_unique_violation(conflict(Entity::Conversation)))?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::{StoreError, chain};
-use domain::id::{SandboxId, UserId};
+use domain::id::{OrganizationId, OwnerId, SandboxId};
 use domain::user::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -123,19 +123,24 @@ impl Database {
     /// Selects the user of this scope as the tenant. The scope of the service is background work.
     pub(crate) fn for_scope(&self, scope: &Scope) -> TenantJobs<'_> {
         match scope {
-            Scope::User(user) => self.for_user(user),
+            Scope::Owner(owner) => self.for_owner(owner),
             Scope::System => self.for_workload(Workload::Background),
         }
     }
 
-    /// Selects this user as the tenant of a request.
-    pub(crate) fn for_user(&self, user: &UserId) -> TenantJobs<'_> {
-        self.tenant_jobs(Workload::Requests, Tenant::User(user.clone()))
+    /// Selects the user of this owner as the tenant of a request.
+    pub(crate) fn for_owner(&self, owner: &OwnerId) -> TenantJobs<'_> {
+        self.tenant_jobs(Workload::Requests, Tenant::User(owner.user()))
     }
 
-    /// Selects this user as the tenant of reads by a sandbox or a start, apart from the user's own requests.
-    pub(crate) fn for_intake_of(&self, user: &UserId) -> TenantJobs<'_> {
-        self.tenant_jobs(Workload::Intake, Tenant::User(user.clone()))
+    /// Selects all members of this organization as the tenant of a request.
+    pub(crate) fn for_organization(&self, id: OrganizationId) -> TenantJobs<'_> {
+        self.tenant_jobs(Workload::Requests, Tenant::Organization(id))
+    }
+
+    /// Selects the user of this owner as the tenant of reads by a sandbox or a start, apart from the user's own requests.
+    pub(crate) fn for_intake_of(&self, owner: &OwnerId) -> TenantJobs<'_> {
+        self.tenant_jobs(Workload::Intake, Tenant::User(owner.user()))
     }
 
     /// Selects this sandbox as the tenant of its reports.

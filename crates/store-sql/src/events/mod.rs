@@ -10,12 +10,12 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::ConversationReport;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::{
     AppendOutcome, Event, EventFilter, EventOrder, EventStore, MAX_EVENT_BATCH_BYTES,
     SequencedEvent,
 };
-use domain::id::{ConversationId, EventId, SandboxId, UserId};
+use domain::id::{ConversationId, EventId, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::user::scope::Scope;
 use serde_json::Value;
@@ -39,7 +39,7 @@ diesel::define_sql_function! {
     fn octet_length(text: Text) -> Integer;
 }
 
-const ENTITY: &str = "event";
+const ENTITY: Entity = Entity::Event;
 
 /// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
@@ -152,7 +152,7 @@ fn last_seq(
         .order(events::seq.desc())
         .limit(1)
         .select(events::seq);
-    let row: Option<(TextCol<UserId>, Option<i64>)> = conversations::table
+    let row: Option<(TextCol<OwnerId>, Option<i64>)> = conversations::table
         .find(UuidCol::from(conversation))
         .select((conversations::owner, last.single_value()))
         .first(conn)
@@ -356,7 +356,7 @@ impl EventStore for SqlStore {
         if filter == EventFilter::default() {
             let count = jobs.run(JobMode::Query, move |conn| {
                 // Counting the rows of a long log would take seconds.
-                let row: Option<(TextCol<UserId>, i64)> = conversations::table
+                let row: Option<(TextCol<OwnerId>, i64)> = conversations::table
                     .find(UuidCol::from(conversation))
                     .select((conversations::owner, conversations::event_count))
                     .first(conn)

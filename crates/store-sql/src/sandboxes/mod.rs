@@ -11,8 +11,8 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::{IdempotencyCheck, IdempotentResponse};
-use domain::error::StoreError;
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::error::{Entity, StoreError};
+use domain::id::{HostId, OwnerId, SandboxId, SpecId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, HostSandboxRepository, NewSessionKey, RetirementReason, Sandbox, SandboxCaps,
@@ -80,12 +80,12 @@ pub(crate) fn insert_within_caps(
     sandbox: &Sandbox,
     caps: SandboxCaps,
 ) -> Result<(), TransactionError> {
-    crate::users::check_not_deleted(conn, sandbox.owner.as_str())?;
-    check_caps(conn, &sandbox.owner, caps)?;
+    crate::users::check_active_owner(conn, &sandbox.owner)?;
+    check_caps(conn, &sandbox.owner.user(), caps)?;
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("sandbox")))?;
+        .map_err(map_unique_violation(conflict(Entity::Sandbox)))?;
     Ok(())
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn mark_deleted(
         .clone()
         .select((sandboxes::id, sandboxes::host))
         .load(conn)
-        .map_decode_error("sandbox")?;
+        .map_decode_error(Entity::Sandbox)?;
     diesel::update(undeleted)
         .set((
             sandboxes::desired.eq(DesiredState::Deleted.as_str()),
@@ -137,7 +137,8 @@ pub(crate) fn resume(
     caps: SandboxCaps,
     at: Timestamp,
 ) -> Result<Sandbox, TransactionError> {
-    check_caps(conn, &sandbox.owner, caps)?;
+    crate::users::check_active_owner(conn, &sandbox.owner)?;
+    check_caps(conn, &sandbox.owner.user(), caps)?;
     sandbox.status = SandboxStatus::Starting;
     sandbox.status_detail = None;
     sandbox.desired = DesiredState::Running;
@@ -149,7 +150,7 @@ pub(crate) fn resume(
 #[async_trait]
 impl SandboxRepository for SqlStore {
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError> {
-        let jobs = self.db.for_user(&sandbox.owner);
+        let jobs = self.db.for_owner(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
         jobs.run(JobMode::Write, move |conn| {
             insert_within_caps(conn, &sandbox, caps)
@@ -163,7 +164,7 @@ impl SandboxRepository for SqlStore {
         caps: &SandboxCaps,
         response: &IdempotentResponse,
     ) -> Result<IdempotencyCheck, StoreError> {
-        let jobs = self.db.for_user(&sandbox.owner);
+        let jobs = self.db.for_owner(&sandbox.owner);
         let (sandbox, caps, response) = (sandbox.clone(), *caps, response.clone());
         jobs.run(JobMode::Write, move |conn| {
             let checked = idempotency::check(conn, &response.request)?;
@@ -233,10 +234,10 @@ impl SandboxRepository for SqlStore {
 
     async fn list_running(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         spec: &SpecId,
     ) -> Result<Vec<SandboxOccupancy>, StoreError> {
-        let jobs = self.db.for_user(owner);
+        let jobs = self.db.for_owner(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         jobs.run(JobMode::Read, move |conn| {
             occupancy::list_running(conn, &owner, &spec)

@@ -1,8 +1,9 @@
 //! Occupancy of running sandboxes, and whether there is room for another sandbox or conversation.
 
 use diesel::prelude::*;
+use diesel::sql_types::Bool;
 use domain::error::{ReachedCap, StoreError};
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId, UserId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxOccupancy, SandboxStatus};
 
 use crate::database::connection::{AnyBackend, AnyConnection};
@@ -28,7 +29,7 @@ type OccupancyRow = (
 
 pub(crate) fn list_running(
     conn: &mut AnyConnection,
-    owner: &UserId,
+    owner: &OwnerId,
     spec: &SpecId,
 ) -> Result<Vec<SandboxOccupancy>, TransactionError> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
@@ -102,6 +103,15 @@ pub(crate) fn check_room(
     .into())
 }
 
+/// The sandboxes of this user in all organizations. The columns sort by bytes.
+fn owned_by_user(user: &UserId) -> OwnedByUser {
+    let shared = sandboxes::owner.gt(format!("{user} "));
+    let shared = shared.and(sandboxes::owner.lt(format!("{user}!")));
+    Box::new(sandboxes::owner.eq(user.to_string()).or(shared))
+}
+
+type OwnedByUser = Box<dyn BoxableExpression<sandboxes::table, AnyBackend, SqlType = Bool>>;
+
 /// Returns an error if one more running sandbox of this user would exceed a cap.
 pub(super) fn check_caps(
     conn: &mut AnyConnection,
@@ -118,7 +128,7 @@ pub(super) fn check_caps(
             ]))
     };
     let of_user: i64 = counted()
-        .filter(sandboxes::owner.eq(user.as_str()))
+        .filter(owned_by_user(user))
         .count()
         .get_result(conn)?;
     if of_user >= i64::from(caps.per_user) {

@@ -1,7 +1,7 @@
 //! Rows of sandboxes.
 
 use diesel::prelude::*;
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::id::{HostId, OwnerId, SandboxId, SpecId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::user::identity::KeyHash;
 use url::Url;
@@ -15,7 +15,7 @@ use crate::schema::sandboxes;
 #[diesel(table_name = sandboxes, treat_none_as_default_value = false, treat_none_as_null = true)]
 pub(crate) struct SandboxRow {
     pub(crate) id: TextCol<SandboxId>,
-    owner: TextCol<UserId>,
+    owner: TextCol<OwnerId>,
     spec_id: TextCol<SpecId>,
     host: TextCol<HostId>,
     desired: TextCol<DesiredState>,
@@ -38,7 +38,7 @@ pub(crate) struct SandboxRow {
 #[diesel(table_name = sandboxes)]
 pub(crate) struct ViewRow {
     pub(crate) id: TextCol<SandboxId>,
-    owner: TextCol<UserId>,
+    owner: TextCol<OwnerId>,
     spec_id: TextCol<SpecId>,
     status: TextCol<SandboxStatus>,
     status_detail: Option<String>,

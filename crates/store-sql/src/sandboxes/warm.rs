@@ -5,7 +5,7 @@ use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{
     ExposedUrl, MAX_WARM_SANDBOXES_PER_HOST, SandboxEndpoints, WarmRepository, WarmSandbox,
@@ -23,7 +23,7 @@ use crate::schema::rows::same_fields;
 use crate::schema::{sandboxes, warm_sandboxes};
 use crate::store::SqlStore;
 
-const ENTITY: &str = "warm sandbox";
+const ENTITY: Entity = Entity::WarmSandbox;
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, QueryableByName, Selectable, Insertable)]

@@ -26,7 +26,7 @@ pub(crate) fn replace_nul(text: impl Into<String>) -> String {
 
 /// The owner to filter by, as a column value. `None` for the service.
 pub(crate) fn owner_filter(scope: &Scope) -> Option<String> {
-    scope.user().map(|user| user.as_str().to_owned())
+    scope.owner().map(|owner| owner.as_str().to_owned())
 }
 
 /// A `LIMIT`, or another number of rows or bytes.

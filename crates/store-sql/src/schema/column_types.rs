@@ -28,7 +28,10 @@ use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
 use domain::error::BoxError;
-use domain::id::{ApiKeyId, ConversationId, SecretId, SessionId, StartTaskId};
+use domain::id::{
+    ApiKeyId, ConversationId, IdentityId, InvitationId, OrganizationId, SecretId, SessionId,
+    StartTaskId,
+};
 use domain::sandbox::ExposedUrl;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -290,7 +293,16 @@ macro_rules! uuid_ids {
     )*};
 }
 
-uuid_ids!(ApiKeyId, ConversationId, SecretId, SessionId, StartTaskId);
+uuid_ids!(
+    ApiKeyId,
+    ConversationId,
+    InvitationId,
+    OrganizationId,
+    IdentityId,
+    SecretId,
+    SessionId,
+    StartTaskId
+);
 
 /// Makes the SQL types of this crate known to the combined backend.
 macro_rules! sql_types_of_any {

@@ -24,6 +24,36 @@ tables! {
         deleted_at -> Nullable<Instant>,
         role -> Text,
         password_hash -> Nullable<Text>,
+        email -> Nullable<Text>,
+        email_verified -> Bool,
+        current_organization -> Nullable<Id>,
+        disabled_at -> Nullable<Instant>,
+    }
+
+    organizations (id) {
+        id -> Id,
+        name -> Text,
+        created_at -> Instant,
+        deleted_at -> Nullable<Instant>,
+    }
+
+    memberships (organization_id, user_id) {
+        organization_id -> Id,
+        user_id -> Text,
+        role -> Text,
+        created_at -> Instant,
+        removed_at -> Nullable<Instant>,
+    }
+
+    invitations (id) {
+        id -> Id,
+        hash -> Text,
+        organization_id -> Id,
+        email -> Nullable<Text>,
+        role -> Text,
+        inviter -> Text,
+        created_at -> Instant,
+        expires_at -> Instant,
     }
 
     api_keys (id) {
@@ -36,6 +66,7 @@ tables! {
         last_used_at -> Nullable<Instant>,
         name -> Nullable<Text>,
         made_by -> Nullable<Text>,
+        organization_id -> Nullable<Id>,
     }
 
     sessions (id) {
@@ -54,6 +85,49 @@ tables! {
         user_id -> Text,
         created_at -> Instant,
         expires_at -> Instant,
+    }
+
+    model_spending (owner, day, conversation, model) {
+        owner -> Text,
+        day -> Integer,
+        conversation -> Text,
+        model -> Text,
+        calls -> BigInt,
+        estimated_calls -> BigInt,
+        unpriced_calls -> BigInt,
+        input -> BigInt,
+        cached_input -> BigInt,
+        cache_write -> BigInt,
+        output -> BigInt,
+        cost -> BigInt,
+    }
+
+    model_reservations (id) {
+        id -> Id,
+        owner -> Text,
+        day -> Integer,
+        conversation -> Text,
+        model -> Text,
+        amount -> BigInt,
+        created_at -> Instant,
+    }
+
+    device_logins (hash) {
+        hash -> Text,
+        code -> Text,
+        user_id -> Nullable<Text>,
+        created_at -> Instant,
+        expires_at -> Instant,
+    }
+
+    identities (id) {
+        id -> Id,
+        provider -> Text,
+        subject -> Text,
+        user_id -> Text,
+        email -> Nullable<Text>,
+        created_at -> Instant,
+        last_used_at -> Instant,
     }
 
     audit_log (id) {
@@ -246,4 +320,14 @@ diesel::allow_tables_to_appear_in_same_query!(
     warm_sandboxes,
 );
 
-diesel::allow_tables_to_appear_in_same_query!(api_keys, one_time_links, sessions, users);
+diesel::allow_tables_to_appear_in_same_query!(
+    api_keys,
+    device_logins,
+    identities,
+    invitations,
+    memberships,
+    one_time_links,
+    organizations,
+    sessions,
+    users,
+);

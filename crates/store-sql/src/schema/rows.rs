@@ -5,7 +5,10 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
-use domain::id::{ApiKeyId, ConversationId, SecretId, SessionId, StartTaskId};
+use domain::id::{
+    ApiKeyId, ConversationId, IdentityId, InvitationId, OrganizationId, SecretId, SessionId,
+    StartTaskId,
+};
 use domain::sandbox::ExposedUrl;
 use domain::user::settings::Revision;
 use url::Url;
@@ -94,6 +97,9 @@ columns! {
     UuidCol => Uuid: |value| Self(*value), |col| col.0;
     UuidCol => ApiKeyId: |value| (*value).into(), |col| col.into();
     UuidCol => ConversationId: |value| (*value).into(), |col| col.into();
+    UuidCol => InvitationId: |value| (*value).into(), |col| col.into();
+    UuidCol => OrganizationId: |value| (*value).into(), |col| col.into();
+    UuidCol => IdentityId: |value| (*value).into(), |col| col.into();
     UuidCol => SecretId: |value| (*value).into(), |col| col.into();
     UuidCol => SessionId: |value| (*value).into(), |col| col.into();
     UuidCol => StartTaskId: |value| (*value).into(), |col| col.into();

@@ -9,8 +9,8 @@ use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
-use domain::error::StoreError;
-use domain::id::UserId;
+use domain::error::{Entity, StoreError};
+use domain::id::OwnerId;
 use domain::page::{Page, PageRequest};
 use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
@@ -27,7 +27,7 @@ use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::secrets;
 use crate::store::SqlStore;
-use crate::users::check_not_deleted;
+use crate::users::check_active_owner;
 
 const PAGE_TOKEN_LIST: &str = "secrets";
 
@@ -55,7 +55,7 @@ fn summary((name, description, length): SummaryRow) -> SecretSummary {
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = secrets)]
 struct SecretRow {
-    owner: TextCol<UserId>,
+    owner: TextCol<OwnerId>,
     name: String,
     description: String,
     value_id: UuidCol,
@@ -100,11 +100,11 @@ impl ChangedSecretColumns {
 
 fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), TransactionError> {
     let owner = secret.owner.as_str();
-    check_not_deleted(conn, owner)?;
+    check_active_owner(conn, &secret.owner)?;
     let of_owner = secrets::table.filter(secrets::owner.eq(owner));
     let same_name = of_owner.filter(secrets::name.eq(&secret.name));
     if same_name.count().get_result::<i64>(conn)? > 0 {
-        return Err(crate::error::conflict("secret"));
+        return Err(crate::error::conflict(Entity::Secret));
     }
     // The transaction is serializable, so concurrent inserts cannot exceed the limit together.
     let count: i64 = of_owner.count().get_result(conn)?;
@@ -145,13 +145,13 @@ fn update(
     diesel::update(secrets::table.find((owner, name)))
         .set(changed)
         .execute(conn)
-        .map_err(map_unique_violation(conflict("secret")))
+        .map_err(map_unique_violation(conflict(Entity::Secret)))
 }
 
 /// Look-ups by sandboxes and starts do not use the connections of users' requests.
 #[async_trait]
 impl SecretRepository for SqlStore {
-    async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
+    async fn find(&self, owner: &OwnerId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
         let jobs = self.db.for_intake_of(owner);
         let key = (owner.to_string(), replace_nul(name));
         jobs.run(JobMode::Query, move |conn| {
@@ -160,7 +160,7 @@ impl SecretRepository for SqlStore {
                 .select(SecretRow::as_select())
                 .first(conn)
                 .optional()
-                .map_decode_error("secret")?;
+                .map_decode_error(Entity::Secret)?;
             Ok(row.map(CustomSecret::from))
         })
         .await
@@ -168,11 +168,11 @@ impl SecretRepository for SqlStore {
 
     async fn search(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
-        let jobs = self.db.for_user(owner);
+        let jobs = self.db.for_owner(owner);
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| replace_nul(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
@@ -206,7 +206,7 @@ impl SecretRepository for SqlStore {
         .await
     }
 
-    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
+    async fn all(&self, owner: &OwnerId) -> Result<Vec<SecretSummary>, StoreError> {
         let jobs = self.db.for_intake_of(owner);
         let owner = owner.to_string();
         jobs.run(JobMode::Query, move |conn| {
@@ -225,18 +225,18 @@ impl SecretRepository for SqlStore {
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
-        let jobs = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_owner(&secret.owner);
         let secret = secret.clone();
         jobs.run(JobMode::Write, move |conn| insert(conn, &secret))
             .await
     }
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
-        let jobs = self.db.for_user(&secret.owner);
+        let jobs = self.db.for_owner(&secret.owner);
         let secret = secret.clone();
         let changed = ChangedSecretColumns::new(change, secret.updated_at);
         jobs.run(JobMode::Write, move |conn| {
-            check_not_deleted(conn, secret.owner.as_str())?;
+            check_active_owner(conn, &secret.owner)?;
             if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
                 return Ok(false);
             }
@@ -248,12 +248,12 @@ impl SecretRepository for SqlStore {
 
     async fn change(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let jobs = self.db.for_user(owner);
+        let jobs = self.db.for_owner(owner);
         let (owner, name) = (owner.to_string(), replace_nul(name));
         let changed = ChangedSecretColumns::new(change, at);
         jobs.run(JobMode::Write, move |conn| {
@@ -262,8 +262,8 @@ impl SecretRepository for SqlStore {
         .await
     }
 
-    async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
-        let jobs = self.db.for_user(owner);
+    async fn delete(&self, owner: &OwnerId, name: &str) -> Result<bool, StoreError> {
+        let jobs = self.db.for_owner(owner);
         let key = (owner.to_string(), replace_nul(name));
         jobs.run(JobMode::Write, move |conn| {
             let deleted = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;

@@ -6,8 +6,9 @@ use domain::encryption::cipher::Sealed;
 use domain::encryption::sealed::{
     ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository,
 };
-use domain::error::StoreError;
-use domain::id::{SandboxId, UserId};
+use domain::error::{Entity, StoreError};
+use domain::id::{OwnerId, SandboxId};
+use domain::user::settings::SettingsOwner;
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
@@ -51,7 +52,7 @@ fn page(
                 .limit(limit)
                 .select((($($table::$column,)*), $table::$sealed.nullable()))
                 .load(conn)
-                .map_decode_error(stringify!($table))?;
+                .map_decode_error(Entity::SealedRecord)?;
             let records = rows.into_iter().filter_map(|(($($column,)*), sealed)| {
                 let sealed = Sealed::from_text(sealed?);
                 Some(SealedRecord { location: SealedLocation::$location($($part),*), sealed })
@@ -61,10 +62,10 @@ fn page(
     }
     Ok(match kind {
         SealedKind::Settings => {
-            read!(settings.document, owner > text, [owner: TextCol<UserId>] => Settings(owner.0))
+            read!(settings.document, owner > text, [owner: TextCol<SettingsOwner>] => Settings(owner.0))
         }
         SealedKind::Secrets => {
-            read!(secrets.value, value_id > uuid, [owner: TextCol<UserId>, value_id: UuidCol] => Secret(owner.0, value_id.into()))
+            read!(secrets.value, value_id > uuid, [owner: TextCol<OwnerId>, value_id: UuidCol] => Secret(owner.0, value_id.into()))
         }
         SealedKind::SessionKeys => {
             read!(sandboxes.session_key, id > text, [id: TextCol<SandboxId>] => SessionKey(id.0))
@@ -98,7 +99,7 @@ fn replace_one(
         };
     }
     Ok(match &record.location {
-        SealedLocation::Settings(owner) => replace!(settings.document => find(owner.as_str())),
+        SealedLocation::Settings(owner) => replace!(settings.document => find(owner.to_string())),
         SealedLocation::Secret(owner, id) => replace!(
             secrets.value => filter(secrets::owner.eq(owner.as_str())).filter(secrets::value_id.eq(UuidCol::from(*id)))
         ),

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::encryption::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 
 use crate::database::connection::AnyConnection;
 use crate::database::pool::{JobMode, Workload};
@@ -81,7 +81,7 @@ impl VaultRepository for SqlStore {
                 ))
                 .execute(conn)?;
             if replaced == 0 {
-                return Err(stale("vault"));
+                return Err(stale(Entity::Vault));
             }
             Ok(())
         })

@@ -3,11 +3,11 @@
 use diesel::prelude::*;
 use domain::coordination::change::StoreChange;
 use domain::coordination::idempotency::IdempotencyCheck;
-use domain::error::{ReachedCap, StoreError};
+use domain::error::{Entity, ReachedCap, StoreError};
 use domain::sandbox::{DesiredState, SandboxCaps, SandboxStatus};
 use domain::start_task::{
-    MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
-    StartStatus, StartTask, StartTaskInsertOutcome,
+    MAX_UNFINISHED_STARTS, NewStartTask, SandboxAssignment, StartStatus, StartTask,
+    StartTaskInsertOutcome,
 };
 
 use super::rows::{ENTITY, StartTaskRow};
@@ -28,7 +28,7 @@ fn find_existing(
     task: &StartTask,
 ) -> Result<Option<StartTask>, TransactionError> {
     if conversations::is_deleted(conn, task.conversation_id)? {
-        return Err(conflict("conversation"));
+        return Err(conflict(Entity::Conversation));
     }
     let row = start_tasks::table
         .filter(start_tasks::conversation_id.eq(UuidCol::from(task.conversation_id)))
@@ -42,12 +42,12 @@ fn find_existing(
         return if existing.owner == task.owner {
             Ok(Some(existing))
         } else {
-            Err(conflict("conversation"))
+            Err(conflict(Entity::Conversation))
         };
     }
     // The conversation was adopted or belongs to another user, so there is no task to return.
     match conversations::load(conn, task.conversation_id)? {
-        Some(_) => Err(conflict("conversation")),
+        Some(_) => Err(conflict(Entity::Conversation)),
         None => Ok(None),
     }
 }
@@ -64,13 +64,13 @@ fn assign_sandbox(
     }
     let sandbox = load_undeleted(conn, &task.sandbox_id)?
         .filter(|sandbox| sandbox.owner == task.owner)
-        .ok_or_else(|| not_found("sandbox"))?;
+        .ok_or_else(|| not_found(Entity::Sandbox))?;
     let should_run = sandbox.desired == DesiredState::Running;
     match start.assignment {
         SandboxAssignment::Shared { .. }
             if !should_run || sandbox.status != SandboxStatus::Running =>
         {
-            Err(not_found("sandbox"))
+            Err(not_found(Entity::Sandbox))
         }
         SandboxAssignment::Shared { max_conversations } => {
             check_room(conn, &sandbox.id, max_conversations)
@@ -106,7 +106,7 @@ pub(super) fn insert(
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?
             .filter(|parent| parent.owner.0 == task.owner)
-            .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+            .ok_or_else(|| not_found(Entity::ParentConversation))?;
     }
     assign_sandbox(conn, start, caps)?;
     diesel::insert_into(start_tasks::table)

@@ -10,14 +10,14 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::coordination::change::StoreChange;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps};
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, NewStartTask, PARENT_CONVERSATION_ENTITY,
-    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskInsertOutcome,
-    StartTaskOrder, StartTaskQueue, StartTaskRepository, StartTaskUpdate,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, NewStartTask, StartQueueCounts, StartStatus,
+    StartTask, StartTaskFilter, StartTaskInsertOutcome, StartTaskOrder, StartTaskQueue,
+    StartTaskRepository, StartTaskUpdate,
 };
 use domain::user::scope::Scope;
 use uuid::Uuid;
@@ -152,7 +152,7 @@ impl StartTaskRepository for SqlStore {
         start: &NewStartTask,
         caps: &SandboxCaps,
     ) -> Result<StartTaskInsertOutcome, StoreError> {
-        let jobs = self.db.for_user(&start.task.owner);
+        let jobs = self.db.for_owner(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
         jobs.run(JobMode::Write, move |conn| insert(conn, &start, caps))
             .await
@@ -321,14 +321,14 @@ impl StartTaskQueue for SqlStore {
             let (row, before) = load_leased(conn, id, fence, step.status)?;
             load_undeleted(conn, &conversation.sandbox_id)?
                 .filter(|sandbox| sandbox.desired == DesiredState::Running)
-                .ok_or_else(|| not_found("sandbox"))?;
+                .ok_or_else(|| not_found(Entity::Sandbox))?;
             if !row.begun {
                 if conversations::is_deleted(conn, conversation.id)? {
-                    return Err(conflict("conversation"));
+                    return Err(conflict(Entity::Conversation));
                 }
                 if let Some(parent) = conversation.parent {
                     conversations::load(conn, parent)?
-                        .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
+                        .ok_or_else(|| not_found(Entity::ParentConversation))?;
                 }
                 conversations::insert(conn, &conversation)?;
                 diesel::update(start_tasks::table.find(UuidCol::from(id)))

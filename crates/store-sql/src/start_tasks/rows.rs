@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use domain::clock::Timestamp;
-use domain::id::{HostId, SandboxId, UserId};
+use domain::error::Entity;
+use domain::id::{HostId, OwnerId, SandboxId};
 use domain::json::text_bytes;
 use domain::start_task::{StartRequest, StartStatus, StartTask, StartTaskUpdate};
 
@@ -16,14 +17,14 @@ use crate::schema::column_types::{JsonCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::start_tasks;
 
-pub(crate) const ENTITY: &str = "start task";
+pub(crate) const ENTITY: Entity = Entity::StartTask;
 
 /// A row as read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
 pub(crate) struct StartTaskRow {
     pub(crate) id: UuidCol,
-    owner: TextCol<UserId>,
+    owner: TextCol<OwnerId>,
     host: TextCol<HostId>,
     pub(crate) status: TextCol<StartStatus>,
     detail: Option<String>,

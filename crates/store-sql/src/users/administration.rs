@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::user::identity::{
     AdminChange, AdministrationRepository, CallerCredential, CallerIdentity, PurgeCounts,
 };
@@ -16,10 +16,10 @@ use crate::error::{TransactionError, conflict, not_found};
 use crate::schema::column_types::UuidCol;
 use crate::schema::{api_keys as key_rows, users as user_rows};
 use crate::store::SqlStore;
-use crate::users::{self, api_keys, audit_log, passwords, purge, sessions};
-
-const USER: &str = "user";
-const KEY: &str = "API key";
+use crate::users::{
+    self, api_keys, audit_log, device_logins, identities, organization_changes, organizations,
+    passwords, purge, sessions,
+};
 
 fn change(
     conn: &mut AnyConnection,
@@ -31,7 +31,7 @@ fn change(
         AdminChange::CreateUser { user, role } => {
             users::ensure_exists(conn, user.as_str(), *role, at)?
                 .then_some(())
-                .ok_or_else(|| conflict(USER))?;
+                .ok_or_else(|| conflict(Entity::User))?;
         }
         AdminChange::SetRole { user, role } => {
             let undeleted = user_rows::table
@@ -40,10 +40,20 @@ fn change(
             let changed = diesel::update(undeleted)
                 .set(user_rows::role.eq(role.as_str()))
                 .execute(conn)?;
-            require(changed > 0, USER)?;
+            require(changed > 0, Entity::User)?;
+        }
+        AdminChange::SetDisabled { user, disabled } => {
+            require(
+                organization_changes::set_disabled(conn, user, *disabled, at)?,
+                Entity::User,
+            )?;
+        }
+        AdminChange::Organization(change) => {
+            return organization_changes::change(conn, change, at);
         }
         AdminChange::DeleteUser { user } => {
-            require(users::mark_deleted(conn, user.as_str(), at)?, USER)?;
+            organization_changes::check_not_last_owner(conn, user.as_str(), None)?;
+            require(users::mark_deleted(conn, user.as_str(), at)?, Entity::User)?;
             return purge::erase_access(conn, user.as_str(), at);
         }
         AdminChange::CreateKey { key, new_user } => {
@@ -52,21 +62,22 @@ fn change(
                 Some(role) => {
                     users::ensure_exists(conn, user, *role, at)?;
                 }
-                None => require(users::exists(conn, user)?, USER)?,
+                None => require(users::exists(conn, user)?, Entity::User)?,
             }
+            organization_changes::check_key_organization(conn, key)?;
             api_keys::insert(conn, key)?;
         }
         AdminChange::RotateKey { old, new, until } => {
             let is_expiring = api_keys::expire(conn, *old, &new.user, new.created_at, *until)?;
-            require(is_expiring, KEY)?;
-            require(users::exists(conn, new.user.as_str())?, KEY)?;
+            require(is_expiring, Entity::ApiKey)?;
+            require(users::exists(conn, new.user.as_str())?, Entity::ApiKey)?;
             api_keys::insert(conn, new)?;
         }
         AdminChange::RevokeKey { id, user } => {
             let key = key_rows::table
                 .find(UuidCol::from(*id))
                 .filter(key_rows::user_id.eq(user.as_str()));
-            require(diesel::delete(key).execute(conn)? > 0, KEY)?;
+            require(diesel::delete(key).execute(conn)? > 0, Entity::ApiKey)?;
         }
         AdminChange::SignIn(change) => change_sign_in(conn, change, at)?,
     }
@@ -81,10 +92,10 @@ fn change_sign_in(
 ) -> Result<(), TransactionError> {
     let (is_done, entity) = match change {
         SignInChange::BeginSession { session, password } => {
-            (sessions::begin(conn, session, password)?, USER)
+            (sessions::begin(conn, session, password)?, Entity::User)
         }
         SignInChange::EndSession { id, user } => {
-            (sessions::end(conn, *id, user.as_str())?, "session")
+            (sessions::end(conn, *id, user.as_str())?, Entity::Session)
         }
         SignInChange::ChangePassword {
             user,
@@ -94,7 +105,7 @@ fn change_sign_in(
         } => {
             let change = (before, password);
             let done = passwords::change(conn, user.as_str(), change, *keep)?;
-            (done, USER)
+            (done, Entity::User)
         }
         SignInChange::CreateLink { link, new_user } => {
             let user = link.user.as_str();
@@ -105,7 +116,7 @@ fn change_sign_in(
             if exists {
                 passwords::insert_link(conn, link)?;
             }
-            (exists, USER)
+            (exists, Entity::User)
         }
         SignInChange::RedeemLink {
             link,
@@ -113,8 +124,63 @@ fn change_sign_in(
             password,
         } => {
             let done = passwords::redeem(conn, link, user.as_str(), password, at)?;
-            (done, "one-time link")
+            (done, Entity::OneTimeLink)
         }
+        SignInChange::ConfirmDevice { code, user } => {
+            let done = device_logins::confirm(conn, code, user.as_str(), at)?;
+            (done, Entity::DeviceLogin)
+        }
+        SignInChange::RedeemDevice { hash, key } => (
+            device_logins::redeem(conn, hash, key, at)?,
+            Entity::DeviceLogin,
+        ),
+        SignInChange::BeginIdentitySession { .. }
+        | SignInChange::LinkIdentity { .. }
+        | SignInChange::UnlinkIdentity { .. }
+        | SignInChange::SetEmail { .. } => return change_identities(conn, change, at),
+    };
+    is_done.then_some(()).ok_or_else(|| not_found(entity))
+}
+
+/// Changes of identities at providers, and of e-mail addresses.
+fn change_identities(
+    conn: &mut AnyConnection,
+    change: &SignInChange,
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    let (is_done, entity) = match change {
+        SignInChange::BeginIdentitySession {
+            session,
+            identity,
+            email,
+            role,
+        } => {
+            let known = (email.as_ref(), *role);
+            let done = identities::begin_session(conn, session, *identity, known)?;
+            (done, Entity::User)
+        }
+        SignInChange::LinkIdentity { identity, new_user } => {
+            let user = identity.user.as_str();
+            if let Some(role) = new_user {
+                users::ensure_exists(conn, user, *role, at)?
+                    .then_some(())
+                    .ok_or_else(|| conflict(Entity::User))?;
+            }
+            let exists = users::exists(conn, user)?;
+            if exists {
+                identities::link(conn, identity)?;
+            }
+            (exists, Entity::User)
+        }
+        SignInChange::UnlinkIdentity { id, user, keep } => {
+            let done = identities::unlink(conn, *id, user.as_str(), *keep)?;
+            (done, Entity::Identity)
+        }
+        SignInChange::SetEmail { user, email } => {
+            let done = identities::set_email(conn, user.as_str(), email.as_ref())?;
+            (done, Entity::User)
+        }
+        _ => return change_sign_in(conn, change, at),
     };
     is_done.then_some(()).ok_or_else(|| not_found(entity))
 }
@@ -141,7 +207,14 @@ impl AdministrationRepository for SqlStore {
         self.run(Workload::Requests, JobMode::Write, move |conn| {
             // The transaction is serializable, so a concurrent revocation takes effect entirely before or after it.
             if let Some(caller) = AdminChange::caller(&entry) {
-                change.authorize(&entry, identify(conn, caller)?.as_ref())?;
+                let found = identify(conn, caller)?;
+                let role = match (change.organization(), &found) {
+                    (Some(id), Some(found)) => {
+                        organizations::membership(conn, id, found.user.as_str())?
+                    }
+                    _ => None,
+                };
+                change.authorize(&entry, found.as_ref(), role.map(|it| it.role))?;
             }
             let purged = self::change(conn, &change, entry.at)?;
             audit_log::insert(conn, std::slice::from_ref(&entry))?;

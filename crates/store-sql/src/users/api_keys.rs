@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{ApiKeyId, UserId};
 use domain::user::identity::{ApiKey, ApiKeyRepository, ApiKeyWithRole, KeyHash, Role};
 
@@ -13,9 +13,10 @@ use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violat
 use crate::queries::filter_by;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
-use crate::schema::{api_keys, users as user_rows};
+use crate::schema::{api_keys, memberships, users as user_rows};
 use crate::store::SqlStore;
 use crate::users;
+use crate::users::organizations::{MembershipColumns, active_membership};
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
@@ -30,11 +31,14 @@ struct ApiKeyRow {
     last_used_at: Option<TimestampCol>,
     name: Option<String>,
     made_by: Option<String>,
+    #[diesel(column_name = organization_id)]
+    organization: Option<UuidCol>,
 }
 
 same_fields! {
     ApiKeyRow, ApiKey, [
         id, user, hash, prefix, created_at, expires_at, last_used_at, name, made_by,
+        organization,
     ]
 }
 
@@ -43,24 +47,38 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Trans
     diesel::insert_into(api_keys::table)
         .values(ApiKeyRow::from(key))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("API key")))?;
+        .map_err(map_unique_violation(conflict(Entity::ApiKey)))?;
     Ok(())
 }
 
-/// Loads the key to which the condition applies, and the role of its user. Ignores users whose deletion has begun.
+/// Loads the key to which the condition applies, the role of its user, and the membership to which the key is bound. Ignores
+/// users who are disabled or whose deletion has begun.
 macro_rules! find_with_role {
     ($conn:ident, $condition:expr) => {{
-        let row: Option<(ApiKeyRow, TextCol<Role>)> = api_keys::table
+        let row: Option<(ApiKeyRow, TextCol<Role>, MembershipColumns)> = api_keys::table
             .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+            .left_join(
+                memberships::table.on(memberships::organization_id
+                    .nullable()
+                    .eq(api_keys::organization_id)
+                    .and(memberships::user_id.eq(api_keys::user_id))
+                    .and(memberships::removed_at.is_null())),
+            )
             .filter($condition)
             .filter(user_rows::deleted_at.is_null())
-            .select((ApiKeyRow::as_select(), user_rows::role))
+            .filter(user_rows::disabled_at.is_null())
+            .select((
+                ApiKeyRow::as_select(),
+                user_rows::role,
+                (memberships::organization_id, memberships::role).nullable(),
+            ))
             .first($conn)
             .optional()
-            .map_decode_error("API key")?;
-        row.map(|(key, role)| ApiKeyWithRole {
+            .map_decode_error(Entity::ApiKey)?;
+        row.map(|(key, role, membership)| ApiKeyWithRole {
             key: key.into(),
             role: role.0,
+            membership: membership.map(active_membership),
         })
     }};
 }
@@ -87,7 +105,7 @@ pub(crate) fn expire(
         .select(ApiKeyRow::as_select())
         .first(conn)
         .optional()
-        .map_decode_error("API key")?;
+        .map_decode_error(Entity::ApiKey)?;
     let Some(key) = row.map(ApiKey::from) else {
         return Ok(false);
     };
@@ -129,7 +147,7 @@ impl ApiKeyRepository for SqlStore {
                 .order((api_keys::created_at.asc(), api_keys::id.asc()))
                 .select(ApiKeyRow::as_select())
                 .load(conn)
-                .map_decode_error("API key")?;
+                .map_decode_error(Entity::ApiKey)?;
             Ok(rows.into_iter().map(ApiKey::from).collect())
         })
         .await

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditLog, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
@@ -115,7 +115,7 @@ impl AuditLog for SqlStore {
             .limit(page_token::rows_to_load(&page))
             .select(AuditRow::as_select())
             .load(conn)
-            .map_decode_error("audit entry")?;
+            .map_decode_error(Entity::AuditEntry)?;
             let page = page_token::build_page(PAGE_TOKEN_LIST, &page, rows, |row: &AuditRow| {
                 (row.at, row.id.0)
             });

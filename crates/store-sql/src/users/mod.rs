@@ -3,20 +3,23 @@
 pub(crate) mod administration;
 pub(crate) mod api_keys;
 pub(crate) mod audit_log;
+pub(crate) mod device_logins;
+pub(crate) mod identities;
+mod organization_changes;
+pub(crate) mod organizations;
 pub(crate) mod passwords;
 pub(crate) mod purge;
 pub(crate) mod sessions;
 mod settings;
+mod spending;
 mod usage;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
-use domain::id::UserId;
-use domain::user::identity::{
-    DELETED_USER_ENTITY, PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository,
-};
+use domain::error::{Entity, StoreError};
+use domain::id::{OwnerId, UserId};
+use domain::user::identity::{PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository};
 
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
@@ -36,11 +39,12 @@ struct UserRow {
     created_at: TimestampCol,
     deleted_at: Option<TimestampCol>,
     role: TextCol<Role>,
+    disabled_at: Option<TimestampCol>,
 }
 
 same_fields! {
     read UserRow, User, [
-        id, created_at, deleted_at, role,
+        id, created_at, deleted_at, role, disabled_at,
     ]
 }
 
@@ -50,17 +54,25 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Transac
         .select(UserRow::as_select())
         .first(conn)
         .optional()
-        .map_decode_error("user")
+        .map_decode_error(Entity::User)
 }
 
-/// Returns an error if the user was deleted. In the caller's serializable transaction, a concurrent deletion either comes
-/// first or also deletes what the caller stores.
-pub(crate) fn check_not_deleted(
+/// Returns an error if the user was deleted or disabled, or is no member of the organization. In the caller's serializable
+/// transaction, a concurrent deletion either comes first or also deletes what the caller stores.
+pub(crate) fn check_active_owner(
     conn: &mut AnyConnection,
-    user: &str,
+    owner: &OwnerId,
 ) -> Result<(), TransactionError> {
-    match load(conn, user)? {
-        Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
+    let user = owner.user();
+    match load(conn, user.as_str())? {
+        Some(row) if row.deleted_at.is_some() => return Err(not_found(Entity::DeletedUser)),
+        Some(row) if row.disabled_at.is_some() => return Err(not_found(Entity::DisabledUser)),
+        _ => {}
+    }
+    match owner.shared_organization() {
+        Some(id) if organizations::membership(conn, id, user.as_str())?.is_none() => {
+            Err(not_found(Entity::Member))
+        }
         _ => Ok(()),
     }
 }
@@ -88,6 +100,12 @@ pub(crate) fn ensure_exists(
 /// Whether the user exists and their deletion has not begun.
 pub(crate) fn exists(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
+}
+
+/// Whether the user can sign in: they exist, are not disabled, and their deletion has not begun.
+fn is_active(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
+    let row = load(conn, user)?;
+    Ok(row.is_some_and(|row| row.deleted_at.is_none() && row.disabled_at.is_none()))
 }
 
 fn insert(
@@ -147,7 +165,7 @@ impl UserRepository for SqlStore {
                 .limit(row_limit(limit))
                 .select(UserRow::as_select())
                 .load(conn)
-                .map_decode_error("user")?;
+                .map_decode_error(Entity::User)?;
             Ok(rows.into_iter().map(User::from).collect())
         })
         .await
@@ -161,7 +179,7 @@ impl UserRepository for SqlStore {
                 .select(UserRow::as_select())
                 .first(conn)
                 .optional()
-                .map_decode_error("user")?;
+                .map_decode_error(Entity::User)?;
             Ok(row.map(User::from))
         })
         .await
@@ -194,7 +212,7 @@ impl UserRepository for SqlStore {
     async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.run(Workload::Background, JobMode::Read, move |conn| {
             let users = deleted().select(users::id).load(conn);
-            let users: Vec<TextCol<UserId>> = users.map_decode_error("user")?;
+            let users: Vec<TextCol<UserId>> = users.map_decode_error(Entity::User)?;
             let mut partially_deleted = Vec::new();
             for TextCol(user) in users {
                 if partially_deleted.len() < limit && has_rows(conn, user.as_str())? {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{SessionId, UserId};
 use domain::user::identity::KeyHash;
 use domain::user::sign_in::{MAX_LINKS_PER_USER, OneTimeLink, PasswordHash, PasswordRepository};
@@ -15,7 +15,7 @@ use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{one_time_links, users as user_rows};
 use crate::store::SqlStore;
-use crate::users::sessions;
+use crate::users::{device_logins, identities, sessions};
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = one_time_links)]
@@ -33,7 +33,7 @@ same_fields! {
     ]
 }
 
-/// Loads the password of a user whose deletion has not begun.
+/// Loads the password of a user who is not disabled and whose deletion has not begun.
 pub(crate) fn load(
     conn: &mut AnyConnection,
     user: &str,
@@ -41,10 +41,20 @@ pub(crate) fn load(
     let hash: Option<Option<String>> = user_rows::table
         .find(user)
         .filter(user_rows::deleted_at.is_null())
+        .filter(user_rows::disabled_at.is_null())
         .select(user_rows::password_hash)
         .first(conn)
         .optional()?;
     Ok(hash.flatten().map(PasswordHash::from_text))
+}
+
+/// Sets the first password of a user who was created in this transaction.
+pub(crate) fn set_first(
+    conn: &mut AnyConnection,
+    user: &str,
+    password: &PasswordHash,
+) -> Result<(), TransactionError> {
+    set(conn, user, password, None).map(drop)
 }
 
 /// Sets a password, ends all sessions of the user but `keep`, and invalidates all links. `false` if the user does not exist.
@@ -61,8 +71,7 @@ fn set(
         .set(user_rows::password_hash.eq(password.as_text()))
         .execute(conn)?;
     sessions::end_others(conn, user, keep)?;
-    let links = one_time_links::table.filter(one_time_links::user_id.eq(user));
-    diesel::delete(links).execute(conn)?;
+    delete_links(conn, user)?;
     Ok(set > 0)
 }
 
@@ -87,7 +96,7 @@ pub(crate) fn insert_link(
     diesel::insert_into(one_time_links::table)
         .values(LinkRow::from(link))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("one-time link")))?;
+        .map_err(map_unique_violation(conflict(Entity::OneTimeLink)))?;
     let mut all: Vec<String> = one_time_links::table
         .filter(one_time_links::user_id.eq(link.user.as_str()))
         .order((
@@ -99,6 +108,13 @@ pub(crate) fn insert_link(
     let surplus = all.split_off(all.len().min(MAX_LINKS_PER_USER));
     diesel::delete(one_time_links::table.filter(one_time_links::hash.eq_any(surplus)))
         .execute(conn)?;
+    Ok(())
+}
+
+/// Deletes the one-time links of a user.
+pub(crate) fn delete_links(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
+    let links = one_time_links::table.filter(one_time_links::user_id.eq(user));
+    diesel::delete(links).execute(conn)?;
     Ok(())
 }
 
@@ -123,8 +139,9 @@ pub(crate) fn redeem(
 /// Removes all means by which a user signs in.
 pub(crate) fn erase(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
     sessions::end_others(conn, user, None)?;
-    let links = one_time_links::table.filter(one_time_links::user_id.eq(user));
-    diesel::delete(links).execute(conn)?;
+    identities::erase(conn, user)?;
+    device_logins::erase(conn, user)?;
+    delete_links(conn, user)?;
     diesel::update(user_rows::table.find(user))
         .set(user_rows::password_hash.eq(None::<String>))
         .execute(conn)?;
@@ -148,10 +165,11 @@ impl PasswordRepository for SqlStore {
                 .inner_join(user_rows::table.on(user_rows::id.eq(one_time_links::user_id)))
                 .filter(one_time_links::hash.eq(&hash))
                 .filter(user_rows::deleted_at.is_null())
+                .filter(user_rows::disabled_at.is_null())
                 .select(LinkRow::as_select())
                 .first(conn)
                 .optional()
-                .map_decode_error("one-time link")?;
+                .map_decode_error(Entity::OneTimeLink)?;
             Ok(row.map(OneTimeLink::from))
         })
         .await

@@ -1,10 +1,11 @@
-//! Deletes a user's rows (the steps of `UserRepository::purge`), in the caller's transaction.
+//! Deletes the rows of users and of their memberships (the steps of `UserRepository::purge` and
+//! `OrganizationDeletionRepository::purge`), in the caller's transaction.
 
 use diesel::dsl::{exists, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::coordination::change::StoreChange;
-use domain::sandbox::DesiredState;
+use domain::sandbox::{DesiredState, Sandbox};
 use domain::user::identity::PurgeCounts;
 
 use crate::conversations::deletion::DELETION_BATCH_ROWS;
@@ -13,24 +14,36 @@ use crate::database::connection::AnyConnection;
 use crate::error::TransactionError;
 use crate::events::octet_length;
 use crate::queries::delete_rows::delete_of_user;
-use crate::sandboxes::mark_deleted;
+use crate::sandboxes::rows::SandboxRow;
+use crate::sandboxes::{self as sandbox_rows, mark_deleted};
 use crate::schema::codec::row_limit;
 use crate::schema::column_types::UuidCol;
 use crate::schema::{
-    api_keys, conversations, events, idempotency_keys, one_time_links, pending_messages, sandboxes,
-    secrets, sessions, settings, start_tasks,
+    api_keys, conversations, events, idempotency_keys, identities, model_reservations,
+    model_spending, one_time_links, pending_messages, sandboxes, secrets, sessions, settings,
+    start_tasks,
 };
 use crate::start_tasks::rows::StepColumns;
-use crate::users::passwords;
+use crate::users::organizations::owners_of_user;
+use crate::users::{organizations, passwords};
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
 
+/// Detail of a start task whose owner lost access; clients can read it.
+const ACCESS_ENDED: &str = "The user's access ended before the start had ended.";
+
 /// Table, primary key and condition of rows that [`PurgeCounts::others`] counts. Records of deleted conversations do not name
 /// an owner, but a sandbox.
-const OTHER_ROWS: [(&str, &str, &str); 3] = [
+const OTHER_ROWS: [(&str, &str, &str); 5] = [
     ("idempotency_keys", "owner, key", "owner = $1"),
     ("pending_messages", "id", "owner = $1"),
+    ("model_reservations", "id", "owner = $1"),
+    (
+        "model_spending",
+        "owner, day, conversation, model",
+        "owner = $1",
+    ),
     (
         "deleted_conversations",
         "id",
@@ -47,27 +60,54 @@ macro_rules! has_row {
 
 /// Whether the user has rows other than sandboxes marked as deleted.
 pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
-    Ok(has_row!(
+    let has_credentials = has_row!(
         conn,
-        conversations::table.filter(conversations::owner.eq(user)),
-        pending_messages::table.filter(pending_messages::owner.eq(user)),
-        start_tasks::table.filter(start_tasks::owner.eq(user)),
-        idempotency_keys::table.filter(idempotency_keys::owner.eq(user)),
         api_keys::table.filter(api_keys::user_id.eq(user)),
         sessions::table.filter(sessions::user_id.eq(user)),
         one_time_links::table.filter(one_time_links::user_id.eq(user)),
-        settings::table.filter(settings::owner.eq(user)),
-        secrets::table.filter(secrets::owner.eq(user)),
-        sandboxes::table
-            .filter(sandboxes::owner.eq(user))
-            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
-    ))
+        identities::table.filter(identities::user_id.eq(user)),
+    );
+    let owners = owners_of_user(conn, user)?;
+    Ok(has_credentials || has_owned_rows(conn, &owners)?)
+}
+
+/// Whether these owners have rows other than sandboxes marked as deleted.
+fn has_owned_rows(conn: &mut AnyConnection, owners: &[String]) -> Result<bool, TransactionError> {
+    for owner in owners {
+        let has_rows = has_row!(
+            conn,
+            conversations::table.filter(conversations::owner.eq(owner)),
+            pending_messages::table.filter(pending_messages::owner.eq(owner)),
+            start_tasks::table.filter(start_tasks::owner.eq(owner)),
+            idempotency_keys::table.filter(idempotency_keys::owner.eq(owner)),
+            model_reservations::table.filter(model_reservations::owner.eq(owner)),
+            model_spending::table.filter(model_spending::owner.eq(owner)),
+            settings::table.filter(settings::owner.eq(owner)),
+            secrets::table.filter(secrets::owner.eq(owner)),
+            sandboxes::table
+                .filter(sandboxes::owner.eq(owner))
+                .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
+        );
+        if has_rows {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether no row of these owners is left.
+pub(crate) fn is_owner_purged(
+    conn: &mut AnyConnection,
+    owners: &[String],
+) -> Result<bool, TransactionError> {
+    let sandboxes = sandboxes::table.filter(sandboxes::owner.eq_any(owners));
+    Ok(!has_owned_rows(conn, owners)? && !has_row!(conn, sandboxes))
 }
 
 /// Whether no row of the user is left.
 pub(crate) fn is_purged(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
-    let sandboxes = sandboxes::table.filter(sandboxes::owner.eq(user));
-    Ok(!has_rows(conn, user)? && !has_row!(conn, sandboxes))
+    let owners = owners_of_user(conn, user)?;
+    Ok(!has_rows(conn, user)? && is_owner_purged(conn, &owners)?)
 }
 
 /// Deletes a bounded number of rows of a user who is marked as deleted.
@@ -78,15 +118,34 @@ pub(crate) fn purge(
     limit: usize,
 ) -> Result<PurgeCounts, TransactionError> {
     let mut purged = erase_access(conn, user, at)?;
+    let owners = owners_of_user(conn, user)?;
+    purged += purge_owned(conn, &owners, limit)?;
+    Ok(purged)
+}
+
+/// Deletes a bounded number of rows of these owners, after [`erase_owned`].
+pub(crate) fn purge_owned(
+    conn: &mut AnyConnection,
+    owners: &[String],
+    limit: usize,
+) -> Result<PurgeCounts, TransactionError> {
+    let mut purged = PurgeCounts::default();
     let mut budget = Budget(limit.max(1));
-    for rows in OTHER_ROWS {
-        let deleted = delete_of_user(conn, rows, user, budget.limit())?;
-        purged.others += budget.spend(deleted);
+    for owner in owners {
+        for rows in OTHER_ROWS {
+            let deleted = delete_of_user(conn, rows, owner, budget.limit())?;
+            purged.others += budget.spend(deleted);
+        }
+        let start_tasks = ("start_tasks", "id", "owner = $1");
+        let deleted = delete_of_user(conn, start_tasks, owner, budget.limit())?;
+        purged.start_tasks += budget.spend(deleted);
+        let (conversations, events) = purge_conversations(conn, owner, &mut budget)?;
+        purged.conversations += conversations;
+        purged.events += events;
+        if budget.0 == 0 {
+            break;
+        }
     }
-    let start_tasks = ("start_tasks", "id", "owner = $1");
-    let deleted = delete_of_user(conn, start_tasks, user, budget.limit())?;
-    purged.start_tasks = budget.spend(deleted);
-    (purged.conversations, purged.events) = purge_conversations(conn, user, &mut budget)?;
     purged.more = budget.0 == 0;
     Ok(purged)
 }
@@ -105,7 +164,8 @@ impl Budget {
     }
 }
 
-/// Deletes all keys, sessions, links, settings and secrets and the password, marks sandboxes as deleted and fails unfinished starts, whatever the limit.
+/// Deletes all keys, sessions, links, settings and secrets and the password, ends the memberships, marks sandboxes as deleted and
+/// fails unfinished starts, whatever the limit.
 pub(crate) fn erase_access(
     conn: &mut AnyConnection,
     user: &str,
@@ -114,12 +174,27 @@ pub(crate) fn erase_access(
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     passwords::erase(conn, user)?;
-    let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
-    let secrets = secrets::table.filter(secrets::owner.eq(user));
+    organizations::end_memberships_of_user(conn, user, at)?;
+    let owners = owners_of_user(conn, user)?;
+    Ok(PurgeCounts {
+        api_keys: api_keys as u64,
+        ..erase_owned(conn, &owners, at)?
+    })
+}
+
+/// Deletes settings and secrets of these owners, marks sandboxes as deleted and fails unfinished starts, whatever the limit.
+pub(crate) fn erase_owned(
+    conn: &mut AnyConnection,
+    owners: &[String],
+    at: Timestamp,
+) -> Result<PurgeCounts, TransactionError> {
+    let settings = settings::table.filter(settings::owner.eq_any(owners));
+    let settings = diesel::delete(settings).execute(conn)?;
+    let secrets = secrets::table.filter(secrets::owner.eq_any(owners));
     let secrets = diesel::delete(secrets).execute(conn)?;
-    fail_starts(conn, user, at)?;
+    fail_starts(conn, owners, DELETED_DURING_START, at)?;
     let sandboxes: Vec<String> = sandboxes::table
-        .filter(sandboxes::owner.eq(user))
+        .filter(sandboxes::owner.eq_any(owners))
         .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
         .select(sandboxes::id)
         .load(conn)?;
@@ -127,7 +202,6 @@ pub(crate) fn erase_access(
         mark_deleted(conn, batch, at)?;
     }
     Ok(PurgeCounts {
-        api_keys: api_keys as u64,
         settings: settings as u64,
         secrets: secrets as u64,
         sandboxes: sandboxes.len() as u64,
@@ -135,21 +209,44 @@ pub(crate) fn erase_access(
     })
 }
 
+/// Fails unfinished starts and pauses running sandboxes of owners who lost access.
+pub(crate) fn suspend(
+    conn: &mut AnyConnection,
+    owners: &[String],
+    at: Timestamp,
+) -> Result<(), TransactionError> {
+    fail_starts(conn, owners, ACCESS_ENDED, at)?;
+    let running: Vec<SandboxRow> = sandboxes::table
+        .filter(sandboxes::owner.eq_any(owners))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
+        .select(SandboxRow::as_select())
+        .load(conn)?;
+    for row in running {
+        let mut sandbox = Sandbox::from(row);
+        sandbox.desired = DesiredState::Paused;
+        sandbox.paused_at = Some(at);
+        sandbox.updated_at = at;
+        sandbox_rows::save(conn, &sandbox)?;
+    }
+    Ok(())
+}
+
 /// Fails unfinished start tasks, so that workers and subscribers notice.
 fn fail_starts(
     conn: &mut AnyConnection,
-    user: &str,
+    owners: &[String],
+    detail: &str,
     at: Timestamp,
 ) -> Result<(), TransactionError> {
     let unfinished: Vec<UuidCol> = start_tasks::table
-        .filter(start_tasks::owner.eq(user))
+        .filter(start_tasks::owner.eq_any(owners))
         .filter(start_tasks::is_open)
         .select(start_tasks::id)
         .load(conn)?;
     for batch in unfinished.chunks(DELETION_BATCH_ROWS) {
         diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(batch)))
             .set((
-                StepColumns::failure(DELETED_DURING_START, at),
+                StepColumns::failure(detail, at),
                 // The worker that holds the lease can no longer write.
                 start_tasks::fence.eq(start_tasks::fence + 1),
             ))

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::{SessionId, UserId};
 use domain::user::identity::{KeyHash, Role};
 use domain::user::sign_in::{
@@ -15,8 +15,9 @@ use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
-use crate::schema::{sessions, users as user_rows};
+use crate::schema::{memberships, sessions, users as user_rows};
 use crate::store::SqlStore;
+use crate::users::organizations::{MembershipColumns, active_membership};
 use crate::users::passwords;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -39,20 +40,34 @@ same_fields! {
     ]
 }
 
-/// Loads the session to which the condition applies, and the role of its user. Ignores users whose deletion has begun.
+/// Loads the session to which the condition applies, the role of its user, and the membership in the user's current
+/// organization. Ignores users who are disabled or whose deletion has begun.
 macro_rules! find_with_role {
     ($conn:ident, $condition:expr) => {{
-        let row: Option<(SessionRow, TextCol<Role>)> = sessions::table
+        let row: Option<(SessionRow, TextCol<Role>, MembershipColumns)> = sessions::table
             .inner_join(user_rows::table.on(user_rows::id.eq(sessions::user_id)))
+            .left_join(
+                memberships::table.on(memberships::organization_id
+                    .nullable()
+                    .eq(user_rows::current_organization)
+                    .and(memberships::user_id.eq(user_rows::id))
+                    .and(memberships::removed_at.is_null())),
+            )
             .filter($condition)
             .filter(user_rows::deleted_at.is_null())
-            .select((SessionRow::as_select(), user_rows::role))
+            .filter(user_rows::disabled_at.is_null())
+            .select((
+                SessionRow::as_select(),
+                user_rows::role,
+                (memberships::organization_id, memberships::role).nullable(),
+            ))
             .first($conn)
             .optional()
-            .map_decode_error("session")?;
-        row.map(|(session, role)| SessionWithRole {
+            .map_decode_error(Entity::Session)?;
+        row.map(|(session, role, membership)| SessionWithRole {
             session: session.into(),
             role: role.0,
+            membership: membership.map(active_membership),
         })
     }};
 }
@@ -65,7 +80,7 @@ pub(crate) fn find_with_role(
     Ok(find_with_role!(conn, sessions::id.eq(UuidCol::from(id))))
 }
 
-/// Begins a session if the user still has this password. Ends the oldest sessions above the limit.
+/// Begins a session if the user still has this password.
 pub(crate) fn begin(
     conn: &mut AnyConnection,
     session: &Session,
@@ -75,10 +90,17 @@ pub(crate) fn begin(
     if passwords::load(conn, user)?.as_ref() != Some(password) {
         return Ok(false);
     }
+    insert(conn, session)?;
+    Ok(true)
+}
+
+/// Stores a session of a user who exists, and ends the oldest ones above the limit.
+pub(crate) fn insert(conn: &mut AnyConnection, session: &Session) -> Result<(), TransactionError> {
+    let user = session.user.as_str();
     diesel::insert_into(sessions::table)
         .values(SessionRow::from(session))
         .execute(conn)
-        .map_err(map_unique_violation(conflict("session")))?;
+        .map_err(map_unique_violation(conflict(Entity::Session)))?;
     let mut all: Vec<UuidCol> = sessions::table
         .filter(sessions::user_id.eq(user))
         .order((sessions::created_at.desc(), sessions::id.desc()))
@@ -86,7 +108,7 @@ pub(crate) fn begin(
         .load(conn)?;
     let surplus = all.split_off(all.len().min(MAX_SESSIONS_PER_USER));
     diesel::delete(sessions::table.filter(sessions::id.eq_any(surplus))).execute(conn)?;
-    Ok(true)
+    Ok(())
 }
 
 /// Ends a user's session. `false` if there is none.
@@ -135,7 +157,7 @@ impl SessionRepository for SqlStore {
                 .order((sessions::created_at.asc(), sessions::id.asc()))
                 .select(SessionRow::as_select())
                 .load(conn)
-                .map_decode_error("session")?;
+                .map_decode_error(Entity::Session)?;
             Ok(rows.into_iter().map(Session::from).collect())
         })
         .await

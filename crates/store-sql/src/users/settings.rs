@@ -4,18 +4,17 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
-use domain::error::StoreError;
-use domain::id::UserId;
-use domain::user::settings::{Revision, SettingsRepository, StoredSettings};
+use domain::error::{Entity, StoreError};
+use domain::user::settings::{Revision, SettingsOwner, SettingsRepository, StoredSettings};
 
-use crate::database::connection::on_backend;
-use crate::database::pool::JobMode;
-use crate::error::{map_unique_violation, stale};
+use crate::database::connection::{AnyConnection, on_backend};
+use crate::database::pool::{JobMode, TenantJobs};
+use crate::error::{TransactionError, map_unique_violation, not_found, stale};
 use crate::schema::column_types::TimestampCol;
 use crate::schema::rows::same_fields;
 use crate::schema::settings;
 use crate::store::SqlStore;
-use crate::users::check_not_deleted;
+use crate::users::{check_active_owner, organizations};
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = settings)]
@@ -27,10 +26,27 @@ struct SettingsRow {
 
 same_fields!(read SettingsRow, StoredSettings, [document, revision, updated_at]);
 
+fn jobs_for<'a>(store: &'a SqlStore, owner: &SettingsOwner) -> TenantJobs<'a> {
+    match owner {
+        SettingsOwner::Member(owner) => store.db.for_owner(owner),
+        SettingsOwner::Organization(id) => store.db.for_organization(*id),
+    }
+}
+
+fn check_active(conn: &mut AnyConnection, owner: &SettingsOwner) -> Result<(), TransactionError> {
+    match owner {
+        SettingsOwner::Member(owner) => check_active_owner(conn, owner),
+        SettingsOwner::Organization(id) => match organizations::load(conn, *id)? {
+            Some(_) => Ok(()),
+            None => Err(not_found(Entity::Organization)),
+        },
+    }
+}
+
 #[async_trait]
 impl SettingsRepository for SqlStore {
-    async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
-        let jobs = self.db.for_user(owner);
+    async fn load(&self, owner: &SettingsOwner) -> Result<Option<StoredSettings>, StoreError> {
+        let jobs = jobs_for(self, owner);
         let owner = owner.to_string();
         jobs.run(JobMode::Query, move |conn| {
             let row = on_backend!(conn, |c| settings::table
@@ -45,15 +61,15 @@ impl SettingsRepository for SqlStore {
 
     async fn save(
         &self,
-        owner: &UserId,
+        owner: &SettingsOwner,
         document: &Sealed,
         expected: Option<Revision>,
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
-        let jobs = self.db.for_user(owner);
-        let (owner, document) = (owner.to_string(), document.clone());
+        let jobs = jobs_for(self, owner);
+        let (of, owner, document) = (owner.clone(), owner.to_string(), document.clone());
         jobs.run(JobMode::Write, move |conn| {
-            check_not_deleted(conn, &owner)?;
+            check_active(conn, &of)?;
             let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
             let values = (
                 settings::document.eq(document.as_text()),
@@ -72,10 +88,10 @@ impl SettingsRepository for SqlStore {
                 None => diesel::insert_into(settings::table)
                     .values((settings::owner.eq(&owner), values))
                     .execute(conn)
-                    .map_err(map_unique_violation(stale("settings")))?,
+                    .map_err(map_unique_violation(stale(Entity::Settings)))?,
             };
             if saved == 0 {
-                return Err(stale("settings"));
+                return Err(stale(Entity::Settings));
             }
             Ok(Revision(next))
         })

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::shorten_document;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use domain::user::scope::Scope;
 use domain::user::usage::{ShortenedEvents, Usage, UsageRepository};
 
@@ -115,7 +115,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
         let body = serde_json::from_str(&body).map_err(|cause| StoreError::Corrupt {
-            entity: "event",
+            entity: Entity::Event,
             what: format!("body: {cause}"),
         })?;
         let body = to_json(&shorten_document(body))?;
@@ -138,7 +138,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Tran
 
 #[async_trait]
 impl UsageRepository for SqlStore {
-    async fn usage(&self, scope: &Scope, user: &UserId) -> Result<Usage, StoreError> {
+    async fn usage(&self, scope: &Scope, user: &OwnerId) -> Result<Usage, StoreError> {
         if !scope.sees(user) {
             return Ok(Usage::default());
         }
@@ -153,7 +153,7 @@ impl UsageRepository for SqlStore {
         .await
     }
 
-    async fn shorten_events(&self, user: &UserId) -> Result<ShortenedEvents, StoreError> {
+    async fn shorten_events(&self, user: &OwnerId) -> Result<ShortenedEvents, StoreError> {
         let jobs = self.db.for_intake_of(user);
         let user = user.to_string();
         jobs.run(JobMode::WriteLocked, move |conn| shorten(conn, &user))

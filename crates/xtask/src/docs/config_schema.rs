@@ -36,6 +36,7 @@ pub(crate) fn schema(toml: &str) -> String {
         }
     }
     add_templates(&mut top);
+    nest_list(&mut top, "auth", "oidc");
     let mut schema = object(&top);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Configuration of agent-workspace");
@@ -75,6 +76,14 @@ fn is_duration(text: &str) -> bool {
     is_counted && (matches!(unit, "ms" | "s" | "m" | "h" | "d") || text == "0")
 }
 
+/// `[[auth.oidc]]` is a list of tables.
+fn nest_list(top: &mut Map<String, Value>, section: &str, name: &str) {
+    if let Some(table) = top.remove(&format!("{section}.{name}")) {
+        let list = json!({"type": "array", "items": table});
+        properties(&mut top[section]).insert(name.to_owned(), list);
+    }
+}
+
 /// `[[docker.templates]]` has the keys of the default template.
 fn add_templates(top: &mut Map<String, Value>) {
     let mut keys = Map::new();
@@ -108,7 +117,7 @@ mod tests {
     #[test]
     fn a_value_has_the_type_of_its_default() {
         let toml = "# About the file.\n\n# Where.\ndir = \"\"\n\n[sandbox]\n# Time to\n# stop.\nidle_stop = \"30m\"\nmax = 3\n\
-                    [docker]\nnetwork = []\n# Which.\nid = \"a\"\nis_open = false\n";
+                    [auth]\nmode = \"x\"\n[auth.oidc]\nname = \"\"\n[docker]\nnetwork = []\n# Which.\nid = \"a\"\nis_open = false\n";
         let schema: Value = serde_json::from_str(&schema(toml)).unwrap();
         let of = |pointer: &str| schema.pointer(pointer).cloned().unwrap_or_default();
         assert_eq!(
@@ -122,6 +131,8 @@ mod tests {
         let template = of("/properties/docker/properties/templates/items/properties");
         let keys: Vec<_> = template.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["idle_stop", "id", "is_open"]);
+        let of_list = of("/properties/auth/properties/oidc/items/properties/name/type");
+        assert_eq!(of_list, "string");
         assert_eq!(of("/additionalProperties"), false);
     }
 }

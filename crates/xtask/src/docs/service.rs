@@ -58,6 +58,8 @@ impl DocsHome {
             .current_dir(&self.0)
             .env("PATH", path)
             .env("HOME", &self.0)
+            // Nothing is downloaded at a start.
+            .env("WORKSPACE_WEB__ENABLED", "off")
             .stdin(Stdio::null());
         command
     }

@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 23] = [
+pub(crate) const SUITES: [(&str, Access); 24] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -61,6 +61,10 @@ pub(crate) const SUITES: [(&str, Access); 23] = [
         "sign_in",
         Access::Direct("sends the cookies and headers of a browser at the service's own address"),
     ),
+    (
+        "single_sign_on",
+        Access::Direct("sends the cookies and headers of a browser at the service's own address"),
+    ),
     // Many concurrent connections.
     ("settings", Access::Both),
     (
@@ -71,8 +75,8 @@ pub(crate) const SUITES: [(&str, Access); 23] = [
     ),
     ("soak", Access::Proxied),
     ("telemetry", Access::Proxied),
-    // The page compares the origin that the service writes into it with its own.
-    ("web_app", Access::Both),
+    // The page compares the origin that the service writes into it with its own, and a browser has the machine to itself.
+    ("web_app", Access::BothNightly),
 ];
 
 /// The suites that match.

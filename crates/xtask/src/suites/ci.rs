@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::anyhow;
 
 use crate::bench::bench_cargo;
-use crate::install::{debian, schemathesis};
+use crate::install::{debian, identity_provider, schemathesis};
 use crate::run::{cargo, output, programs, run, say};
 use crate::suites::Extent;
 use crate::suites::report::RunReport;
@@ -26,8 +26,8 @@ fn stages(report: &mut RunReport) -> anyhow::Result<()> {
         let tools = scope.spawn(|| {
             suites::system_tools()?;
             schemathesis::prepare()?;
-            deny::install()?;
-            docs::install()
+            identity_provider::prepare()?;
+            deny::install()
         });
         let checks = checks(report);
         let tools = report.stage("rest of the installation", |_| joined(tools));

@@ -17,7 +17,9 @@ use serde_json::Value;
 
 use self::report::RunReport;
 use self::test_count::TestCount;
-use crate::install::{agent_servers, debian, engine, images, schemathesis, web_app};
+use crate::install::{
+    agent_servers, debian, engine, identity_provider, images, schemathesis, web_app,
+};
 use crate::run::{WatchedStream, cargo, output, program, programs, root, run, say, watch};
 
 /// Which suites run.
@@ -47,6 +49,8 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     if with_agent_servers {
         say("schemathesis");
         schemathesis::prepare()?;
+        say("an identity provider");
+        identity_provider::prepare()?;
     }
     Ok(())
 }
@@ -87,7 +91,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
 }
 
 /// Suites of the package `acceptance` that need more than this repository and Debian.
-const AGENT_SERVER_SUITES: [&str; 3] = ["real_agent", "schemathesis", "web_app"];
+const AGENT_SERVER_SUITES: [&str; 4] = ["real_agent", "schemathesis", "single_sign_on", "web_app"];
 
 /// Test targets that need a container engine or a database server.
 const OUTER_TARGETS: [(&str, &str); 2] = [("sandbox-docker", "engine"), ("store-sql", "postgres")];

@@ -2,12 +2,12 @@
 
 use anyhow::bail;
 
-use crate::bench;
 use crate::run::{output, print, program};
 use crate::suites::Extent;
 use crate::suites::attack::{self, AttackArgs};
 use crate::suites::report::RunReport;
 use crate::suites::{self, ci, soak};
+use crate::{bench, docs};
 
 /// Length and seed of the runs.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -63,6 +63,7 @@ fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     attempt(report, causes, "documentation of private items", || {
         ci::document(&["--bins", "--document-private-items"])
     });
+    attempt(report, causes, "the book", docs::book);
     attempt(report, causes, "benchmarks in short", bench::check);
 }
 

@@ -24,8 +24,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 const CANARY: &str = "canary5e1foralicealone";
 
 /// Operations that need no key.
-const PUBLIC: [&str; 6] = [
+const PUBLIC: [&str; 7] = [
     "GET /alive",
+    "GET /api/organizations/members/invite/accept",
     "GET /api/v1/web-client/config",
     "GET /health",
     "GET /metrics",
@@ -33,8 +34,10 @@ const PUBLIC: [&str; 6] = [
     "GET /server_info",
 ];
 
-/// Reads that fail for their owner: they need a reachable git provider, a key of a sandbox, an administrator, or an upgrade.
-const NO_SUCCESS_FOR_OWNER: [&str; 15] = [
+/// Reads that fail for their owner: they need a reachable git provider, a key of a sandbox, an administrator, or an upgrade. One
+/// redirects.
+const NO_SUCCESS_FOR_OWNER: [&str; 16] = [
+    "GET /api/organizations/members/invite/accept",
     "GET /api/user/info",
     "GET /api/user/installations",
     "GET /api/user/repositories",

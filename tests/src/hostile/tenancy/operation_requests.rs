@@ -11,7 +11,7 @@ use crate::hostile::surface::{Operation, Parameter};
 use crate::hostile::wire::Request;
 
 /// Parameters that name no object. Requests omit them.
-const OMITTED_PARAMETERS: [&str; 24] = [
+const OMITTED_PARAMETERS: [&str; 25] = [
     "Idempotency-Key",
     "Last-Event-ID",
     "MCP-Protocol-Version",
@@ -21,6 +21,7 @@ const OMITTED_PARAMETERS: [&str; 24] = [
     "created_at__lt",
     "follow",
     "from",
+    "group_by",
     "include_sub_conversations",
     "installation_id",
     "kind__eq",
@@ -114,10 +115,14 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
             Some("key_id") => &objects.key,
             Some("name") => &objects.profile,
             Some("organization_id") => &objects.organization,
+            Some("profile_id") => &objects.agent_profile,
+            Some("connection_id") => &objects.connection,
             Some("sandbox_id") => &objects.sandbox,
             Some("secret_id" | "secret_name") => &objects.secret,
-            // The service of this suite has no sessions.
-            Some("session_id") => "00000000-0000-0000-0000-000000000001",
+            // The users of this suite have none of these.
+            Some("session_id" | "identity_id" | "invitation_id") => {
+                "00000000-0000-0000-0000-000000000001"
+            }
             Some("user_id") => &objects.user,
             Some(other) => {
                 return Err(missing(operation, &format!("the part {other} of its path")));
@@ -131,7 +136,9 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
 
 fn missing(operation: &Operation, what: &str) -> String {
     let name = operation.name();
-    format!("{name}: tests/src/hostile/tenancy/fill.rs does not say how to fill {what}")
+    format!(
+        "{name}: tests/src/hostile/tenancy/operation_requests.rs does not say how to fill {what}"
+    )
 }
 
 /// The value of a parameter; `None`: the request omits it.
@@ -148,7 +155,8 @@ fn query_value(
         "id" if path.ends_with("/sandboxes") => &objects.sandbox,
         "id" if path.ends_with("/sandbox-specs") => "process",
         "sandbox_id" | "sandbox_id__eq" => &objects.sandbox,
-        "actor" => &objects.user,
+        "actor" | "email" | "name" => &objects.user,
+        "token" => "none",
         "name__contains" => &objects.secret,
         "title__contains" => CANARY,
         "expose_secrets" | "verified__eq" => "true",
@@ -213,16 +221,11 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         }
         "POST /api/organizations/{organization_id}/profiles/{name}/rename"
         | "POST /api/v1/settings/profiles/{name}/rename" => vec![json!({"new_name": "taken-over"})],
+        "POST /api/agent-profiles/{name}" => vec![json!({"llm_profile_ref": "taken-over"})],
+        // Its own name, because a name is taken once.
+        "POST /api/agent-profiles/{name}/rename" => vec![json!({"new_name": objects.profile})],
         "POST /api/analytics/events" => vec![json!({"event_type": "canvas_authenticated"})],
         "POST /api/settings" | "POST /api/v1/settings" => vec![json!({"language": "fr"})],
-        "POST /api/v1/admin/users" => vec![json!({"id": objects.user, "role": "user"})],
-        "PATCH /api/v1/admin/users/{user_id}" => vec![json!({"role": "admin"})],
-        "POST /api/v1/admin/users/{user_id}/keys" | "POST /api/v1/keys" => {
-            vec![json!({"name": "taken over"})]
-        }
-        "POST /api/v1/admin/users/{user_id}/keys/{key_id}/rotate"
-        | "POST /api/v1/keys/{key_id}/rotate" => vec![json!({"grace_period": 0})],
-        "POST /api/v1/users/me/password" => vec![password_change()],
         "POST /api/v1/app-conversations" | "POST /api/v1/app-conversations/stream-start" => {
             start.to_vec()
         }
@@ -241,7 +244,33 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         "POST /api/v1/webhooks/events/{conversation_id}"
         | "POST /api/v1/webhooks/{sandbox_id}/events/{conversation_id}" => vec![event()],
         "POST /mcp/mcp" => vec![json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})],
-        _ => return Err(missing(operation, "its body")),
+        _ => vec![account_body(operation, objects).ok_or_else(|| missing(operation, "its body"))?],
     };
     Ok(bodies)
+}
+
+/// The body of an operation on users, keys and organizations.
+fn account_body(operation: &Operation, objects: &OwnedObjects) -> Option<Value> {
+    let body = match operation.name().as_str() {
+        "POST /api/organizations"
+        | "PATCH /api/organizations/{organization_id}"
+        | "POST /api/v1/admin/users/{user_id}/keys"
+        | "POST /api/v1/keys" => json!({"name": "taken over"}),
+        "POST /api/organizations/members/invite/accept" => json!({"token": "none"}),
+        "POST /api/organizations/{organization_id}/members/invite" => json!({"emails": []}),
+        "PATCH /api/organizations/{organization_id}/members/{user_id}" => json!({"role": "owner"}),
+        "POST /api/organizations/{organization_id}/provider-connections" => {
+            json!({"display_name": "taken over", "api_key": "k"})
+        }
+        "PATCH /api/organizations/{organization_id}/provider-connections/{connection_id}" => {
+            json!({"display_name": "taken over"})
+        }
+        "POST /api/v1/admin/users" => json!({"id": objects.user, "role": "user"}),
+        "PATCH /api/v1/admin/users/{user_id}" => json!({"role": "admin"}),
+        "POST /api/v1/admin/users/{user_id}/keys/{key_id}/rotate"
+        | "POST /api/v1/keys/{key_id}/rotate" => json!({"grace_period": 0}),
+        "POST /api/v1/users/me/password" => password_change(),
+        _ => return None,
+    };
+    Some(body)
 }

@@ -22,6 +22,8 @@ pub(super) struct OwnedObjects {
     pub(super) key: String,
     pub(super) secret: String,
     pub(super) profile: String,
+    pub(super) agent_profile: String,
+    pub(super) connection: String,
     /// The URL of agent servers, as her conversations have it; every user's is the same.
     pub(super) host: String,
 }
@@ -74,28 +76,35 @@ async fn until_refused(former: &Client, path: &str) {
     .await;
 }
 
+/// A model, a secret, a token of a Git host and profiles, with the canary in all texts.
+async fn make_configuration(alice: &Client, secret: &str, profile: &str) {
+    alice
+        .use_model(
+            "openai/stub",
+            &format!("http://127.0.0.1:9/{CANARY}"),
+            CANARY,
+        )
+        .await;
+    let tokens =
+        json!({"provider_tokens": {"gitlab": {"token": CANARY, "host": "http://127.0.0.1:9"}}});
+    let described = json!({"name": secret, "value": CANARY, "description": CANARY});
+    let llm = json!({"llm": {"model": "openai/stub", "api_key": CANARY, "base_url": format!("http://127.0.0.1:9/{CANARY}")}});
+    let agent = json!({"llm_profile_ref": profile, "system_message_suffix": CANARY});
+    for (path, body) in [
+        ("/api/v1/secrets/git-providers", &tokens),
+        ("/api/v1/secrets", &described),
+        (&format!("/api/v1/settings/profiles/{profile}"), &llm),
+        (&format!("/api/agent-profiles/{profile}"), &agent),
+    ] {
+        let _ = alice.post(path, body).await.ok();
+    }
+}
+
 impl OwnedObjects {
     /// Creates one object of each kind, with the canary in all texts. Returns also the key of the sandbox.
     pub(super) async fn make(service: &Service, alice: &Client) -> (Self, String) {
-        alice
-            .use_model(
-                "openai/stub",
-                &format!("http://127.0.0.1:9/{CANARY}"),
-                CANARY,
-            )
-            .await;
         let (secret, profile) = ("SECRET_OF_ALICE", "profile-of-alice");
-        let tokens =
-            json!({"provider_tokens": {"gitlab": {"token": CANARY, "host": "http://127.0.0.1:9"}}});
-        let described = json!({"name": secret, "value": CANARY, "description": CANARY});
-        let llm = json!({"llm": {"model": "openai/stub", "api_key": CANARY, "base_url": format!("http://127.0.0.1:9/{CANARY}")}});
-        for (path, body) in [
-            ("/api/v1/secrets/git-providers", &tokens),
-            ("/api/v1/secrets", &described),
-            (&format!("/api/v1/settings/profiles/{profile}"), &llm),
-        ] {
-            let _ = alice.post(path, body).await.ok();
-        }
+        make_configuration(alice, secret, profile).await;
         let key = alice
             .post("/api/v1/keys", &json!({"name": "key-of-alice"}))
             .await
@@ -118,9 +127,16 @@ impl OwnedObjects {
         let events = alice.events(&conversation.id).await;
         let organizations = alice.get("/api/organizations").await.ok();
         let named = |value: &Value| value.as_str().expect("it has an id").to_owned();
+        let organization = named(&organizations["items"][0]["id"]);
+        let connections = format!("/api/organizations/{organization}/provider-connections");
+        let connection = json!({"display_name": CANARY, "api_key": CANARY});
+        let connection = alice.post(&connections, &connection).await.ok();
+        let agents = alice.get("/api/agent-profiles").await.ok();
         let objects = Self {
             user: ALICE.to_owned(),
-            organization: named(&organizations["items"][0]["id"]),
+            organization,
+            agent_profile: named(&agents["profiles"][0]["id"]),
+            connection: named(&connection["id"]),
             event: named(&events[0]["id"]),
             conversation: conversation.id.clone(),
             task: task.id,
@@ -147,6 +163,8 @@ impl OwnedObjects {
             key: unknown_like(&self.key),
             secret: unknown_like(&self.secret),
             profile: unknown_like(&self.profile),
+            agent_profile: unknown_like(&self.agent_profile),
+            connection: unknown_like(&self.connection),
             host: self.host.clone(),
         }
     }
@@ -161,6 +179,8 @@ impl OwnedObjects {
             &self.task,
             &self.sandbox,
             &self.key,
+            &self.agent_profile,
+            &self.connection,
         ];
         ids.into_iter().flat_map(|id| spellings(id)).collect()
     }
@@ -177,6 +197,8 @@ impl OwnedObjects {
             (&self.key, &unknown.key),
             (&self.secret, &unknown.secret),
             (&self.profile, &unknown.profile),
+            (&self.agent_profile, &unknown.agent_profile),
+            (&self.connection, &unknown.connection),
         ];
         pairs
             .into_iter()
@@ -201,6 +223,8 @@ impl OwnedObjects {
             key: id(),
             secret: "SECRET".to_owned(),
             profile: "profile".to_owned(),
+            agent_profile: id(),
+            connection: id(),
             host: "http://127.0.0.1:3000".to_owned(),
         }
     }

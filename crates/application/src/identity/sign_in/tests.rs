@@ -34,6 +34,30 @@ struct SignInFixture {
     hasher: Arc<CountingPasswords>,
 }
 
+/// The service over this store, with passwords that cost nothing.
+pub(crate) fn sign_in_over(
+    store: &Arc<MemoryStore>,
+    clock: &Arc<FixedClock>,
+    ids: &Arc<dyn IdGenerator>,
+) -> SignInService {
+    SignInService {
+        sessions: store.clone(),
+        passwords: store.clone(),
+        organizations: store.clone(),
+        users: store.clone(),
+        single_user: None,
+        administration: store.clone(),
+        clock: clock.clone(),
+        ids: Arc::clone(ids),
+        cache: KeyCache::default(),
+        work: PasswordWork::new(Arc::new(MarkerPasswords)),
+        attempts: Arc::default(),
+        lifetimes: SessionLifetimes::default(),
+        is_enabled: true,
+        tasks: BackgroundTasks::new(Handle::current()),
+    }
+}
+
 impl SignInFixture {
     /// Ada has a password, Bob has none.
     async fn new() -> Self {
@@ -41,17 +65,8 @@ impl SignInFixture {
         let hasher = Arc::<CountingPasswords>::default();
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
         let service = SignInService {
-            sessions: store.clone(),
-            passwords: store.clone(),
-            administration: store.clone(),
-            clock: clock.clone(),
-            ids: ids.clone(),
-            cache: KeyCache::default(),
             work: PasswordWork::new(hasher.clone()),
-            attempts: Arc::default(),
-            lifetimes: SessionLifetimes::default(),
-            is_enabled: true,
-            tasks: BackgroundTasks::new(Handle::current()),
+            ..sign_in_over(&store, &clock, &ids)
         };
         let fixture = Self {
             service,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::ErrorClass;
-use domain::id::{SandboxId, UserId};
+use domain::id::{OwnerId, SandboxId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::AppError;
@@ -20,7 +20,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub(super) struct InspectionLimiter {
     all: Arc<Semaphore>,
-    users: Arc<KeyedSemaphore<UserId>>,
+    users: Arc<KeyedSemaphore<OwnerId>>,
     sandboxes: Arc<KeyedSemaphore<SandboxId>>,
 }
 
@@ -49,7 +49,7 @@ impl InspectionLimiter {
     /// user's, delay others only briefly.
     pub(super) async fn acquire(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         sandbox: &SandboxId,
     ) -> Result<InspectionPermit, AppError> {
         let turn = async {
@@ -81,8 +81,8 @@ mod tests {
         SandboxId::parse(id).expect("an id")
     }
 
-    fn user(name: &str) -> UserId {
-        UserId::parse(name).expect("a name")
+    fn user(name: &str) -> OwnerId {
+        OwnerId::parse(name).expect("a name")
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::encryption::cipher::Sealed;
 use domain::error::{Classify, ErrorClass, chain};
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{
     BackendFact, BackendState, DesiredState, NewSessionKey, PrepareProgress, Sandbox,
     SandboxEndpoints, SandboxError, SandboxFacts, SandboxLaunch, SandboxStatus,
@@ -340,7 +340,7 @@ impl SandboxReconciler {
     pub(super) fn launch(
         &self,
         id: &SandboxId,
-        owner: UserId,
+        owner: OwnerId,
         spec: &SpecId,
         (session_key, secret_key): (&Sealed, &Sealed),
     ) -> Result<SandboxLaunch, AppError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, InitRequest};
 use domain::error::chain;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use domain::sandbox::{Sandbox, SandboxEndpoints, SandboxLaunch, SandboxStatus, WarmSandbox};
 use tokio::time::Instant;
 use url::Url;
@@ -101,7 +101,7 @@ impl SandboxReconciler {
 
     /// Boots a warm sandbox and waits until its agent server answers.
     pub(crate) async fn boot_spare(&self, row: &WarmSandbox) -> Result<SandboxEndpoints, AppError> {
-        let owner = UserId::parse(WARM_OWNER)
+        let owner = OwnerId::parse(WARM_OWNER)
             .map_err(|_| AppError::invalid("invalid owner of warm sandboxes"))?;
         let keys = (&row.session_key, &row.secret_key);
         let launch = SandboxLaunch {

@@ -8,6 +8,7 @@ mod schema_document;
 
 use std::sync::LazyLock;
 
+use domain::agent::AgentKind;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
@@ -16,34 +17,11 @@ use super::issues::{Issue, IssueKind};
 pub(super) use scalars::{boolean, integer, number, texts_of};
 pub(super) use schema_document::SchemaSection;
 
-/// Variant of the agent document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AgentKind {
-    #[default]
-    OpenHands,
-    /// An external program that speaks the Agent Client Protocol.
-    Acp,
-}
-
-impl AgentKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenHands => "openhands",
-            Self::Acp => "acp",
-        }
-    }
-
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        let all = [Self::OpenHands, Self::Acp];
-        all.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Title of the variant in validation errors.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::OpenHands => "OpenHandsAgentSettings",
-            Self::Acp => "ACPAgentSettings",
-        }
+/// Title of a variant of the agent document in validation errors.
+pub(super) fn variant_title(kind: AgentKind) -> &'static str {
+    match kind {
+        AgentKind::OpenHands => "OpenHandsAgentSettings",
+        AgentKind::Acp => "ACPAgentSettings",
     }
 }
 

@@ -1,8 +1,9 @@
 //! Schema documents for settings pages.
 
+use domain::agent::AgentKind;
 use serde_json::{Value, json};
 
-use super::{AgentKind, FieldKind, SettingsField, SettingsSchema};
+use super::{FieldKind, SettingsField, SettingsSchema};
 
 impl FieldKind {
     fn name(self) -> &'static str {
@@ -30,7 +31,7 @@ impl SettingsSchema {
                     .map(|f| self.describe_field(f, section))
                     .collect();
                 json!({"key": section.key, "label": section.label, "fields": fields,
-                       "variant": section.variant.map(AgentKind::name)})
+                       "variant": section.variant.map(AgentKind::as_str)})
             })
             .collect();
         json!({"model_name": model, "sections": sections})
@@ -48,7 +49,7 @@ impl SettingsSchema {
             "value_type": field.kind.name(), "default": self.default_of(field),
             "prominence": field.prominence, "depends_on": field.depends_on,
             "secret": field.secret, "choices": choices,
-            "variant": section.field_variant().map(AgentKind::name),
+            "variant": section.field_variant().map(AgentKind::as_str),
         })
     }
 }

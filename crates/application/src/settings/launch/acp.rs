@@ -1,10 +1,10 @@
 //! ACP agents: external programs that act as the agent.
 
-use domain::agent::{AcpAgent, LlmConfig};
+use domain::agent::{AcpAgent, AgentKind, LlmConfig};
 use serde_json::{Map, Value};
 
 use super::language_model::{MissingSettings, short};
-use crate::settings::fields::{self, AgentKind};
+use crate::settings::fields;
 use crate::settings::model::Settings;
 
 const DEFAULT_SERVER: &str = "claude-code";

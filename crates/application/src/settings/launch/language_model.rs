@@ -20,7 +20,7 @@ pub(in crate::settings) fn language_model(
     settings: &Settings,
     model_override: Option<&str>,
 ) -> Result<LlmConfig, MissingSettings> {
-    let agent = &settings.agent;
+    let agent = settings.connected_agent()?;
     let model_override = model_override.map(str::trim).filter(|m| !m.is_empty());
     let default_model = agent.effective("llm.model");
     let own_model = agent.llm_model();

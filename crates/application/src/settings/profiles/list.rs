@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use domain::id::ProviderConnectionId;
 use serde_json::{Map, Value, json};
 
 use super::super::agent_document::{AgentDocument, LLM_API_KEY};
 use super::super::secret::{in_clear, read_secrets};
+use super::connections::ProviderConnection;
 
 /// A named configuration of the model.
 #[derive(Debug, Clone)]
@@ -31,6 +33,11 @@ impl Profile {
         self.agent.llm_base_url()
     }
 
+    /// The connection that gives its endpoint and key.
+    pub fn connection(&self) -> Option<ProviderConnectionId> {
+        self.agent.connection
+    }
+
     /// Whether it has a key of its own.
     pub fn has_key(&self) -> bool {
         self.agent.secrets.contains_key(LLM_API_KEY)
@@ -42,6 +49,7 @@ impl Profile {
 pub struct Profiles {
     pub(super) list: Vec<Profile>,
     pub(super) active: Option<String>,
+    pub(super) connections: Vec<ProviderConnection>,
     /// Entries that this version cannot read: kept, never shown.
     unread: Vec<Value>,
 }
@@ -67,6 +75,16 @@ impl Profiles {
     pub fn active(&self) -> Option<&str> {
         self.active.as_deref()
     }
+
+    /// Keeps a profile active, if there is one: the active one, else that of before, else the first.
+    pub(in super::super) fn keep_active(&mut self, before: Option<&str>) {
+        let first = self.list.first().map(Profile::name);
+        let candidates = [self.active(), before, first].into_iter().flatten();
+        let kept = candidates
+            .into_iter()
+            .find(|name| self.find(name).is_some());
+        self.active = kept.map(str::to_owned);
+    }
 }
 
 impl Profiles {
@@ -83,6 +101,9 @@ impl Profiles {
                 _ => profiles.unread.push(entry.clone()),
             }
         }
+        let connections = stored.get("connections").and_then(Value::as_array);
+        let connections = connections.into_iter().flatten();
+        profiles.connections = connections.filter_map(ProviderConnection::read).collect();
         let active = stored.get("active").and_then(Value::as_str);
         profiles.active = active
             .filter(|name| profiles.find(name).is_some())
@@ -92,12 +113,17 @@ impl Profiles {
 
     /// In clear, for sealing; null if there are none. The caller wipes it.
     pub(in super::super) fn to_json(&self) -> Value {
-        if self.list.is_empty() && self.unread.is_empty() {
+        if self.list.is_empty() && self.unread.is_empty() && self.connections.is_empty() {
             return Value::Null;
         }
         let known = self.list.iter().map(Profile::to_json);
         let list: Vec<Value> = known.chain(self.unread.iter().cloned()).collect();
-        json!({"active": self.active, "list": list})
+        let mut stored = json!({"active": self.active, "list": list});
+        if !self.connections.is_empty() {
+            let connections = self.connections.iter().map(ProviderConnection::to_json);
+            stored["connections"] = connections.collect();
+        }
+        stored
     }
 }
 
@@ -111,16 +137,21 @@ impl Profile {
             .and_then(read_secrets)
             .unwrap_or_default();
         agent.key_vendor = text("key_vendor");
+        agent.connection = text("provider_connection").and_then(|id| id.parse().ok());
         let name = text("name")?;
         Some(Self { name, agent })
     }
 
     fn to_json(&self) -> Value {
-        json!({
+        let mut stored = json!({
             "name": self.name,
             "llm": self.agent.llm_values(),
             "secrets": in_clear(&self.agent.secrets),
             "key_vendor": self.agent.key_vendor,
-        })
+        });
+        if let Some(id) = self.agent.connection {
+            stored["provider_connection"] = json!(id);
+        }
+        stored
     }
 }

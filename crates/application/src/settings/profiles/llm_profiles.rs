@@ -1,7 +1,8 @@
 //! Profiles as conversations use them.
 
 use domain::agent::LlmProfile;
-use domain::id::UserId;
+use domain::agent::spending::NanoUsd;
+use domain::id::OwnerId;
 
 use super::super::launch::{MissingSettings, language_model};
 use super::super::model::Settings;
@@ -42,9 +43,19 @@ impl Settings {
 }
 
 impl SettingsService {
+    /// What a conversation of this owner may spend, `max_budget_per_task`.
+    pub(crate) async fn conversation_budget(
+        &self,
+        owner: &OwnerId,
+    ) -> Result<Option<NanoUsd>, AppError> {
+        let settings = self.load(owner).await?;
+        let dollars = settings.and_then(|it| it.max_budget_per_task);
+        Ok(dollars.and_then(NanoUsd::from_dollars))
+    }
+
     /// The model of a user's profile. The errors have the texts of the reference; an unusable profile (class
     /// `Invalid`) names the missing setting.
-    pub async fn llm_profile(&self, owner: &UserId, name: &str) -> Result<LlmProfile, AppError> {
+    pub async fn llm_profile(&self, owner: &OwnerId, name: &str) -> Result<LlmProfile, AppError> {
         let settings = self.load(owner).await?;
         let settings = settings.ok_or_else(|| AppError::not_found("Settings not found"))?;
         let Some(profile) = settings.llm_profile(name) else {

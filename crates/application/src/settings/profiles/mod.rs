@@ -1,22 +1,25 @@
-//! Profiles: named configurations of the model (`/api/v1/settings/profiles`), stored in the user's document.
+//! Profiles: named configurations of the model (`/api/v1/settings/profiles`), stored in the user's document, or in that of
+//! the shared organization.
 //!
 //! A profile is the `llm` part of an agent document: sparse values over the same defaults, and separate secrets.
 //! Activation copies it into the agent document; starts only use the agent document. `active` is cleared as soon as
 //! the agent document differs from the profile.
 
+mod connections;
 mod list;
 mod llm_profiles;
 mod save;
 #[cfg(test)]
 mod tests;
 
-use domain::id::UserId;
+use domain::id::OwnerId;
 
 use super::issues::Issue;
 use super::model::Settings;
 use super::service::{SettingsService, UpdateError};
 use crate::error::AppError;
 
+pub use connections::{MAX_PROVIDER_CONNECTIONS, ProviderConnection, ProviderConnectionChange};
 pub use list::{Profile, Profiles};
 pub use save::SaveProfile;
 
@@ -35,57 +38,82 @@ pub enum ProfileRefusal {
 }
 
 impl SettingsService {
-    /// The user's profiles; none before anything was stored.
-    pub async fn profiles(&self, owner: &UserId) -> Result<Profiles, AppError> {
+    /// The profiles that the user has in their organization; none before anything was stored.
+    pub async fn profiles(&self, owner: &OwnerId) -> Result<Profiles, AppError> {
         let settings = self.load(owner).await?;
         Ok(settings.unwrap_or_default().profiles)
     }
 
     pub async fn save_profile(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         input: &SaveProfile,
     ) -> Result<(), UpdateError<ProfileRefusal>> {
-        let saved = self.update_if(owner, |found| {
-            let settings = found.ok_or(ProfileRefusal::NoSettings)?;
+        let in_force = match owner.shared_organization() {
+            Some(_) if input.llm.is_none() => self.load(owner).await?,
+            _ => None,
+        };
+        let saved = self.update_shared_if(owner, |found| {
+            let mut settings = found.ok_or(ProfileRefusal::NoSettings)?;
+            if let Some(in_force) = &in_force {
+                settings.agent = in_force.agent.llm_part();
+            }
             save::save(settings, name, input).map(Some)
         });
         saved.await.map(|_| ())
     }
 
     /// Deletes a profile if it exists. After the active one the first of the others becomes active.
-    pub async fn delete_profile(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
-        let deleted = self.update_if(owner, |found| {
+    pub async fn delete_profile(&self, owner: &OwnerId, name: &str) -> Result<(), AppError> {
+        let deleted = self.update_shared_if(owner, |found| {
             Ok::<_, std::convert::Infallible>(found.and_then(|settings| delete(settings, name)))
         });
         deleted.await?;
         Ok(())
     }
 
-    /// Activates a profile; returns its model.
+    /// Activates a profile; returns its model. In a shared organization it becomes the model of all members who have set none of
+    /// their own, and of the caller.
     pub async fn activate_profile(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
     ) -> Result<String, UpdateError<ProfileRefusal>> {
-        let activated = self.update_if(owner, |found| {
+        let activated = self.update_shared_if(owner, |found| {
             let missing = || ProfileRefusal::NotFound(name.to_owned());
             let settings = found.ok_or_else(missing)?;
             settings.with_active(name).map(Some).ok_or_else(missing)
         });
         let settings = activated.await?.unwrap_or_default();
-        Ok(settings.agent.effective_model())
+        if owner.shared_organization().is_some() {
+            self.follow_organization(owner).await?;
+        }
+        let profile = settings.profiles.find(name);
+        Ok(profile.map(Profile::model).unwrap_or_default())
+    }
+
+    /// Removes a member's own model.
+    async fn follow_organization(&self, owner: &OwnerId) -> Result<(), AppError> {
+        let cleared = self.update_if(owner, |found| {
+            let own = found.filter(|settings| settings.agent.has_llm());
+            Ok::<_, std::convert::Infallible>(own.map(|mut settings| {
+                settings.agent.clear_llm();
+                settings
+            }))
+        });
+        cleared.await?;
+        Ok(())
     }
 
     /// Renames a profile in place. Its own name changes nothing.
     pub async fn rename_profile(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         name: &str,
         new_name: &str,
     ) -> Result<(), UpdateError<ProfileRefusal>> {
-        let renamed = self.update_if(owner, |found| {
+        let renamed = self.update_shared_if(owner, |found| {
             rename(found.ok_or(ProfileRefusal::NoSettings)?, name, new_name)
         });
         renamed.await.map(|_| ())
@@ -131,7 +159,7 @@ fn rename(
 
 impl Settings {
     /// The settings with this profile active; `None` if it does not exist.
-    fn with_active(mut self, name: &str) -> Option<Self> {
+    pub(super) fn with_active(mut self, name: &str) -> Option<Self> {
         let profile = self.profiles.find(name)?.clone();
         self.agent.use_llm_of(&profile.agent);
         self.profiles.active = Some(profile.name);

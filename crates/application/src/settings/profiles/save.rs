@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use domain::id::ProviderConnectionId;
 use serde_json::{Map, Value};
 
 use super::super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
@@ -9,10 +10,12 @@ use super::super::fields::AGENT;
 use super::super::issues::{Issue, IssueKind, MAX_DEPTH, depth, nul_issue};
 use super::super::mcp::with_masks_restored;
 use super::super::model::Settings;
-use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
+use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles};
 
 /// A field of every shown configuration, so requests contain it. It is derived from `auth_type`.
 const DERIVED_FIELD: &str = "is_subscription";
+/// The connection of a profile. It is not part of the agent's own configuration.
+const CONNECTION_FIELD: &str = "provider_connection_id";
 
 #[derive(Clone)]
 pub struct SaveProfile {
@@ -48,7 +51,9 @@ pub(super) fn save(
 ) -> Result<Settings, ProfileRefusal> {
     let existing = settings.profiles.find(name).map(|profile| &profile.agent);
     let mut agent = match &input.llm {
-        Some(llm) => configured(llm, existing).map_err(ProfileRefusal::Invalid)?,
+        Some(llm) => {
+            configured(llm, existing, &settings.profiles).map_err(ProfileRefusal::Invalid)?
+        }
         None => settings.agent.llm_part(),
     };
     if input.preserve_existing_api_key
@@ -78,10 +83,12 @@ pub(super) fn save(
 fn configured(
     llm: &Map<String, Value>,
     existing: Option<&AgentDocument>,
+    profiles: &Profiles,
 ) -> Result<AgentDocument, Vec<Issue>> {
-    let mut issues = precheck(llm);
     let mut llm = llm.clone();
     llm.shift_remove(DERIVED_FIELD);
+    let connection = llm.shift_remove(CONNECTION_FIELD).unwrap_or_default();
+    let mut issues = precheck(&llm);
     for key in MASKED_LLM_OBJECTS {
         if let Some(value) = llm.get_mut(key) {
             let before = existing.and_then(|agent| agent.llm_values()?.get(key));
@@ -97,11 +104,30 @@ fn configured(
     diff.insert(LLM.to_owned(), Value::Object(llm));
     // Shown configurations have null secrets.
     issues.extend(agent.merge_fields(&diff, true));
+    match connection_of(&connection, profiles) {
+        Ok(connection) => agent.connect(connection),
+        Err(issue) => issues.push(issue),
+    }
     if issues.is_empty() {
         Ok(agent)
     } else {
         Err(issues)
     }
+}
+
+fn connection_of(
+    value: &Value,
+    profiles: &Profiles,
+) -> Result<Option<ProviderConnectionId>, Issue> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let id = value.as_str().and_then(|text| text.parse().ok());
+    let known = id.filter(|id| profiles.connection(*id).is_some());
+    known.map(Some).ok_or_else(|| {
+        let unknown = "there is no provider connection of this id".to_owned();
+        Issue::at(&[LLM, CONNECTION_FIELD], IssueKind::Other(unknown))
+    })
 }
 
 /// Issues that can be found without the fields' rules.
@@ -116,8 +142,7 @@ fn precheck(llm: &Map<String, Value>) -> Vec<Issue> {
         Some(_) => {}
     }
     for (key, value) in llm {
-        let known = key == DERIVED_FIELD || AGENT.field(&format!("{LLM}.{key}")).is_some();
-        if !known {
+        if AGENT.field(&format!("{LLM}.{key}")).is_none() {
             issues.push(Issue::at(&[LLM, key], IssueKind::Unknown));
         } else if depth(value) > MAX_DEPTH {
             let deep = format!("nested more than {MAX_DEPTH} levels deep");

@@ -9,12 +9,13 @@
 
 mod view;
 
-use domain::id::UserId;
+use domain::agent::AgentKind;
+use domain::id::OwnerId;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
-use super::fields::{AgentKind, CONVERSATION, put};
+use super::fields::{CONVERSATION, put, variant_title};
 use super::issues::{Issue, IssueKind, MAX_DEPTH, alternatives, depth, nul_issue};
 use super::marketplaces;
 use super::mcp::{
@@ -50,7 +51,7 @@ const LEGACY_ONLY_FIELDS: [&str; 1] = ["enable_solvability_analysis"];
 impl SettingsService {
     pub async fn update_v1(
         &self,
-        owner: &UserId,
+        owner: &OwnerId,
         body: &Map<String, Value>,
         mcp: McpConfigUpdate,
     ) -> Result<(), UpdateError<V1Refusal>> {
@@ -88,7 +89,7 @@ fn merge(
     let mut texts = Vec::new();
     texts.extend(merge_diff(body, "agent_settings_diff", |diff| {
         let issues = settings.agent.merge(diff, mcp);
-        (settings.agent.kind().title(), issues)
+        (variant_title(settings.agent.kind()), issues)
     }));
     texts.extend(merge_diff(body, "conversation_settings_diff", |diff| {
         let overlay = &mut settings.conversation;
@@ -158,8 +159,8 @@ impl AgentDocument {
             let kind = kind.as_str();
             // An older name of the same variant.
             let kind = kind.map(|name| if name == "llm" { "openhands" } else { name });
-            if let Some(kind) = kind.and_then(AgentKind::parse) {
-                put(&mut self.overlay, "agent_kind", Some(kind.name().into()));
+            if let Some(kind) = kind.and_then(|name| name.parse::<AgentKind>().ok()) {
+                put(&mut self.overlay, "agent_kind", Some(kind.as_str().into()));
             } else {
                 let names = alternatives(&["openhands", "llm", "acp"]);
                 let issue = IssueKind::Other(format!("agent_kind must be {names}"));

@@ -1,10 +1,11 @@
 //! Views of the V1 routes.
 
+use domain::agent::AgentKind;
 use domain::clock::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::agent_document::{AgentDocument, LLM, MASKED_LLM_OBJECTS};
-use super::super::fields::{AGENT, AgentKind, CONVERSATION, SchemaSection, SettingsField};
+use super::super::fields::{AGENT, CONVERSATION, SchemaSection, SettingsField};
 use super::super::mcp::{masked_members, masked_opaque};
 use super::super::model::Settings;
 use super::super::profiles::Profile;
@@ -13,7 +14,11 @@ use super::super::secret::{MASK, SecretVisibility};
 impl Profile {
     /// The complete configuration, as `agent_settings.llm` shows it while the profile is active.
     pub fn view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
-        self.agent.view(reveal, now)["llm"].take()
+        let mut llm = self.agent.view(reveal, now)["llm"].take();
+        if let Some(id) = self.agent.connection {
+            llm["provider_connection_id"] = id.to_string().into();
+        }
+        llm
     }
 }
 
@@ -21,7 +26,11 @@ impl Profile {
 impl Settings {
     /// The complete `agent_settings`. Values in `mcp_config` and in extra headers are masked unless shown in plain text.
     pub fn agent_view(&self, reveal: SecretVisibility, now: Timestamp) -> Value {
-        self.agent.view(reveal, now)
+        match self.connected_agent() {
+            // Only a sandbox of the owner gets what the connection gives; other requests see what the user set.
+            Ok(agent) if reveal == SecretVisibility::Clear => agent.view(reveal, now),
+            _ => self.agent.view(reveal, now),
+        }
     }
 
     /// The complete `conversation_settings`.
@@ -51,7 +60,7 @@ impl AgentDocument {
                 mask_object(field, slot);
             }
         }
-        document["agent_kind"] = kind.name().into();
+        document["agent_kind"] = kind.as_str().into();
         document["mcp_config"] = self.mcp_view(reveal);
         document["llm"]["is_subscription"] =
             (document["llm"]["auth_type"] == "subscription").into();

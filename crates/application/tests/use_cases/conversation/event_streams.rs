@@ -8,7 +8,7 @@ use application::event_streams::{
 use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventStore as _};
-use domain::id::{ConversationId, EventId, HostId, UserId};
+use domain::id::{ConversationId, EventId, HostId, OwnerId};
 use domain::sandbox::Sandbox;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -193,9 +193,9 @@ async fn invalid_streams_are_refused() {
     let fixture = Fixture::new().await;
     let at = start_ready_conversation(&fixture).await;
     report(&fixture, &at, &["x"]).await;
-    let bob = UserId::parse("bob").expect("a name");
+    let bob = OwnerId::parse("bob").expect("a name");
     let nobodys = ConversationId::new(uuid::Uuid::from_u128(7));
-    let refusal = async |user: &UserId, id, begin| {
+    let refusal = async |user: &OwnerId, id, begin| {
         let opened = fixture.app.event_streams.open(user, id, begin, None).await;
         opened.err().map(|error| error.class())
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::skills::RegisteredMarketplace;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use tokio::time::{Instant, timeout};
 
 use crate::fixture::{Fixture, alice};
@@ -21,7 +21,7 @@ fn marketplace(name: &str) -> Vec<RegisteredMarketplace> {
 async fn slow_marketplaces_delay_only_their_user() {
     let fixture = Fixture::without_settings(|_| {});
     let (skills, alice) = (&fixture.app.skills, alice());
-    let bob = UserId::parse("bob").expect("a name");
+    let bob = OwnerId::parse("bob").expect("a name");
     let began = Instant::now();
     let ask = |name: &'static str| skills.offers(&alice, marketplace(name));
     let other = async {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::settings::LegacySettings;
 use domain::agent::LaunchSecret;
 use domain::error::{Classify, ErrorClass};
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use domain::sandbox::{SandboxCaps, SandboxStatus};
 use domain::start_task::{StartStatus, StartTaskFilter};
 use secrecy::ExposeSecret;
@@ -287,7 +287,7 @@ async fn the_next_process_finishes_a_start_interrupted_at_any_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsupported_fields_are_noted() {
+async fn an_unknown_agent_profile_costs_a_note() {
     let fixture = Fixture::new().await;
     let profile = "an-agent-profile".to_owned();
     let task = fixture
@@ -351,7 +351,7 @@ async fn the_conversation_of_a_failed_launch_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn slow_starts_of_a_user_delay_no_other_user() {
     let fixture = Fixture::with_policy(|p| p.max_parallel_starts = 4).await;
-    let bob = UserId::parse("bob").expect("a name");
+    let bob = OwnerId::parse("bob").expect("a name");
     let settings = LegacySettings {
         llm_model: Some("openai/m".to_owned()),
         llm_api_key: Some("sk-1".to_owned().into()),

@@ -117,7 +117,7 @@ async fn only_the_lease_holder_runs_housekeeping() {
 async fn an_interrupted_deletion_is_completed() {
     let fixture = Fixture::with_policy(at_once).await;
     let task = fixture.start_and_wait(start_input(|_| {})).await;
-    let begun = fixture.store.purge(&alice(), now(), 1).await;
+    let begun = fixture.store.purge(&alice().user(), now(), 1).await;
     assert!(
         begun
             .expect("the store is there")
@@ -153,6 +153,7 @@ async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
             last_used_at: None,
             name: None,
             made_by: None,
+            organization: None,
         };
         fixture.store.insert(&key).await.expect("it is new");
         let when = if n == 1 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::settings::SaveProfile;
 use domain::agent::workspace::{ProjectSkill, SandboxWorkspace};
 use domain::error::{Classify, ErrorClass};
-use domain::id::{ConversationId, UserId};
+use domain::id::{ConversationId, OwnerId};
 use domain::start_task::{StartStatus, StartTask};
 use domain::user::scope::Scope;
 use secrecy::ExposeSecret;
@@ -85,7 +85,7 @@ async fn only_small_text_files_are_shown_and_the_plan_is_the_default() {
         let class = refused.expect_err(outside).class();
         assert_eq!(class, ErrorClass::NotFound, "{outside}");
     }
-    let stranger = Scope::User(UserId::parse("bob").expect("an id"));
+    let stranger = Scope::Owner(OwnerId::parse("bob").expect("an id"));
     let text = inside.file(&stranger, id, None).await;
     assert_eq!(text.expect("an answer"), "", "other users cannot read it");
 }
@@ -111,7 +111,7 @@ async fn git_requests_stay_in_the_workspace_of_the_sandbox() {
             (format!("{root}/a.txt"), Some("HEAD".to_owned()))
         ]
     );
-    let stranger = Scope::User(UserId::parse("bob").expect("an id"));
+    let stranger = Scope::Owner(OwnerId::parse("bob").expect("an id"));
     let refused = inside.git_changes(&stranger, id, "/", None).await;
     assert_eq!(refused.expect_err("not his").class(), ErrorClass::NotFound);
     fixture.workspace.stop_responding();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::settings::McpConfigUpdate;
-use domain::agent::LaunchSecret;
+use domain::agent::{AgentKind, LaunchSecret};
 use domain::encryption::cipher::Sealed;
 use domain::git::GitProvider;
 use domain::id::{HostId, SandboxId, SecretId};
@@ -248,7 +248,7 @@ async fn conversations_show_their_acp_agent() {
         .await
         .expect("it is there");
     let it = view.conversation;
-    assert_eq!(it.agent_kind, "acp");
+    assert_eq!(it.agent_kind, AgentKind::Acp);
     assert_eq!(it.llm_model.as_deref(), Some("m1"));
     assert_eq!(it.tags["acpserver"], "codex");
 }

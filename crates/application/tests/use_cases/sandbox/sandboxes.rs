@@ -209,7 +209,7 @@ async fn deleting_the_last_conversation_deletes_its_sandbox_and_a_shared_one_sta
 async fn another_user_finds_nothing() {
     let fixture = Fixture::new().await;
     let task = fixture.start_and_wait(start_input(|_| {})).await;
-    let bob = domain::user::scope::Scope::User(domain::id::UserId::parse("bob").expect("a name"));
+    let bob = domain::user::scope::Scope::Owner(domain::id::OwnerId::parse("bob").expect("a name"));
     assert!(
         fixture
             .app

@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::administration::{IssuedKey, KeyOptions};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, SessionId, UserId};
+use domain::id::{ApiKeyId, OrganizationId, SessionId, UserId};
 use domain::user::identity::{ApiKey, MAX_KEY_NAME_CHARS, Role, User};
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ pub(crate) struct AccountDto {
     /// The user's role.
     role: Role,
     created_at: Timestamp,
+    /// Since when the user cannot sign in or use a key.
+    disabled_at: Option<Timestamp>,
     /// When the deletion began; the entry stays until all data is deleted.
     deleted_at: Option<Timestamp>,
 }
@@ -34,6 +36,9 @@ pub(crate) struct KeyDto {
     id: ApiKeyId,
     #[from(key.user)]
     user_id: UserId,
+    /// The only organization in which the key acts; `null`: requests choose one.
+    #[from(key.organization)]
+    organization_id: Option<OrganizationId>,
     /// The name that the owner chose.
     name: Option<String>,
     /// The first characters of its text.
@@ -62,7 +67,7 @@ pub(crate) struct CreatedKeyDto {
 }
 
 /// The options of a new key.
-#[model(body = ApiKeyCreate, into = KeyOptions)]
+#[model(body = ApiKeyCreate)]
 #[derive(Default)]
 pub(crate) struct CreateKeyDto {
     #[validate(custom(function = check_key_name))]
@@ -70,12 +75,25 @@ pub(crate) struct CreateKeyDto {
     name: Option<String>,
     /// Lifetime in seconds; unlimited if absent.
     #[validate(range(min = 1, max = 315_360_000))]
-    #[into(expires_in.map(seconds))]
     expires_in: Option<i64>,
+    /// The only organization in which the key acts. Without one, requests choose by `X-Org-Id`.
+    organization_id: Option<OrganizationId>,
+    /// Another name of `organization_id`.
+    org_id: Option<OrganizationId>,
+}
+
+impl From<CreateKeyDto> for KeyOptions {
+    fn from(body: CreateKeyDto) -> Self {
+        Self {
+            name: body.name,
+            expires_in: body.expires_in.map(seconds),
+            organization: body.organization_id.or(body.org_id),
+        }
+    }
 }
 
 /// The options of a key rotation.
-#[model(body = ApiKeyRotate, into = KeyOptions)]
+#[model(body = ApiKeyRotate, into_default = KeyOptions)]
 pub(crate) struct RotationDto {
     /// The name of the new key; the old key's if absent.
     #[validate(custom(function = check_key_name))]
@@ -133,11 +151,15 @@ pub(crate) struct NewUserDto {
     pub role: Role,
 }
 
-/// A change of a user's role.
+/// A change of a user.
 #[model(body = UserUpdate)]
 pub(crate) struct UserUpdateDto {
     /// The role.
-    pub role: Role,
+    #[decode(not_null)]
+    pub role: Option<Role>,
+    /// Whether the user is kept from signing in and using keys. Sessions end, and sandboxes pause.
+    #[decode(not_null)]
+    pub disabled: Option<bool>,
 }
 
 impl NamedParam for UserId {

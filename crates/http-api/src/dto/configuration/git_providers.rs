@@ -68,6 +68,27 @@ pub(crate) struct AddGitProvidersDto {
     provider_tokens: BTreeMap<LegacyProviderKey, ProviderTokenDto>,
 }
 
+/// Tokens that were stored.
+#[model(response = GitProvidersStored)]
+pub(crate) struct TokensStoredDto {
+    message: String,
+    /// One text per token that was stored without a check, because its provider did not answer. Absent without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+}
+
+impl TokensStoredDto {
+    pub(crate) fn new(unverified: &[GitProvider]) -> Self {
+        let note = |provider| {
+            format!("{provider} did not answer, so its token is stored without a check.")
+        };
+        Self {
+            message: "Git providers stored".to_owned(),
+            notes: unverified.iter().map(note).collect(),
+        }
+    }
+}
+
 /// Tokens that their providers reject; nothing was stored.
 #[model(response = TokensRejected)]
 pub(crate) struct TokensRejectedDto {

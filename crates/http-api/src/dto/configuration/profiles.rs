@@ -7,6 +7,7 @@ use application::settings::{
     Profile, ProfileRefusal, Profiles, SaveProfile, SecretVisibility, UpdateError,
 };
 use domain::clock::Timestamp;
+use domain::id::ProviderConnectionId;
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -50,7 +51,7 @@ pub(crate) struct SavedProfilesDto {
 }
 
 /// A profile in a list.
-#[model(response = ProfileInfo, from(profile: &Profile))]
+#[model(response = ProfileInfo, from(profile: &Profile, saved: &Profiles))]
 pub(crate) struct ProfileInfoDto {
     #[from(profile.name().to_owned())]
     name: String,
@@ -59,21 +60,29 @@ pub(crate) struct ProfileInfoDto {
     /// The endpoint; null for the vendor's own.
     #[from(profile.base_url().map(str::to_owned))]
     base_url: Option<String>,
-    #[from(profile.has_key())]
+    #[from(saved.has_key(profile))]
     api_key_set: bool,
+    /// The connection that gives its endpoint and key. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[from(profile.connection())]
+    provider_connection_id: Option<ProviderConnectionId>,
+    /// Whether that connection is gone. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[from(profile.connection().map(|_| saved.is_broken(profile)))]
+    provider_connection_broken: Option<bool>,
 }
 
 /// All profiles of the user.
 #[model(response = ProfileListResponse, from(saved: &Profiles))]
 pub(crate) struct ProfileListDto {
-    #[from(saved.iter().map(ProfileInfoDto::from).collect())]
+    #[from(saved.iter().map(|profile| ProfileInfoDto::of(profile, saved)).collect())]
     profiles: Vec<ProfileInfoDto>,
     #[from(saved.active().map(str::to_owned))]
     active_profile: Option<String>,
 }
 
 /// One profile with its configuration.
-#[model(response = ProfileDetailResponse, from(profile: &Profile, now: Timestamp))]
+#[model(response = ProfileDetailResponse, from(profile: &Profile, saved: &Profiles, now: Timestamp))]
 pub(crate) struct ProfileDetailDto {
     #[from(profile.name().to_owned())]
     name: String,
@@ -81,7 +90,7 @@ pub(crate) struct ProfileDetailDto {
     #[schema(value_type = Object)]
     #[from(profile.view(SecretVisibility::Hidden, now))]
     config: Value,
-    #[from(profile.has_key())]
+    #[from(saved.has_key(profile))]
     api_key_set: bool,
 }
 
@@ -111,11 +120,7 @@ impl DecodeScalar for LlmFields {
 
     fn parse(value: &Value) -> Result<Self, FieldError> {
         let fields = value.as_object().cloned();
-        let mut fields = fields.ok_or_else(FieldError::model_attributes_type)?;
-        // Front ends of the 1.20 line send the connection to a provider, which this service does not have.
-        if fields.get("provider_connection_id") == Some(&Value::Null) {
-            fields.remove("provider_connection_id");
-        }
+        let fields = fields.ok_or_else(FieldError::model_attributes_type)?;
         Ok(Self(Sensitive(fields)))
     }
 }
@@ -126,7 +131,7 @@ pub(crate) struct SaveProfileDto {
     /// Whether to store keys with the profile.
     #[decode(default = true)]
     include_secrets: bool,
-    /// Fields of `agent_settings.llm`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
+    /// Fields of `agent_settings.llm`, and `provider_connection_id`; `model` is required, others are refused. Secrets that are absent, null or the mask keep
     /// their value in the profile of this name; blank clears. If absent, the active configuration is saved.
     #[schema(value_type = Option<Object>)]
     #[into(llm.map(|llm| llm.0.0))]

@@ -95,9 +95,9 @@ pub(crate) struct SettingsFields {
     default_sandbox_spec_id: Option<String>,
     #[from(SavedProfilesDto::of(&s.profiles, reveal, now))]
     llm_profiles: SavedProfilesDto,
-    #[from(None)]
+    #[from(s.agent_profiles.active().map(|profile| profile.id.dashed()))]
     active_agent_profile_id: Option<String>,
-    #[from(None)]
+    #[from(s.agent_profiles.active().map(|profile| profile.revision))]
     active_agent_profile_revision: Option<i64>,
     #[schema(value_type = Vec<Object>)]
     registered_marketplaces: Vec<Value>,

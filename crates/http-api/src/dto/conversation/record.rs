@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use application::sandboxes::SandboxService;
 use application::start::agent_directory;
+use domain::agent::AgentKind;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationOrder, ConversationView,
@@ -30,7 +31,7 @@ pub(crate) struct ConversationDto {
     /// 32 hex digits.
     id: ConversationId,
     #[schema(value_type = Option<String>, required)]
-    #[from(conversation.owner)]
+    #[from(conversation.owner.user())]
     created_by_user_id: UserId,
     /// The sandbox that it runs in.
     sandbox_id: SandboxId,
@@ -43,6 +44,7 @@ pub(crate) struct ConversationDto {
     pr_number: Vec<i64>,
     llm_model: Option<String>,
     /// `openhands` or `acp`.
+    #[from(conversation.agent_kind.to_string())]
     agent_kind: String,
     #[from(conversation.metrics.into())]
     metrics: MetricsDto,
@@ -160,7 +162,7 @@ pub(crate) fn split_view(
     addresses: &Addresses,
 ) -> (Conversation, ConversationSurroundings) {
     let (id, tags) = (view.conversation.id, &view.conversation.tags);
-    let is_acp = view.conversation.agent_kind == "acp";
+    let is_acp = view.conversation.agent_kind == AgentKind::Acp;
     let sandbox = view.sandbox.as_ref();
     let url = sandbox.and_then(|sandbox| addresses.agent_server(sandbox));
     let working_dir = agent_directory(&view);

@@ -25,7 +25,7 @@ pub(crate) struct StartTaskDto {
     /// 32 hex digits.
     id: StartTaskId,
     #[schema(value_type = Option<String>, required)]
-    #[from(task.owner)]
+    #[from(task.owner.user())]
     created_by_user_id: UserId,
     status: StartStatus,
     /// Why the task failed, or when READY, what deviates from the request.
@@ -45,6 +45,23 @@ pub(crate) struct StartTaskDto {
     updated_at: Timestamp,
     /// Deviations from the request that did not stop the start.
     notes: Vec<String>,
+    /// Milliseconds spent in each status so far.
+    timings: BTreeMap<String, u64>,
+}
+
+/// A start as administrators see it: how it went, without what it was for.
+#[model(response = AdministeredStart, from(task: StartTask))]
+pub(crate) struct AdministeredStartDto {
+    id: StartTaskId,
+    #[schema(value_type = String)]
+    #[from(task.owner.user())]
+    created_by_user_id: UserId,
+    status: StartStatus,
+    /// Why the task failed.
+    #[from((task.status == StartStatus::Error).then_some(task.detail).flatten())]
+    detail: Option<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
     /// Milliseconds spent in each status so far.
     timings: BTreeMap<String, u64>,
 }

@@ -15,22 +15,6 @@ pub(crate) struct CurrentKeyDto {
     org_id: Option<String>,
 }
 
-/// Agent profiles; there are none. Models have profiles.
-#[model(response = AgentProfiles, not_required)]
-pub(crate) struct AgentProfilesDto {
-    /// Always empty.
-    #[schema(value_type = Vec<serde_json::Value>)]
-    profiles: [(); 0],
-    active_agent_profile_id: Option<String>,
-}
-
-impl AgentProfilesDto {
-    pub(crate) const NONE: Self = Self {
-        profiles: [],
-        active_agent_profile_id: None,
-    };
-}
-
 /// Whether automations are available.
 #[model(response = AutomationHealth)]
 pub(crate) struct AutomationHealthDto {

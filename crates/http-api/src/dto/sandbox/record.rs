@@ -63,7 +63,7 @@ impl SandboxDto {
         });
         Self {
             id: sandbox.id,
-            created_by_user_id: sandbox.owner,
+            created_by_user_id: sandbox.owner.user(),
             sandbox_spec_id: sandbox.spec_id,
             status: sandbox.status,
             session_api_key: key.map(SecretText::from),

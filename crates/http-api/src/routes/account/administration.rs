@@ -54,7 +54,8 @@ pub(crate) async fn load(
     Ok(web::Json(found.into()))
 }
 
-/// Changes a user's role. Administrators cannot remove their own.
+/// Changes a user's role, disables them or enables them again. Administrators cannot remove their own role or disable
+/// themselves.
 #[utoipa::path(tag = "Administration", request_body = UserUpdateDto, responses(
     (status = 200, body = AccountDto),
     (status = 409, description = "The user is the caller"),
@@ -69,8 +70,18 @@ pub(crate) async fn update(
 ) -> Result<web::Json<AccountDto>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     let administration = &app.administration;
-    let changed = administration.set_role(&origin, &user, input.role);
-    Ok(web::Json(changed.await?.into()))
+    if let Some(role) = input.role {
+        administration.set_role(&origin, &user, role).await?;
+    }
+    let found = match input.disabled {
+        Some(disabled) => {
+            administration
+                .set_disabled(&origin, &user, disabled)
+                .await?
+        }
+        None => administration.user(&user).await?,
+    };
+    Ok(web::Json(found.into()))
 }
 
 /// Deletes a user with all their data, permanently; sandboxes follow shortly after. Callers cannot delete themselves.

@@ -3,7 +3,9 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
+use application::administration::KeyOptions;
 use domain::id::ApiKeyId;
+use domain::user::identity::ApiKey;
 
 use crate::dto::account::administration::{CreateKeyDto, CreatedKeyDto, KeyDto, RotationDto};
 use crate::dto::{PageDto, Success};
@@ -18,7 +20,11 @@ pub(crate) async fn list(
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
     let keys = app.administration.keys(&actor.user).await?;
-    let items = keys.into_iter().map(|key| KeyDto::of(key, actor.key));
+    let is_visible = |key: &ApiKey| actor.bound_to.is_none_or(|id| key.organization == Some(id));
+    let items = keys
+        .into_iter()
+        .filter(is_visible)
+        .map(|key| KeyDto::of(key, actor.key));
     Ok(web::Json(PageDto {
         items: items.collect(),
         next_page_id: None,
@@ -28,6 +34,7 @@ pub(crate) async fn list(
 /// Creates a key for the caller. Only this response contains its text.
 #[utoipa::path(tag = "Keys", request_body = CreateKeyDto, responses(
     (status = 201, body = CreatedKeyDto),
+    (status = 404, description = "The caller is no member of the organization"),
     (status = 409, description = "The user has the maximum number of keys"),
 ))]
 #[post("/api/v1/keys")]
@@ -39,7 +46,9 @@ pub(crate) async fn create(
     >,
 ) -> Result<HttpResponse, Problem> {
     let origin = origin.with_status(StatusCode::CREATED);
-    let options = input.unwrap_or_default().into();
+    let mut options = KeyOptions::from(input.unwrap_or_default());
+    // A bound key makes keys for its organization only.
+    options.organization = options.organization.or(actor.bound_to);
     let made = app
         .administration
         .create_key(&origin, &actor.user, &options);

@@ -2,8 +2,12 @@
 
 pub(super) mod administration;
 pub(super) mod audit;
+pub(super) mod identities;
 pub(super) mod keys;
+pub(super) mod links;
+pub(super) mod members;
 pub(super) mod organizations;
 pub(super) mod sessions;
+pub(super) mod spending;
 pub(super) mod usage;
 pub(super) mod users;

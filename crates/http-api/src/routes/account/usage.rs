@@ -1,7 +1,7 @@
 //! The usage and quotas of users.
 
 use actix_web::{get, web};
-use domain::id::UserId;
+use domain::id::{OwnerId, UserId};
 
 use crate::dto::account::usage::UsageDto;
 use crate::extract::{Actor, Admin, ApiCall, Application, PathParam};
@@ -14,7 +14,7 @@ pub(crate) async fn own(
     app: Application,
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<UsageDto>, Problem> {
-    Ok(web::Json(app.quotas.usage(&actor.user).await?.into()))
+    Ok(web::Json(app.quotas.usage(&actor.owner).await?.into()))
 }
 
 /// Loads a user's usage and quotas.
@@ -25,5 +25,7 @@ pub(crate) async fn of_user(
     ApiCall(_admin, PathParam(user)): ApiCall<Admin, PathParam<UserId>>,
 ) -> Result<web::Json<UsageDto>, Problem> {
     app.administration.user(&user).await?;
-    Ok(web::Json(app.quotas.usage(&user).await?.into()))
+    Ok(web::Json(
+        app.quotas.usage(&OwnerId::from(&user)).await?.into(),
+    ))
 }

@@ -1,14 +1,18 @@
 //! The caller: settings and role.
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
 use application::settings::SecretVisibility;
+use domain::sandbox::Sandbox;
+use secrecy::ExposeSecret;
 use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Path, model};
 use crate::dto::account::access::AccessDto;
 use crate::dto::configuration::settings::UserDto;
 use crate::extract::{
-    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, UserOrSandbox, require_active,
+    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, UserOrSandbox, bearer_of,
+    require_active, state_of, user_of,
 };
 use crate::problem::Problem;
 
@@ -23,12 +27,28 @@ impl Caller for MeCaller {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
             require_active(&sandbox.0)?;
+            if state_of(req)?.models.is_some() {
+                require_owner(req, &sandbox.0).await?;
+            }
             Ok(Self(UserOrSandbox::Sandbox(Box::new(sandbox.0))))
         } else {
             let actor = Actor::identify(req).await?;
             Ok(Self(UserOrSandbox::User(actor)))
         }
     }
+}
+
+/// Refuses a request without a key of the sandbox's owner. Where the keys of models stay outside of sandboxes, the session
+/// key alone must not fetch them.
+async fn require_owner(req: &HttpRequest, sandbox: &Sandbox) -> Result<(), Problem> {
+    let key = bearer_of(req);
+    let found = user_of(req, key.as_ref().map(ExposeSecret::expose_secret)).await?;
+    if found.is_some_and(|actor| actor.user == sandbox.owner.user()) {
+        return Ok(());
+    }
+    let refusal =
+        "expose_secrets also requires an API key of the sandbox's owner, as a bearer token";
+    Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
 }
 
 /// Whether secrets are requested. A value that is not a boolean counts as false, and is refused after authentication.
@@ -44,13 +64,15 @@ fn wants_secrets(query: &str) -> bool {
 #[model(query)]
 #[expect(dead_code, reason = "read during authentication")]
 struct MeOptions {
-    /// Requires the session key of a sandbox.
+    /// Requires the session key of a sandbox, and its owner's API key as a bearer token.
     #[decode(default = false)]
     expose_secrets: bool,
 }
 
 /// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key
-/// of the user's own sandbox, while it runs or starts, they are in plain text.
+/// of the user's own sandbox, while it runs or starts, they are in plain text, without those of a shared organization. That
+/// also requires the user's API key as a bearer token, unless sandboxes have the keys of models themselves
+/// (`broker.models = false`).
 #[utoipa::path(tag = "Users", params(MeOptions), responses((status = 200, body = UserDto)))]
 #[get("/api/v1/users/me")]
 pub(crate) async fn me(
@@ -58,13 +80,19 @@ pub(crate) async fn me(
     state: State,
     ApiCall(MeCaller(caller), Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
-    let (user, reveal) = match caller {
-        UserOrSandbox::User(actor) => (actor.user, SecretVisibility::Masked),
-        UserOrSandbox::Sandbox(sandbox) => (sandbox.owner, SecretVisibility::Clear),
+    let (owner, reveal, settings) = match caller {
+        UserOrSandbox::User(actor) => {
+            let settings = app.settings.load(&actor.owner).await?;
+            let settings = settings.unwrap_or_default();
+            (actor.owner, SecretVisibility::Masked, settings)
+        }
+        UserOrSandbox::Sandbox(sandbox) => {
+            let settings = app.settings.load_for_sandbox(&sandbox.owner).await?;
+            (sandbox.owner, SecretVisibility::Clear, settings)
+        }
     };
-    let settings = app.settings.load(&user).await?.unwrap_or_default();
     Ok(web::Json(UserDto::of(
-        user,
+        owner.user(),
         &settings,
         reveal,
         state.ports.clock.now(),

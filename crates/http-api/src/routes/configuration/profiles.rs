@@ -1,5 +1,5 @@
-//! Model profiles: named configurations, one of which may be active. Users have them under two paths: their own, and that of
-//! their organization.
+//! Model profiles: named configurations, one of which may be active. They are under two paths: that of the organization in which
+//! the caller acts, and that of a named organization.
 
 use actix_web::http::StatusCode;
 use actix_web::{delete, get, post, web};
@@ -11,7 +11,7 @@ use crate::dto::configuration::profiles::{
 };
 use crate::extract::{Actor, ApiCall, Application, Body, OptionalBody, PathParam, State};
 use crate::problem::Problem;
-use crate::routes::account::organizations::OrganizationMember;
+use crate::routes::account::organizations::{OrganizationEditor, OrganizationMember};
 
 type ProfileParam = PathParam<ProfileName>;
 
@@ -29,7 +29,7 @@ macro_rules! profile_routes {
             app: Application,
             ApiCall(caller, ()): ApiCall<$caller>,
         ) -> Result<web::Json<ProfileListDto>, Problem> {
-            let profiles = app.settings.profiles(&caller.user).await?;
+            let profiles = app.settings.profiles(&caller.owner).await?;
             Ok(web::Json(ProfileListDto::from(&profiles)))
         }
 
@@ -41,27 +41,30 @@ macro_rules! profile_routes {
             state: State,
             ApiCall(caller, PathParam(ProfileName(name))): ApiCall<$caller, ProfileParam>,
         ) -> Result<web::Json<ProfileDetailDto>, Problem> {
-            let profiles = app.settings.profiles(&caller.user).await?;
+            let profiles = app.settings.profiles(&caller.owner).await?;
             let Some(profile) = profiles.find(&name) else {
                 let refusal = ProfileRefusal::NotFound(name);
                 return Err(profile_problem(UpdateError::Refused(refusal)));
             };
             let now = state.ports.clock.now();
-            Ok(web::Json(ProfileDetailDto::of(profile, now)))
+            Ok(web::Json(ProfileDetailDto::of(profile, &profiles, now)))
         }
 
         /// Saves a profile: the configuration in the body, or the active one. At most 10.
-        #[utoipa::path(tag = "Settings", request_body = Option<SaveProfileDto>, responses((status = 201, body = ProfileChangedDto), (status = 409, description = "There are 10 profiles")))]
+        #[utoipa::path(tag = "Settings", request_body = Option<SaveProfileDto>, responses((status = 201, body = ProfileChangedDto), (status = 403, description = "The caller's role does not allow this"), (status = 409, description = "There are 10 profiles")))]
         #[post($profile)]
         pub(crate) async fn $save(
             app: Application,
-            ApiCall(caller, (PathParam(ProfileName(name)), OptionalBody(input))): ApiCall<
-                $caller,
+            ApiCall(
+                OrganizationEditor(caller),
+                (PathParam(ProfileName(name)), OptionalBody(input)),
+            ): ApiCall<
+                OrganizationEditor<$caller>,
                 (ProfileParam, OptionalBody<SaveProfileDto>),
             >,
         ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
             let input = input.map(SaveProfile::from).unwrap_or_default();
-            let saved = app.settings.save_profile(&caller.user, &name, &input);
+            let saved = app.settings.save_profile(&caller.owner, &name, &input);
             saved.await.map_err(profile_problem)?;
             let message = format!("Profile '{name}' saved");
             let changed = web::Json(ProfileChangedDto { name, message });
@@ -69,42 +72,48 @@ macro_rules! profile_routes {
         }
 
         /// Deletes a profile; an unknown one is not an error. If it was active, the first remaining profile becomes active.
-        #[utoipa::path(tag = "Settings", responses((status = 200, body = ProfileChangedDto)))]
+        #[utoipa::path(tag = "Settings", responses((status = 200, body = ProfileChangedDto), (status = 403, description = "The caller's role does not allow this")))]
         #[delete($profile)]
         pub(crate) async fn $remove(
             app: Application,
-            ApiCall(caller, PathParam(ProfileName(name))): ApiCall<$caller, ProfileParam>,
+            ApiCall(OrganizationEditor(caller), PathParam(ProfileName(name))): ApiCall<
+                OrganizationEditor<$caller>,
+                ProfileParam,
+            >,
         ) -> Result<web::Json<ProfileChangedDto>, Problem> {
-            app.settings.delete_profile(&caller.user, &name).await?;
+            app.settings.delete_profile(&caller.owner, &name).await?;
             let message = format!("Profile '{name}' deleted");
             Ok(web::Json(ProfileChangedDto { name, message }))
         }
 
-        /// Activates a profile.
-        #[utoipa::path(tag = "Settings", responses((status = 200, body = ProfileActivatedDto)))]
+        /// Activates a profile. In a shared organization, for all members who have set no model of their own, and for the caller.
+        #[utoipa::path(tag = "Settings", responses((status = 200, body = ProfileActivatedDto), (status = 403, description = "The caller's role does not allow this")))]
         #[post($activation)]
         pub(crate) async fn $activate(
             app: Application,
-            ApiCall(caller, PathParam(ProfileName(name))): ApiCall<$caller, ProfileParam>,
+            ApiCall(OrganizationEditor(caller), PathParam(ProfileName(name))): ApiCall<
+                OrganizationEditor<$caller>,
+                ProfileParam,
+            >,
         ) -> Result<web::Json<ProfileActivatedDto>, Problem> {
-            let activated = app.settings.activate_profile(&caller.user, &name).await;
+            let activated = app.settings.activate_profile(&caller.owner, &name).await;
             let model = Some(activated.map_err(profile_problem)?);
             let message = format!("Switched to profile '{name}'");
             Ok(web::Json(ProfileActivatedDto { name, message, model }))
         }
 
         /// Renames a profile.
-        #[utoipa::path(tag = "Settings", request_body = RenameProfileDto, responses((status = 200, body = ProfileChangedDto), (status = 409, description = "The name is taken")))]
+        #[utoipa::path(tag = "Settings", request_body = RenameProfileDto, responses((status = 200, body = ProfileChangedDto), (status = 403, description = "The caller's role does not allow this"), (status = 409, description = "The name is taken")))]
         #[post($renaming)]
         pub(crate) async fn $rename(
             app: Application,
-            ApiCall(caller, (PathParam(ProfileName(old)), Body(input))): ApiCall<
-                $caller,
+            ApiCall(OrganizationEditor(caller), (PathParam(ProfileName(old)), Body(input))): ApiCall<
+                OrganizationEditor<$caller>,
                 (ProfileParam, Body<RenameProfileDto>),
             >,
         ) -> Result<web::Json<ProfileChangedDto>, Problem> {
             let name = input.new_name.0;
-            let renamed = app.settings.rename_profile(&caller.user, &old, &name);
+            let renamed = app.settings.rename_profile(&caller.owner, &old, &name);
             renamed.await.map_err(profile_problem)?;
             let message = format!("Profile '{old}' renamed to '{name}'");
             Ok(web::Json(ProfileChangedDto { name, message }))

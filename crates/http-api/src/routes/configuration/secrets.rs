@@ -18,7 +18,7 @@ pub(crate) async fn search(
     ApiCall(actor, Query(Paged { query, page })): ApiCall<Actor, Query<Paged<SecretQuery>>>,
 ) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
     let (contains, page) = (query.name_contains.as_deref(), page.into());
-    let found = app.secrets.search(&actor.user, contains, &page).await?;
+    let found = app.secrets.search(&actor.owner, contains, &page).await?;
     Ok(web::Json(PageDto::of(found, SecretDto::from)))
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn create(
     app: Application,
     ApiCall(actor, Body(input)): ApiCall<Actor, Body<NewSecretDto>>,
 ) -> Result<HttpResponse, Problem> {
-    app.secrets.put(&actor.user, &input.into()).await?;
+    app.secrets.put(&actor.owner, &input.into()).await?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn update(
     >,
 ) -> Result<web::Json<Message>, Problem> {
     let update = input.into();
-    app.secrets.update(&actor.user, &name.0, &update).await?;
+    app.secrets.update(&actor.owner, &name.0, &update).await?;
     Ok(web::Json(Message::new("Secret updated successfully")))
 }
 
@@ -58,6 +58,6 @@ pub(crate) async fn remove(
     app: Application,
     ApiCall(actor, PathParam(name)): ApiCall<Actor, PathParam<SecretName>>,
 ) -> Result<web::Json<Message>, Problem> {
-    app.secrets.delete(&actor.user, &name.0).await?;
+    app.secrets.delete(&actor.owner, &name.0).await?;
     Ok(web::Json(Message::new("Secret deleted successfully")))
 }

@@ -7,7 +7,7 @@ use application::settings::{
     McpConfigUpdate, Settings, UpdateError, agent_schema, conversation_schema,
 };
 use domain::clock::Timestamp;
-use domain::id::UserId;
+use domain::id::OwnerId;
 use serde_json::Value;
 
 use crate::decode::JsonObject;
@@ -30,7 +30,7 @@ pub(crate) async fn load(
     state: State,
     ApiCall(actor, client): ApiCall<Actor, ClientKind>,
 ) -> Result<HttpResponse, Problem> {
-    let shown = shown_settings(&app, &state, &actor.user, client).await;
+    let shown = shown_settings(&app, &state, &actor.owner, client).await;
     let shown = shown.map_err(Problem::in_error_family)?;
     Ok(json_response(shown.at(state.ports.clock.now())))
 }
@@ -38,7 +38,7 @@ pub(crate) async fn load(
 async fn shown_settings(
     app: &Application,
     state: &State,
-    user: &UserId,
+    user: &OwnerId,
     client: ClientKind,
 ) -> Result<Arc<TimestampedJson>, Problem> {
     let (memory, show): (_, fn(&Settings, Timestamp) -> SettingsDto) = match client {
@@ -70,7 +70,7 @@ pub(crate) async fn store(
         ClientKind::FrontEnd => McpConfigUpdate::Merge,
         ClientKind::Other => McpConfigUpdate::Replace,
     };
-    match app.settings.update_v1(&actor.user, &input.0, mcp).await {
+    match app.settings.update_v1(&actor.owner, &input.0, mcp).await {
         Ok(()) => Ok(web::Json(Message::new("Settings stored"))),
         Err(UpdateError::Refused(refusal)) => Err(settings_problem(refusal)),
         Err(UpdateError::Failed(error)) => Err(Problem::from(error).in_error_family()),

@@ -31,6 +31,6 @@ pub(crate) async fn marketplace_skills(
     ApiCall(actor, Body(input)): ApiCall<Actor, Body<Vec<MarketplaceRegistration>>>,
 ) -> Result<web::Json<MarketplaceOffersDto>, Problem> {
     let asked = input.into_iter().map(RegisteredMarketplace::from);
-    let offers = app.skills.offers(&actor.user, asked.collect()).await;
+    let offers = app.skills.offers(&actor.owner, asked.collect()).await;
     Ok(web::Json(offers.into()))
 }

@@ -43,7 +43,7 @@ pub(crate) async fn download(
         (PathParam<ConversationId>, AccessRecheck),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let export = app.exports.begin(&actor.user, id).await?;
+    let export = app.exports.begin(&actor.owner, id).await?;
     let view = export.conversation.clone();
     let changed = view.conversation.updated_at;
     let meta = meta(&ConversationDto::of(view, &app.sandboxes, &state.addresses))

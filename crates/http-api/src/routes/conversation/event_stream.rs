@@ -50,7 +50,7 @@ pub(crate) async fn follow(
 ) -> Result<HttpResponse, Problem> {
     let ApiCall(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
     let (begin, kind) = query.into_parts(header);
-    let opened = app.event_streams.open(&actor.user, id, begin, kind).await;
+    let opened = app.event_streams.open(&actor.owner, id, begin, kind).await;
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
         // A client that reconnects before the first event continues at this position.

@@ -74,7 +74,7 @@ async fn start_or_replay(
     let input = body.value.into();
     let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
     let call = key.map(|key| repeatable(key, "start", &body.bytes, &render));
-    let started = app.starts.start_once(&actor.user, input, call.as_ref());
+    let started = app.starts.start_once(&actor.owner, input, call.as_ref());
     Ok(started.await?)
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn stream_start(
         followed.ok_or_else(|| Problem::missing("The start task is deleted"))?
     } else {
         app.starts
-            .start_streaming(&actor.user, body.value.into())
+            .start_streaming(&actor.owner, body.value.into())
             .await?
     };
     Ok(HttpResponse::Ok()

@@ -40,7 +40,7 @@ pub(crate) async fn queue(
         (Some(_), Ok(body)) => format!("{}\n{body}", text.0),
         _ => String::new(),
     };
-    let (message, user) = (message(body)?, &actor.user);
+    let (message, user) = (message(body)?, &actor.owner);
     let target = text.read()?;
     let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
     let call = key.map(|key| repeatable(key, "pending message", input.as_bytes(), &render));

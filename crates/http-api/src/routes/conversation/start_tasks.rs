@@ -2,12 +2,15 @@
 
 use actix_web::{get, web};
 
+use domain::user::scope::Scope;
+
 use crate::dto::conversation::start_task::{
-    StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
+    AdministeredStartDto, StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery,
+    StartTaskSearchQuery,
 };
 use crate::dto::page::PageQuery;
 use crate::dto::{BATCH_READ_DOCUMENTS, BatchBytes, PageDto, check_batch};
-use crate::extract::{Actor, ApiCall, Application, Query};
+use crate::extract::{Actor, Admin, ApiCall, Application, Query};
 use crate::problem::Problem;
 
 /// Searches start tasks. A page of large requests may end before its limit; `next_page_id` says whether more follow.
@@ -62,4 +65,21 @@ pub(crate) async fn batch(
         }
     }
     Ok(web::Json(found))
+}
+
+/// Searches the starts of all users, without what they asked for.
+#[utoipa::path(tag = "Administration", params(StartTaskCountQuery, StartTaskSearchQuery, PageQuery), responses(
+    (status = 200, body = PageDto<AdministeredStartDto>),
+))]
+#[get("/api/v1/admin/starts")]
+pub(crate) async fn search_all(
+    app: Application,
+    ApiCall(_admin, Query(query)): ApiCall<Admin, Query<StartTaskSearchQuery>>,
+) -> Result<web::Json<PageDto<AdministeredStartDto>>, Problem> {
+    let (filter, order, page) = query.into_parts();
+    let found = app
+        .starts
+        .search(&Scope::System, &filter, order, &page)
+        .await?;
+    Ok(web::Json(PageDto::of(found, AdministeredStartDto::from)))
 }

@@ -122,7 +122,7 @@ pub(crate) async fn switch_profile(
     ApiCall(actor, (PathParam(id), Body(input))): ConversationCall<Body<SwitchProfileDto>>,
 ) -> Result<web::Json<Success>, Problem> {
     let (scope, name) = (actor.scope(), &input.profile_name);
-    let switched = app.inspector.switch_profile(&scope, &actor.user, id, name);
+    let switched = app.inspector.switch_profile(&scope, &actor.owner, id, name);
     switched.await?;
     Ok(web::Json(Success::DONE))
 }

@@ -50,7 +50,7 @@ pub(crate) async fn installations(
     ApiCall(actor, Query(Paged { query, page })): ApiCall<Actor, Query<Paged<InstallationsQuery>>>,
 ) -> Result<web::Json<PageDto<String>>, Problem> {
     let page = git_page(page);
-    let found = app.git.installations(&actor.user, query.provider, &page);
+    let found = app.git.installations(&actor.owner, query.provider, &page);
     answer(found.await)
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn repositories(
 ) -> Result<web::Json<PageDto<RepositoryDto>>, Problem> {
     let (wanted, page) = (query.query(), git_page(query.page));
     let (git, provider) = (&app.git, query.provider);
-    let found = git.repositories(&actor.user, provider, &wanted, &page);
+    let found = git.repositories(&actor.owner, provider, &wanted, &page);
     answer(found.await)
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn branches(
 ) -> Result<web::Json<PageDto<BranchDto>>, Problem> {
     let which = (query.repository.as_str(), query.text.as_str());
     let page = git_page(page);
-    let found = app.git.branches(&actor.user, query.provider, which, &page);
+    let found = app.git.branches(&actor.owner, query.provider, which, &page);
     answer(found.await)
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn suggested_tasks(
     ApiCall(actor, Query(page)): ApiCall<Actor, Query<ShortPageQuery>>,
 ) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
     let page = git_page(page);
-    let found = app.git.suggested_tasks(&actor.user, &page);
+    let found = app.git.suggested_tasks(&actor.owner, &page);
     answer(found.await)
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn git_info(
     app: Application,
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<GitUserDto>, Problem> {
-    match app.git.whoami(&actor.user).await {
+    match app.git.whoami(&actor.owner).await {
         Ok(user) => Ok(web::Json(user.into())),
         Err(GitServiceError::NotConnected(_)) => {
             Err(Problem::forbidden("Git provider not connected"))

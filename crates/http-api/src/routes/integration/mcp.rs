@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
 use application::pull_requests::PullRequestCaller;
-use domain::id::{ConversationId, SandboxId, UserId};
+use domain::id::{ConversationId, OwnerId, SandboxId};
 use serde_json::Value;
 
 use crate::decode::model;
@@ -22,7 +22,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 
 /// The user that the caller acts for: identified by a user's key, or by the callback token or session key of one of the
 /// user's active sandboxes.
-pub(crate) struct McpCaller(UserId, Option<SandboxId>);
+pub(crate) struct McpCaller(OwnerId, Option<SandboxId>);
 
 impl Caller for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
@@ -32,7 +32,7 @@ impl Caller for McpCaller {
             Listener::Public | Listener::Metrics => UserOrSandbox::by_callback(req).await?,
         };
         match caller {
-            UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
+            UserOrSandbox::User(actor) => Ok(Self(actor.owner, None)),
             UserOrSandbox::Sandbox(sandbox) => {
                 require_active(&sandbox)?;
                 Ok(Self(sandbox.owner, Some(sandbox.id)))

@@ -3,7 +3,7 @@
 use actix_web::{HttpResponse, get, post, web};
 
 use crate::audit::Unaudited;
-use crate::dto::legacy::front_end::{AgentProfilesDto, AutomationHealthDto, CurrentKeyDto};
+use crate::dto::legacy::front_end::{AutomationHealthDto, CurrentKeyDto};
 use crate::extract::{Actor, ApiCall, DiscardedBody};
 
 /// Loads the key of the request. Front ends check their connection with it.
@@ -13,15 +13,6 @@ pub(crate) async fn current_key(
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> web::Json<CurrentKeyDto> {
     web::Json(CurrentKeyDto::from(&actor.user))
-}
-
-/// Lists agent profiles; always empty. Front ends request it before each start.
-#[utoipa::path(tag = "Settings", responses((status = 200, body = AgentProfilesDto)))]
-#[get("/api/agent-profiles")]
-pub(crate) async fn agent_profiles(
-    ApiCall(_actor, ()): ApiCall<Actor, ()>,
-) -> web::Json<AgentProfilesDto> {
-    web::Json(AgentProfilesDto::NONE)
 }
 
 /// Accepts events about the use of a front end, and stores nothing.

@@ -19,7 +19,7 @@ pub(crate) async fn list(
     app: Application,
     ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<web::Json<SecretsDto>, Problem> {
-    let all = app.secrets.list(&actor.user).await?;
+    let all = app.secrets.list(&actor.owner).await?;
     Ok(web::Json(SecretsDto {
         custom_secrets: all.into_iter().map(SecretDto::from).collect(),
     }))
@@ -36,7 +36,7 @@ pub(crate) async fn create(
     app: Application,
     ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<NewSecretDto>>,
 ) -> Result<HttpResponse, Problem> {
-    let created = app.secrets.create(&actor.user, &input.into()).await;
+    let created = app.secrets.create(&actor.owner, &input.into()).await;
     created.map_err(|error| in_legacy_form(error.into()))?;
     Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
 }
@@ -56,7 +56,7 @@ pub(crate) async fn update(
     >,
 ) -> Result<web::Json<Message>, Problem> {
     let update = input.into();
-    let updated = app.secrets.update(&actor.user, &name.0, &update).await;
+    let updated = app.secrets.update(&actor.owner, &name.0, &update).await;
     updated.map_err(|error| in_legacy_form(error.into()))?;
     Ok(web::Json(Message::new("Secret updated successfully")))
 }
@@ -71,7 +71,7 @@ pub(crate) async fn remove(
     app: Application,
     ApiCall(LegacyActor(actor), PathParam(name)): ApiCall<LegacyActor, PathParam<SecretName>>,
 ) -> Result<web::Json<Message>, Problem> {
-    let deleted = app.secrets.delete(&actor.user, &name.0).await;
+    let deleted = app.secrets.delete(&actor.owner, &name.0).await;
     deleted.map_err(|error| in_legacy_form(error.into()))?;
     Ok(web::Json(Message::new("Secret deleted successfully")))
 }

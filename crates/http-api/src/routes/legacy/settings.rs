@@ -28,7 +28,7 @@ pub(crate) async fn load(
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache.legacy;
     let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
-    let found = app.settings.cached_view(&actor.user, memory, show).await?;
+    let found = app.settings.cached_view(&actor.owner, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
     Ok(timestamped::json_response(
         found.at(state.ports.clock.now()),
@@ -43,13 +43,13 @@ pub(crate) async fn store(
     ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<LegacySettingsUpdateDto>>,
 ) -> Result<web::Json<Message>, Problem> {
     app.settings
-        .store_legacy(&actor.user, &input.into())
+        .store_legacy(&actor.owner, &input.into())
         .await?;
     Ok(web::Json(Message::new("Settings stored")))
 }
 
-/// Stores git tokens by provider, and an MCP configuration. A new token is checked with its provider only where the service
-/// is configured to verify tokens.
+/// Stores git tokens by provider, and an MCP configuration. Each new token is checked with its provider, unless the
+/// service is configured not to. A token whose provider does not answer is stored.
 #[utoipa::path(tag = "Legacy", request_body = AddGitProvidersDto, responses(
     (status = 200, body = Message),
     (status = 401, description = "No key, or the provider rejects a token", body = TokensRejectedDto),
@@ -60,7 +60,7 @@ pub(crate) async fn add_git_providers(
     ApiCall(LegacyActor(actor), Body(input)): ApiCall<LegacyActor, Body<AddGitProvidersDto>>,
 ) -> Result<web::Json<Message>, Problem> {
     let update = input.into();
-    let stored = app.settings.add_git_providers(&actor.user, &update);
+    let stored = app.settings.add_git_providers(&actor.owner, &update);
     stored
         .await
         .map_err(|error| tokens_problem(error, ErrorFormat::Legacy))?;
@@ -74,7 +74,7 @@ pub(crate) async fn unset_provider_tokens(
     app: Application,
     ApiCall(LegacyActor(actor), ()): ApiCall<LegacyActor>,
 ) -> Result<web::Json<Message>, Problem> {
-    app.settings.unset_git_providers(&actor.user).await?;
+    app.settings.unset_git_providers(&actor.owner).await?;
     Ok(web::Json(Message::new("Unset Git provider tokens")))
 }
 

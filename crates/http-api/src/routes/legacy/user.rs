@@ -39,7 +39,7 @@ pub(crate) async fn info(
     app: Application,
     ApiCall(actor, ()): ApiCall<Actor, ()>,
 ) -> Result<web::Json<GitUserDto>, Problem> {
-    let user = app.git.whoami(&actor.user).await;
+    let user = app.git.whoami(&actor.owner).await;
     Ok(web::Json(user.map_err(refused)?.into()))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn repositories(
     let (installation, page) = (installation.as_deref(), PageNumber::from(query.page));
     let found = app
         .git
-        .numbered_repositories(&actor.user, query.provider, installation, page)
+        .numbered_repositories(&actor.owner, query.provider, installation, page)
         .await
         .map_err(refused)?;
     Ok(web::Json(with_links(found, page.number)))
@@ -80,7 +80,7 @@ pub(crate) async fn branches(
     let page = PageNumber::from(query.page);
     let found = app
         .git
-        .numbered_branches(&actor.user, query.provider, &query.repository, page)
+        .numbered_branches(&actor.owner, query.provider, &query.repository, page)
         .await
         .map_err(refused)?;
     Ok(web::Json(NumberedBranchesDto::of(found, page)))
@@ -100,7 +100,7 @@ pub(crate) async fn suggested_tasks(
         after: None,
         limit: MAX_SUGGESTED_TASKS,
     };
-    let found = app.git.suggested_tasks(&actor.user, &all).await;
+    let found = app.git.suggested_tasks(&actor.owner, &all).await;
     let found = found.map_err(|failure| refusal(failure, "No providers set."))?;
     Ok(web::Json(found.items.into_iter().map(Into::into).collect()))
 }
@@ -116,6 +116,9 @@ pub(crate) async fn installations(
     app: Application,
     ApiCall(actor, Query(query)): ApiCall<Actor, Query<LegacyInstallationsQuery>>,
 ) -> Result<web::Json<Vec<String>>, Problem> {
-    let found = app.git.all_installations(&actor.user, query.provider).await;
+    let found = app
+        .git
+        .all_installations(&actor.owner, query.provider)
+        .await;
     Ok(web::Json(found.map_err(refused)?))
 }

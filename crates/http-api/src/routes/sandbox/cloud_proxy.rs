@@ -30,5 +30,5 @@ pub(crate) async fn forward(
     app: Application,
     ApiCall(actor, Body(envelope)): ApiCall<Actor, Body<EnvelopeDto>>,
 ) -> Result<HttpResponse, Problem> {
-    forwarding::forward_envelope(&req, app, &actor.user, envelope.into_envelope()).await
+    forwarding::forward_envelope(&req, app, &actor.owner, envelope.into_envelope()).await
 }

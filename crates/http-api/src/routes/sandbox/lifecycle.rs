@@ -77,7 +77,7 @@ pub(crate) async fn start(
         (Query<NewSandboxQuery>, IdempotencyKey),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
+    let (user, spec) = (&actor.owner, query.sandbox_spec_id.as_deref());
     let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
     let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
     let asked = spec.unwrap_or_default().as_bytes();

@@ -29,7 +29,7 @@ pub(crate) async fn read(
 ) -> Result<HttpResponse, Problem> {
     let reading = app
         .sandbox_logs
-        .open(&actor.user, &id, query.into())
+        .open(&actor.owner, &id, query.into())
         .await?;
     let (body_writer, body) = BodyWriter::new(BodyEnd::Writer, STREAM_WRITE_TIMEOUT);
     app.spawn(async move {

@@ -3,6 +3,8 @@
 pub(super) mod cloud_proxy;
 pub(super) mod lifecycle;
 pub(super) mod logs;
+mod model_meter;
+pub(super) mod models;
 pub(super) mod secrets;
 pub(super) mod signed_paths;
 pub(super) mod specs;

@@ -1,25 +1,39 @@
-//! The web console: its files, from the binary (`crates/web-console`). The console only uses the public API.
+//! The web console and the settings pages: their files, from the binary (`crates/web-console`). They only use the public API.
 
 use actix_web::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, route, web};
+use web_console::{ConsolePage, PageSignIn};
 
+use crate::browser_session::login_redirect;
+use crate::extract::state_of;
 use crate::page_security;
 use crate::problem::Problem;
+use crate::state::HttpState;
+
+pub(crate) fn register(config: &mut web::ServiceConfig) {
+    config
+        .service(entry)
+        .service(file)
+        .service(settings)
+        .service(skills);
+}
 
 /// Redirects to `/console/`, which the page's files are relative to. The location is relative, too, for proxies with a path.
 #[route("/console", method = "GET", method = "HEAD")]
-pub(crate) async fn entry() -> HttpResponse {
+async fn entry() -> HttpResponse {
     HttpResponse::TemporaryRedirect()
         .insert_header((LOCATION, "console/"))
         .finish()
 }
 
-/// A file of the console. Browsers cache and revalidate it. For HEAD, the server sends the head of the same response.
+/// The page, or a file of it. Browsers cache and revalidate files. For HEAD, the server sends the head of the same response.
 #[route("/console/{file:.*}", method = "GET", method = "HEAD")]
-pub(crate) async fn file(
-    req: HttpRequest,
-    name: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+async fn file(req: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+    if name.is_empty() {
+        // Visitors without a session get the page, too: only its script knows the view, which is in the fragment, and sends
+        // them to the login page with it.
+        return Ok(document(ConsolePage::Console, state_of(&req)?));
+    }
     let file = web_console::find(&name).ok_or_else(Problem::not_found)?;
     let known = req.headers().get(IF_NONE_MATCH);
     let is_known = known
@@ -39,4 +53,40 @@ pub(crate) async fn file(
     } else {
         answer.content_type(file.content_type).body(file.content)
     })
+}
+
+/// The settings of the caller. The web application links to this path; those below it are its own.
+#[route("/settings", method = "GET", method = "HEAD")]
+async fn settings(req: HttpRequest) -> Result<HttpResponse, Problem> {
+    signed_in_document(&req, ConsolePage::Settings).await
+}
+
+/// The skills page of the settings.
+#[route("/settings/skills", method = "GET", method = "HEAD")]
+async fn skills(req: HttpRequest) -> Result<HttpResponse, Problem> {
+    signed_in_document(&req, ConsolePage::Skills).await
+}
+
+async fn signed_in_document(req: &HttpRequest, page: ConsolePage) -> Result<HttpResponse, Problem> {
+    if let Some(login) = login_redirect(req).await? {
+        return Ok(login);
+    }
+    Ok(document(page, state_of(req)?))
+}
+
+fn document(page: ConsolePage, state: &HttpState) -> HttpResponse {
+    let sign_in = if state.is_open {
+        PageSignIn::Open
+    } else if state.browser_sessions.is_some() {
+        PageSignIn::Session
+    } else {
+        PageSignIn::Key
+    };
+    let mut answer = HttpResponse::Ok();
+    page_security::add(&mut answer, web_console::CONTENT_SECURITY_POLICY);
+    // The page depends on the settings of the service.
+    answer
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .content_type("text/html; charset=utf-8");
+    answer.body(page.document(sign_in, state.web_app.is_some()))
 }

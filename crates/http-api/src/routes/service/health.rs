@@ -105,6 +105,9 @@ pub(crate) struct ServerInfoResponse {
     /// `none`.
     #[schema(example = "confined")]
     sandbox_isolation: &'static str,
+    /// What sandboxes reach: `open`, `allow_list` (listed hosts, through the service) or `none`.
+    #[schema(example = "open")]
+    egress_policy: &'static str,
     resources: Resources,
 }
 
@@ -122,6 +125,7 @@ pub(crate) async fn server_info(state: State) -> web::Json<ServerInfoResponse> {
         uptime,
         idle_time,
         sandbox_isolation: state.sandbox_isolation,
+        egress_policy: state.egress_policy,
         resources: process.resources(now),
     })
 }

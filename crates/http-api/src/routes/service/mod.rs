@@ -1,9 +1,12 @@
 //! Health, metrics, documentation, the web console and the web application.
 
 pub(super) mod console;
+pub(super) mod device_login;
 pub(super) mod docs;
 mod gzip;
 pub(super) mod health;
+mod invite;
 pub(super) mod metrics;
 pub(super) mod sign_in;
+pub(super) mod single_sign_on;
 pub(super) mod web_app;

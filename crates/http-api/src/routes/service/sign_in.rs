@@ -8,7 +8,7 @@ use application::AppError;
 use application::sign_in::{LoginClient, NewSession};
 use domain::error::{Classify as _, ErrorClass};
 use secrecy::ExposeSecret as _;
-use web_console::{LoginPage, SIGN_IN_SECURITY_POLICY, login_page, password_page};
+use web_console::{LoginPage, ProviderButton, SIGN_IN_SECURITY_POLICY, login_page, password_page};
 
 use crate::browser_session::{self, safe_return_to};
 use crate::extract::{
@@ -45,20 +45,51 @@ pub(crate) fn register(config: &mut web::ServiceConfig) {
         .service(log_in)
         .service(log_out)
         .service(password_form)
-        .service(set_password);
+        .service(set_password)
+        .configure(super::invite::register);
 }
 
 #[route("/login", method = "GET", method = "HEAD")]
-async fn login_form(req: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn login_form(req: HttpRequest, app: Application) -> Result<HttpResponse, Problem> {
     browser_session::sessions_of(&req)?;
     let query = web::Query::<LoginQuery>::from_query(req.query_string());
     let return_to = query.map_or_else(|_| String::new(), |query| query.into_inner().return_to);
-    let page = login_page(&LoginPage {
-        prefix: state_of(&req)?.addresses.prefix(),
-        return_to: safe_return_to(&return_to).unwrap_or_default(),
-        ..LoginPage::default()
-    });
+    let page = login_page_of(&req, &app, safe_return_to(&return_to), "", None)?;
     Ok(html(StatusCode::OK, page))
+}
+
+fn login_page_of(
+    req: &HttpRequest,
+    app: &Application,
+    return_to: Option<&str>,
+    name: &str,
+    message: Option<&str>,
+) -> Result<String, Problem> {
+    let providers = app.single_sign_on.providers().into_iter();
+    let buttons = providers.map(|provider| ProviderButton {
+        name: provider.name.to_string(),
+        label: provider.label,
+    });
+    Ok(login_page(&LoginPage {
+        prefix: state_of(req)?.addresses.prefix(),
+        return_to: return_to.unwrap_or_default(),
+        name,
+        message,
+        providers: &buttons.collect::<Vec<_>>(),
+    }))
+}
+
+/// Shows the login page with the reason of a refusal.
+pub(super) fn login_refusal(
+    req: &HttpRequest,
+    app: &Application,
+    error: AppError,
+    return_to: Option<&str>,
+    name: &str,
+) -> Result<HttpResponse, Problem> {
+    let message = error.public().into_owned();
+    let page = login_page_of(req, app, return_to, name, Some(&message))?;
+    refusal(error, |_| page)
 }
 
 #[post("/login")]
@@ -73,18 +104,10 @@ async fn log_in(
     let origin = AuditOrigin::of(&req).with_status(StatusCode::SEE_OTHER);
     let (password, client) = (form.secret("password"), login_client(&req));
     let begun = app.sign_in.log_in(origin, &name, &password, &client).await;
-    let prefix = state_of(&req)?.addresses.prefix();
     let return_to = safe_return_to(&return_to);
     match begun {
         Ok(begun) => open_session(&req, &begun, return_to),
-        Err(error) => refusal(error, |message| {
-            login_page(&LoginPage {
-                prefix,
-                return_to: return_to.unwrap_or_default(),
-                name: &name,
-                message: Some(message),
-            })
-        }),
+        Err(error) => login_refusal(&req, &app, error, return_to, &name),
     }
 }
 
@@ -143,7 +166,7 @@ async fn set_password(
 }
 
 /// Sends the browser on, with the cookie of its new session.
-fn open_session(
+pub(super) fn open_session(
     req: &HttpRequest,
     NewSession { token, session }: &NewSession,
     return_to: Option<&str>,
@@ -159,11 +182,16 @@ fn open_session(
 }
 
 /// Shows the form again, with the reason.
-fn refusal(error: AppError, page: impl FnOnce(&str) -> String) -> Result<HttpResponse, Problem> {
+pub(super) fn refusal(
+    error: AppError,
+    page: impl FnOnce(&str) -> String,
+) -> Result<HttpResponse, Problem> {
     let message = error.public().into_owned();
     let status = match error.class() {
         ErrorClass::Invalid => StatusCode::BAD_REQUEST,
         ErrorClass::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorClass::Forbidden => StatusCode::FORBIDDEN,
+        ErrorClass::Conflict => StatusCode::CONFLICT,
         ErrorClass::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => return Err(error.into()),
@@ -171,7 +199,7 @@ fn refusal(error: AppError, page: impl FnOnce(&str) -> String) -> Result<HttpRes
     Ok(html(status, page(&message)))
 }
 
-fn login_client(req: &HttpRequest) -> LoginClient {
+pub(super) fn login_client(req: &HttpRequest) -> LoginClient {
     let address = ClientAddress::of(req).address;
     let agent = req.headers().get(USER_AGENT);
     LoginClient {
@@ -181,7 +209,7 @@ fn login_client(req: &HttpRequest) -> LoginClient {
     }
 }
 
-fn html(status: StatusCode, page: String) -> HttpResponse {
+pub(super) fn html(status: StatusCode, page: String) -> HttpResponse {
     let mut answer = HttpResponse::build(status);
     page_security::add(&mut answer, SIGN_IN_SECURITY_POLICY);
     // With `no-referrer`, browsers name `null` as the origin of the form.

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use web_app::{PathUse, WebApp, WebAppStatus, WebFile};
 
 use self::origin::{PageTarget, page_target};
-use super::gzip;
+use super::{device_login, gzip};
 use crate::browser_session::login_redirect;
 use crate::middleware::CACHED_FOREVER;
 use crate::page_security;
@@ -26,10 +26,19 @@ pub(crate) async fn answer(
     state: &HttpState,
 ) -> Result<Option<HttpResponse>, Problem> {
     let is_read = matches!(*req.method(), Method::GET | Method::HEAD);
-    let site = state.web_app.as_ref();
-    let site = site.filter(|_| is_read && state.listener == Listener::Public);
-    let Some(site) = site else { return Ok(None) };
+    if !is_read || state.listener != Listener::Public {
+        return Ok(None);
+    }
+    let Some(site) = &state.web_app else {
+        let own = device_login::own_page(req).await?;
+        return Ok(own.or_else(|| start_page(req, state)));
+    };
     let status = site.slot.status();
+    if !matches!(status, WebAppStatus::Ready(_))
+        && let Some(own) = device_login::own_page(req).await?
+    {
+        return Ok(Some(own));
+    }
     if let WebAppStatus::Ready(app) = &status
         && let Ok(path) = percent_decode_str(req.path()).decode_utf8()
         && let Some(file) = app.file(&path)
@@ -44,6 +53,17 @@ pub(crate) async fn answer(
         (PathUse::Page, WebAppStatus::Installing { step }) => Some(pages::installing(&step)),
         (PathUse::Page, WebAppStatus::Failed) => Some(pages::failed()),
         (PathUse::Page, WebAppStatus::Ready(app)) => Some(send_page(req, state, site, &app).await?),
+    })
+}
+
+/// Without the web application, people begin with the console after the login.
+fn start_page(req: &HttpRequest, state: &HttpState) -> Option<HttpResponse> {
+    let is_start = req.path() == "/" && state.browser_sessions.is_some();
+    is_start.then(|| {
+        let console = format!("{}/console/", state.addresses.prefix());
+        HttpResponse::Found()
+            .insert_header((LOCATION, console))
+            .finish()
     })
 }
 

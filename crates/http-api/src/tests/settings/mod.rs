@@ -63,7 +63,7 @@ pub(crate) fn sandbox() -> Sandbox {
     let now = Timestamp::from_micros(0);
     Sandbox {
         id: SandboxId::parse("s1").unwrap(),
-        owner: ada(),
+        owner: ada().into(),
         spec_id: SpecId::parse("spec").unwrap(),
         host: HostId::parse("host").unwrap(),
         desired: DesiredState::Running,
@@ -166,10 +166,10 @@ impl SettingsFixture {
 
     /// The stored document in the clear text of the test cipher.
     async fn stored(&self) -> Option<Value> {
-        let row = SettingsRepository::load(&*self.store, &ada())
+        let row = SettingsRepository::load(&*self.store, &ada().into())
             .await
             .unwrap()?;
-        let context = StoredSettings::context(&ada());
+        let context = StoredSettings::context(&ada().into());
         let text = row
             .document
             .as_text()
@@ -180,14 +180,14 @@ impl SettingsFixture {
     }
 
     async fn damage(&self, document: &str) {
-        let revision = SettingsRepository::load(&*self.store, &ada())
+        let revision = SettingsRepository::load(&*self.store, &ada().into())
             .await
             .unwrap();
         let revision = revision.map(|row| row.revision);
         let sealed = Sealed::from_text(document);
         let at = Timestamp::from_micros(0);
         self.store
-            .save(&ada(), &sealed, revision, at)
+            .save(&ada().into(), &sealed, revision, at)
             .await
             .unwrap();
     }

@@ -34,7 +34,9 @@ async fn strangers_are_refused_first() {
 #[actix_web::test]
 async fn front_ends_get_defaults_and_change_single_mcp_servers() {
     let world = SettingsFixture::new();
-    let of_front_end = |request: TestRequest| request.insert_header(("X-Org-Id", "any"));
+    let of_front_end = |request: TestRequest| {
+        request.insert_header(("X-Org-Id", "04179aa83e558621ab952ccad77564b3"))
+    };
     let load = async || {
         let request = of_front_end(request(Method::GET, SETTINGS, KEY));
         let answer = world.send(request).await;

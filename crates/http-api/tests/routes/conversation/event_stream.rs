@@ -16,7 +16,7 @@ struct EventStreamFixture {
 
 impl EventStreamFixture {
     async fn new() -> Self {
-        let world = World::working().await;
+        let world = Box::pin(World::working()).await;
         let id = world.conversation(ADA).await;
         let read = world.read(ADA, &id).await;
         let sandbox_key = read["session_api_key"].as_str().unwrap().to_owned();

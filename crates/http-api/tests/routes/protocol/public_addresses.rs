@@ -21,7 +21,7 @@ fn below(public: &str, sandboxes: Option<&str>) -> AddressConfig {
 }
 
 async fn world(addresses: AddressConfig, worker: u16) -> World {
-    let world = World::reached_at(addresses).await;
+    let world = Box::pin(World::reached_at(addresses)).await;
     world.backend.expose_url(ExposedUrl {
         name: "WORKER_1".to_owned(),
         // The public URL; the service itself connects to the agent server's address.
@@ -30,7 +30,7 @@ async fn world(addresses: AddressConfig, worker: u16) -> World {
             .unwrap(),
         port: 8011,
     });
-    world.at_work().await
+    Box::pin(world.at_work()).await
 }
 
 /// The public URL of this port.

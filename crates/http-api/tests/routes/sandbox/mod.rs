@@ -4,5 +4,7 @@ mod callback_tokens;
 mod catalogue;
 mod cloud_proxy;
 mod forwarding;
+mod model_spending;
+mod models;
 mod sandboxes;
 mod workspace;

@@ -114,6 +114,114 @@ async fn its_profiles_are_those_of_the_user() {
 }
 
 #[actix_web::test]
+async fn profiles_share_the_key_of_a_connection() {
+    let world = World::working().await;
+    let all = path("ada", "provider-connections");
+    let new = json!({"display_name": "Team", "provider": "openai", "api_key": "t0p", "base_url": "https://llm.example/v1"});
+    let added = world.post(ADA, &all, &new).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    let connection = added.json();
+    assert!(!added.text.contains("t0p"));
+    assert!(connection["created_at"].is_i64(), "{connection}");
+    let one = format!("{all}/{}", connection["id"].as_str().unwrap());
+    let listed = world.get(ADA, &all).await.ok();
+    assert_eq!(listed["connections"], json!([connection]));
+    let llm = json!({"llm": {"model": "openai/fast", "provider_connection_id": connection["id"]}});
+    let profile = path("ada", "profiles/fast");
+    assert_eq!(world.post(ADA, &profile, &llm).await.status, 201);
+    let shown = world.get(ADA, &path("ada", "profiles")).await.ok()["profiles"][0].take();
+    assert_eq!(shown["provider_connection_id"], connection["id"]);
+    assert_eq!(
+        (&shown["api_key_set"], &shown["provider_connection_broken"]),
+        (&json!(true), &json!(false))
+    );
+    let detail = world.get(ADA, &profile).await.ok();
+    assert_eq!(detail["config"]["provider_connection_id"], connection["id"]);
+    let answer = world.delete(ADA, &one).await;
+    assert_eq!(answer.status, 409, "{}", answer.text);
+    let renamed = world
+        .patch(ADA, &one, &json!({"display_name": "Everybody"}))
+        .await
+        .ok();
+    assert_eq!(
+        (&renamed["display_name"], &renamed["api_key_set"]),
+        (&json!("Everybody"), &json!(true))
+    );
+    for wrong in [
+        json!({}),
+        json!({"display_name": "", "api_key": "k"}),
+        json!({"display_name": "x".repeat(129), "api_key": "k"}),
+        json!({"display_name": "x", "api_key": "k", "base_url": "x".repeat(2049)}),
+    ] {
+        let answer = world.post(ADA, &all, &wrong).await;
+        assert_eq!(answer.status, 422, "{}", answer.text);
+    }
+    let none = format!("{all}/{}", "f".repeat(32));
+    let gone = world.delete(ADA, &none).await;
+    gone.refuses(404, "Provider connection not found");
+    world.delete(ADA, &profile).await.ok();
+    world.delete(ADA, &one).await.ok();
+}
+
+#[actix_web::test]
+async fn agent_profiles_are_saved_renamed_and_activated() {
+    let world = World::working().await;
+    let all = "/api/agent-profiles";
+    let values = json!({"agent_kind": "acp", "acp_server": "codex", "mcp_server_refs": []});
+    for status in [201, 201] {
+        let saved = world.post(ADA, "/api/agent-profiles/helper", &values).await;
+        assert_eq!(saved.status, status, "{}", saved.text);
+    }
+    let listed = world.get(ADA, all).await.ok();
+    let id = listed["profiles"][0]["id"].as_str().unwrap().to_owned();
+    let one = json!({"id": id, "name": "helper", "agent_kind": "acp", "revision": 1, "llm_profile_ref": null, "mcp_server_refs": []});
+    assert_eq!(
+        listed,
+        json!({"profiles": [one], "active_agent_profile_id": null})
+    );
+    let activate = format!("{all}/{id}/activate");
+    let activated = world.post(ADA, &activate, &json!({})).await.ok();
+    assert_eq!(
+        (&activated["id"], &activated["agent_settings_applied"]),
+        (&json!(id), &json!(false))
+    );
+    let rename = "/api/agent-profiles/helper/rename";
+    world
+        .post(ADA, rename, &json!({"new_name": "coder"}))
+        .await
+        .ok();
+    let detail = world.get(ADA, "/api/agent-profiles/coder").await.ok();
+    assert_eq!(detail["profile"]["acp_server"], "codex");
+    assert_eq!(detail["profile"]["id"], json!(id));
+    let settings = world.get(ADA, "/api/v1/settings").await.ok();
+    assert_eq!(settings["active_agent_profile_id"], json!(id));
+
+    world.post(ADA, "/api/agent-profiles/other", &values).await;
+    let taken = world
+        .post(
+            ADA,
+            "/api/agent-profiles/other/rename",
+            &json!({"new_name": "coder"}),
+        )
+        .await;
+    assert_eq!(taken.status, 409, "{}", taken.text);
+    let wrong = world
+        .post(ADA, "/api/agent-profiles/x", &json!({"color": 1}))
+        .await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text);
+    // Others have their own.
+    let foreign = world.get(BOB, "/api/agent-profiles/coder").await;
+    foreign.refuses(404, "Agent profile not found");
+    let foreign = world.post(BOB, &activate, &json!({})).await;
+    foreign.refuses(404, "Agent profile not found");
+    world.delete(ADA, "/api/agent-profiles/coder").await.ok();
+    assert_eq!(
+        world.get(ADA, all).await.ok()["active_agent_profile_id"],
+        json!(null)
+    );
+}
+
+#[actix_web::test]
 async fn other_users_are_not_members() {
     let world = World::working().await;
     let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-1"}});

@@ -6,7 +6,7 @@ use actix_web::test::TestRequest;
 use application::secrets::{NewSecret, TokenUse};
 use application::settings::ProviderToken;
 use domain::git::GitProvider;
-use domain::id::{SandboxId, UserId};
+use domain::id::{OwnerId, SandboxId};
 use domain::user::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -228,7 +228,7 @@ async fn names_and_values_are_validated_and_never_quoted() {
 #[actix_web::test]
 async fn a_user_may_keep_so_many() {
     let world = World::idle().await;
-    let ada = UserId::parse("ada").unwrap();
+    let ada = OwnerId::parse("ada").unwrap();
     for n in 0..MAX_SECRETS_PER_USER {
         let secret = NewSecret {
             name: format!("S{n}"),
@@ -383,10 +383,13 @@ async fn an_access_token_reads_one_providers_token_in_one_active_sandbox() {
     let tokens = json!({"provider_tokens": {"github": {"token": "gh-1"}}});
     let providers = "/api/v1/secrets/git-providers";
     world.post(ADA, providers, &tokens).await.ok();
-    let (ada, bob) = (UserId::parse("ada").unwrap(), UserId::parse("bob").unwrap());
+    let (ada, bob) = (
+        OwnerId::parse("ada").unwrap(),
+        OwnerId::parse("bob").unwrap(),
+    );
     let box_id = SandboxId::parse(id.as_str()).unwrap();
     let minting = world.app.secrets.access_tokens();
-    let mint = |owner: &UserId, provider, seconds| {
+    let mint = |owner: &OwnerId, provider, seconds| {
         let ttl = Duration::from_secs(seconds);
         let stored = ProviderToken {
             token: "any".into(),

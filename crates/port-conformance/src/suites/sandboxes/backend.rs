@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use domain::id::{SandboxId, SpecId, UserId};
+use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{
     BackendState, LogStream, LogTail, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
     SandboxLifecycle, SandboxReader,
@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
     SandboxLaunch {
         id: SandboxId::parse(id.simple().to_string()).expect("hex digits are a valid sandbox id"),
-        owner: UserId::parse("alice").expect("valid user id"),
+        owner: OwnerId::parse("alice").expect("valid user id"),
         spec: spec.clone(),
         session_key: SecretString::from(format!("session-{}", id.simple())),
         secret_key: SecretString::from(format!("secret-{}", id.simple())),

@@ -4,7 +4,7 @@ use domain::encryption::cipher::Sealed;
 use domain::encryption::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
 use domain::id::SecretId;
 use domain::user::secret::{CustomSecret, SecretValue};
-use domain::user::settings::StoredSettings;
+use domain::user::settings::{SettingsOwner, StoredSettings};
 
 use crate::StorePorts;
 use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid, warm};
@@ -153,7 +153,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &StorePorts) {
 
 /// After a concurrent save and replacement, the saved value is stored, whichever came first.
 pub async fn a_save_is_never_lost(ports: &StorePorts) {
-    let alice = user("alice");
+    let alice: SettingsOwner = user("alice");
     let mut revision = None;
     for round in 0..40 {
         let text = format!("round {round}");

@@ -1,12 +1,11 @@
 //! Conformance tests of `StartTaskRepository` and `SandboxRepository::list_running`: the sandbox of a start, and its
 //! fate when the parent or other conversations are deleted.
 
-use domain::error::{ReachedCap, StoreError};
+use domain::error::{Entity, ReachedCap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{DesiredState, SandboxCaps, SandboxFacts, SandboxOccupancy, SandboxStatus};
 use domain::start_task::{
-    ClaimLimit, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus,
-    StartTaskInsertOutcome,
+    ClaimLimit, NewStartTask, SandboxAssignment, StartStatus, StartTaskInsertOutcome,
 };
 use futures::future::join_all;
 
@@ -153,7 +152,12 @@ pub async fn only_running_sandboxes_are_shared(ports: &StorePorts) {
             .tasks
             .insert(&start_in_shared(n, name, 20), &AMPLE_CAPS)
             .await;
-        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+        assert_is!(
+            answer,
+            Err(StoreError::NotFound {
+                entity: Entity::Sandbox
+            })
+        );
     }
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(row.desired, DesiredState::Paused);
@@ -185,7 +189,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &StorePorts) {
     assert_is!(
         answer,
         Err(StoreError::NotFound {
-            entity: PARENT_CONVERSATION_ENTITY
+            entity: Entity::ParentConversation
         })
     );
     let row = ports.sandbox_row(&paused).await.unwrap();
@@ -231,7 +235,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     assert_is!(
         answer,
         Err(StoreError::NotFound {
-            entity: PARENT_CONVERSATION_ENTITY
+            entity: Entity::ParentConversation
         })
     );
 
@@ -259,7 +263,7 @@ pub async fn a_sub_conversation_needs_its_parent(ports: &StorePorts) {
     assert_is!(
         answer.await,
         Err(StoreError::NotFound {
-            entity: PARENT_CONVERSATION_ENTITY
+            entity: Entity::ParentConversation
         })
     );
     assert!(ports.view(conversation_id(11)).await.is_none());

@@ -1,6 +1,6 @@
 //! Conformance tests of `StartTaskQueue`: what a failed start releases and keeps.
 
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::DesiredState;
@@ -71,7 +71,12 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &StorePorts) {
         .await
         .unwrap();
     let answer = begin(ports, 1, fence, "s").await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+    assert_is!(
+        answer,
+        Err(StoreError::NotFound {
+            entity: Entity::Sandbox
+        })
+    );
     ports
         .start_queue
         .fail(task_id(1), fence, &status_update(StartStatus::Error), at(7))

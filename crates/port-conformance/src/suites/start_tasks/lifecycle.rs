@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::DesiredState;
@@ -352,7 +352,12 @@ pub async fn a_conversation_needs_its_sandbox(ports: &StorePorts) {
         .unwrap();
     for _ in 0..2 {
         let answer = begin(ports, 1, fence, "s").await;
-        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+        assert_is!(
+            answer,
+            Err(StoreError::NotFound {
+                entity: Entity::Sandbox
+            })
+        );
         ports.host_sandboxes.remove(&id).await.unwrap();
     }
     assert_eq!(task(ports, 1).await, before);

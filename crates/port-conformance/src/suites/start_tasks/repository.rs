@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use domain::conversation::{MessageInput, Trigger};
-use domain::error::{ReachedCap, StoreError};
+use domain::error::{Entity, ReachedCap, StoreError};
 use domain::git::GitProvider;
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
@@ -87,7 +87,13 @@ pub async fn scopes_are_isolated(ports: &StorePorts) {
         .await;
     assert_eq!(found.unwrap().items, []);
     assert_eq!(ports.tasks.count(&bob, &filter).await.unwrap(), 0);
-    assert_eq!(ports.tasks.count(&Scope::System, &filter).await.unwrap(), 1);
+    ports.insert_start(&start(2, "bob", "t", at(1))).await;
+    let all = ports
+        .tasks
+        .search(&Scope::System, &filter, StartTaskOrder::default(), &page(9))
+        .await;
+    assert_eq!(numbers(&all.unwrap().items), [2, 1]);
+    assert_eq!(ports.tasks.count(&Scope::System, &filter).await.unwrap(), 2);
 }
 
 /// A second request of the same owner for a conversation gets the existing task, and nothing is written: no sandbox,
@@ -181,7 +187,12 @@ pub async fn a_named_sandbox_must_be_there(ports: &StorePorts) {
     for (n, sandbox) in [(2, "mine"), (3, "bobs"), (4, "unknown")] {
         let new = start_in(n, "alice", sandbox, at(1));
         let answer = ports.tasks.insert(&new, &AMPLE_CAPS).await;
-        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+        assert_is!(
+            answer,
+            Err(StoreError::NotFound {
+                entity: Entity::Sandbox
+            })
+        );
         assert_eq!(find(ports, new.task.id).await, None);
     }
 }

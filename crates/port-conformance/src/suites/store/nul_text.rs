@@ -89,7 +89,6 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
         selected_repository: Some(text_with_nul()),
         selected_branch: Some(text_with_nul()),
         llm_model: Some(text_with_nul()),
-        agent_kind: text_with_nul(),
         tags: BTreeMap::from([("k".to_owned(), text_with_nul())]),
         ..conversation(1, "alice", "s", at(0))
     };
@@ -98,7 +97,6 @@ pub async fn a_conversation_may_contain_nul(ports: &StorePorts) {
     let row = load().await;
     assert_nul_kept_or_replaced(row.title.as_deref());
     assert_nul_kept_or_replaced(row.selected_branch.as_deref());
-    assert_nul_kept_or_replaced(Some(&row.agent_kind));
     assert_nul_kept_or_replaced(row.tags.get("k").map(String::as_str));
     let report = ConversationReport {
         title: Some(format!("{TEXT_WITH_NUL}{TEXT_WITH_NUL}")),

@@ -2,7 +2,7 @@
 
 use domain::audit::{AuditEntry, AuditFilter};
 use domain::encryption::cipher::Sealed;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::user::identity::{AdminChange, ApiKey, ApiKeyWithRole, PurgeCounts, Role};
 
 use super::audit_log::entry;
@@ -59,7 +59,9 @@ pub async fn users_have_roles(ports: &StorePorts) {
     assert_eq!(role(ports, "ada").await, Some(Role::Admin));
     assert_is!(
         administer(ports, 2, create("ada", Role::User)).await,
-        Err(StoreError::Conflict { entity: "user" })
+        Err(StoreError::Conflict {
+            entity: Entity::User
+        })
     );
     let stored = key(1, "ada", 0);
     ports.keys.insert(&stored).await.unwrap();
@@ -77,7 +79,9 @@ pub async fn users_have_roles(ports: &StorePorts) {
     assert_eq!(find_key(ports, &stored).await.unwrap().role, Role::User);
     assert_is!(
         administer(ports, 4, set("bob")).await,
-        Err(StoreError::NotFound { entity: "user" })
+        Err(StoreError::NotFound {
+            entity: Entity::User
+        })
     );
     assert_eq!(entries(ports).await, 2);
 }
@@ -87,13 +91,17 @@ pub async fn keys_are_created_for_users(ports: &StorePorts) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     assert_is!(
         administer(ports, 1, create_key(one.clone(), None)).await,
-        Err(StoreError::NotFound { entity: "user" })
+        Err(StoreError::NotFound {
+            entity: Entity::User
+        })
     );
     let new = create_key(one.clone(), Some(Role::Admin));
     administer(ports, 2, new.clone()).await.unwrap();
     assert_is!(
         administer(ports, 3, new).await,
-        Err(StoreError::Conflict { entity: "API key" })
+        Err(StoreError::Conflict {
+            entity: Entity::ApiKey
+        })
     );
     let more = create_key(two.clone(), Some(Role::User));
     administer(ports, 4, more).await.unwrap();
@@ -115,7 +123,11 @@ pub async fn keys_are_rotated(ports: &StorePorts) {
         new: new.clone(),
         until: at(until),
     };
-    let not_found = || Err::<(), _>(StoreError::NotFound { entity: "API key" });
+    let not_found = || {
+        Err::<(), _>(StoreError::NotFound {
+            entity: Entity::ApiKey,
+        })
+    };
     let foreign = rotate(&one, &key(4, "bob", 2), 50);
     assert_eq!(
         format!("{:?}", administer(ports, 1, foreign).await),
@@ -169,7 +181,9 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
     let delete = |name| AdminChange::DeleteUser { user: user(name) };
     assert_is!(
         administer(ports, 1, delete("bob")).await,
-        Err(StoreError::NotFound { entity: "user" })
+        Err(StoreError::NotFound {
+            entity: Entity::User
+        })
     );
     let (secret, document) = (
         secret(9, "ada", "TOKEN", at(1)),
@@ -204,7 +218,9 @@ pub async fn a_deletion_takes_effect_at_once(ports: &StorePorts) {
     assert_eq!(half, [user("ada")], "the deletion can continue");
     assert_is!(
         administer(ports, 3, create_key(key(2, "ada", 3), None)).await,
-        Err(StoreError::NotFound { entity: "user" })
+        Err(StoreError::NotFound {
+            entity: Entity::User
+        })
     );
     assert_is!(
         administer(ports, 4, create("ada", Role::User)).await,

@@ -18,6 +18,7 @@ fn key(n: u64, owner: &str) -> ApiKey {
         last_used_at: None,
         name: None,
         made_by: None,
+        organization: None,
     }
 }
 
@@ -28,12 +29,14 @@ pub async fn a_key_is_found_by_its_hash(ports: &StorePorts) {
         last_used_at: Some(at(5)),
         name: Some("laptop – é".to_owned()),
         made_by: Some("user:alice".to_owned()),
+        organization: None,
         ..key(1, "alice")
     };
     ports.keys.insert(&stored).await.unwrap();
     let found = ports.keys.find_by_hash(&stored.hash).await.unwrap();
     let expected = ApiKeyWithRole {
         key: stored,
+        membership: None,
         role: Role::User,
     };
     assert_eq!(found, Some(expected));

@@ -6,12 +6,12 @@ use domain::conversation::{
 };
 use domain::coordination::idempotency::{IdempotencyCheck, IdempotentRequest, IdempotentResponse};
 use domain::encryption::cipher::Sealed;
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::sandbox::DesiredState;
 use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
-use domain::user::identity::{DELETED_USER_ENTITY, PurgeCounts};
+use domain::user::identity::PurgeCounts;
 use domain::user::scope::Scope;
 use domain::user::secret::SecretChange;
 
@@ -165,8 +165,8 @@ async fn visible_objects(ports: &StorePorts, owner: &str) -> Vec<String> {
         format!("{:?}", tasks.unwrap().items),
         format!("{:?}", sandboxes.items),
         format!("{:?}", ports.keys.list(Some(&id)).await.unwrap()),
-        format!("{:?}", ports.settings.load(&id).await.unwrap()),
-        format!("{:?}", ports.secrets.all(&id).await.unwrap()),
+        format!("{:?}", ports.settings.load(&(&id).into()).await.unwrap()),
+        format!("{:?}", ports.secrets.all(&(&id).into()).await.unwrap()),
         format!("{:?}", waiting(ports, &found).await),
         format!(
             "{:?}",
@@ -276,8 +276,8 @@ pub async fn the_first_call_revokes_all_access(ports: &StorePorts) {
         std::slice::from_ref(&alice)
     );
     assert_eq!(ports.keys.list(Some(&alice)).await.unwrap(), []);
-    assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
-    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
+    assert_eq!(ports.settings.load(&(&alice).into()).await.unwrap(), None);
+    assert_eq!(ports.secrets.all(&(&alice).into()).await.unwrap(), []);
     let found = ports.sandboxes.search(&scope("alice"), &page(9)).await;
     assert_eq!(found.unwrap().items, []);
     let id = task_id(108);
@@ -331,7 +331,7 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
         assert_is!(
             error,
             Some(StoreError::NotFound {
-                entity: DELETED_USER_ENTITY
+                entity: Entity::DeletedUser
             })
         );
     };
@@ -339,23 +339,16 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     assert_refused(ports.sandboxes.insert(&row, &AMPLE_CAPS).await.err());
     let mut answer = response("alice");
     "other".clone_into(&mut answer.request.key);
-    assert_refused(
-        ports
-            .sandboxes
-            .insert_once(&row, &AMPLE_CAPS, &answer)
-            .await
-            .err(),
-    );
+    let once = ports.sandboxes.insert_once(&row, &AMPLE_CAPS, &answer);
+    assert_refused(once.await.err());
     let new = start(120, "alice", "new", at(9));
     assert_refused(ports.tasks.insert(&new, &AMPLE_CAPS).await.err());
     let document = Sealed::from_text("sealed again");
-    let saved = ports.settings.save(&alice, &document, None, at(9)).await;
-    assert_refused(saved.err());
-    let late = message(
-        131,
-        "alice",
-        MessageTarget::Conversation(conversation_id(102)),
-    );
+    let owner = (&alice).into();
+    let saved = ports.settings.save(&owner, &document, None, at(9));
+    assert_refused(saved.await.err());
+    let target = MessageTarget::Conversation(conversation_id(102));
+    let late = message(131, "alice", target);
     assert_refused(ports.pending.enqueue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
     assert_refused(ports.secrets.insert(&late).await.err());
@@ -363,7 +356,12 @@ pub async fn writes_of_a_deleted_user_are_refused(ports: &StorePorts) {
     assert_refused(ports.secrets.put(&late, &change).await.err());
     let inside = start_in(121, "alice", "alice-up", at(9));
     let inside = ports.tasks.insert(&inside, &AMPLE_CAPS).await;
-    assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));
+    assert_is!(
+        inside,
+        Err(StoreError::NotFound {
+            entity: Entity::Sandbox
+        })
+    );
     for desired in [DesiredState::Running, DesiredState::Paused] {
         let id = sandbox_id("alice-paused");
         let set = ports

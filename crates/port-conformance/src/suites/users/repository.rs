@@ -18,6 +18,7 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
         last_used_at: None,
         name: None,
         made_by: None,
+        organization: None,
     }
 }
 
@@ -40,6 +41,7 @@ pub async fn users_are_listed_by_name(ports: &StorePorts) {
         role: Role::User,
         created_at: at(when),
         deleted_at: None,
+        disabled_at: None,
     });
     assert_eq!(users(ports).await, expected);
     let first = ports.users.list(None, 2).await.unwrap();
@@ -112,6 +114,7 @@ pub async fn a_name_is_reserved_after_a_deletion(ports: &StorePorts) {
         role: Role::User,
         created_at: at(late),
         deleted_at: None,
+        disabled_at: None,
     };
     assert_eq!(users(ports).await[0], again);
     ports.insert_sandbox("new", "alice").await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditFilter};
-use domain::error::StoreError;
+use domain::error::{Entity, StoreError};
 use domain::id::SessionId;
 use domain::user::identity::{AdminChange, KeyHash, Role};
 use domain::user::sign_in::{
@@ -29,7 +29,7 @@ fn link(n: u64, name: &str) -> OneTimeLink {
     }
 }
 
-fn session(n: u64, name: &str) -> Session {
+pub(super) fn session(n: u64, name: &str) -> Session {
     let created_at = at(i64::try_from(n).unwrap());
     Session {
         id: SessionId::new(uuid(n)),
@@ -56,12 +56,12 @@ async fn change_at(ports: &StorePorts, when: i64, change: SignInChange) -> Resul
     done.map(|_| ())
 }
 
-async fn change(ports: &StorePorts, change: SignInChange) -> Result<(), StoreError> {
+pub(super) async fn change(ports: &StorePorts, change: SignInChange) -> Result<(), StoreError> {
     change_at(ports, 5, change).await
 }
 
 /// Creates a user with a password by a link.
-async fn enrol(ports: &StorePorts, n: u64, name: &str, text: &str) {
+pub(super) async fn enrol(ports: &StorePorts, n: u64, name: &str, text: &str) {
     let link = link(n, name);
     let create = SignInChange::CreateLink {
         link: link.clone(),
@@ -83,7 +83,7 @@ fn begin(session: &Session, text: &str) -> SignInChange {
     }
 }
 
-async fn is_active(ports: &StorePorts, session: &Session) -> bool {
+pub(super) async fn is_active(ports: &StorePorts, session: &Session) -> bool {
     let found = ports.sessions.find_by_hash(&session.hash).await.unwrap();
     found.is_some()
 }
@@ -97,7 +97,9 @@ pub async fn a_link_sets_a_password_once(ports: &StorePorts) {
     };
     assert_is!(
         change(ports, create(&first, None)).await,
-        Err(StoreError::NotFound { entity: "user" })
+        Err(StoreError::NotFound {
+            entity: Entity::User
+        })
     );
     change(ports, create(&first, Some(Role::Admin)))
         .await
@@ -178,13 +180,17 @@ pub async fn sessions_begin_and_end(ports: &StorePorts) {
     };
     assert_is!(
         change(ports, end("bob")).await,
-        Err(StoreError::NotFound { entity: "session" })
+        Err(StoreError::NotFound {
+            entity: Entity::Session
+        })
     );
     change(ports, end("ada")).await.unwrap();
     assert!(!is_active(ports, &hers).await);
     assert_is!(
         change(ports, end("ada")).await,
-        Err(StoreError::NotFound { entity: "session" })
+        Err(StoreError::NotFound {
+            entity: Entity::Session
+        })
     );
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
 use rustix::fs::{Access, access};
+use sandbox_provider::EgressSlot;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -22,9 +24,10 @@ use super::{Cgroup, CgroupParent};
 use crate::confinement::plan::{ConfinementPlan, FileView, NetworkPolicy};
 use crate::confinement::{Confinement, ids, launcher_arguments};
 use crate::errors::blocking;
-use crate::lifecycle::start;
+use crate::processes::programs::find_program;
 use crate::processes::spawn::PortReservation;
 
+const DIRECTORY_PREFIX: &str = "agent-workspace-probe-";
 /// A start of a sandbox takes a fraction of a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 const TUN: &str = "/dev/net/tun";
@@ -77,7 +80,7 @@ pub(crate) async fn probe(
     network: NetworkPolicy,
     executable: &Path,
 ) -> Vec<Wall> {
-    let tool = |name: &str| start::find_program(name.as_ref(), search_path).ok();
+    let tool = |name: &str| find_program(name.as_ref(), search_path).ok();
     let bubblewrap = tool("bwrap");
     let mut walls = vec![tool_wall("bubblewrap", bubblewrap.as_deref())];
     let mut slirp4netns = None;
@@ -216,8 +219,9 @@ impl ProbeSandbox {
         executable: &Path,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        remove_former_directories(&std::env::temp_dir());
         let directory = tempfile::Builder::new()
-            .prefix("agent-workspace-probe-")
+            .prefix(DIRECTORY_PREFIX)
             .tempdir()?;
         let secret = directory.path().join("service");
         std::fs::write(&secret, "a file of the service")?;
@@ -238,15 +242,6 @@ impl ProbeSandbox {
         let reservation = PortReservation::new(None)?;
         let mut command = vec![OsString::from(&executable)];
         command.extend([attempts::SUBCOMMAND.into(), attempts.into()]);
-        let confinement = Confinement {
-            search_path: String::new(),
-            readable_paths: Vec::new(),
-            writable_paths: Vec::new(),
-            limits: attempts::LIMITS,
-            network: NetworkPolicy::Open,
-            reachable_networks: Vec::new(),
-            callbacks: Arc::default(),
-        };
         let files = FileView {
             readable: vec![executable.clone()],
             writable: Vec::new(),
@@ -261,9 +256,10 @@ impl ProbeSandbox {
             control_socket: directory.path().join("control"),
             port: reservation.port,
             account_id,
-            walls: confinement.walls(&files, true),
+            walls: confinement().walls(&files, true),
             files,
             cgroups: Vec::new(),
+            ends_with_service: true,
             command,
         };
         Ok(Self {
@@ -273,6 +269,39 @@ impl ProbeSandbox {
             _listener: listener,
             _directory: directory,
         })
+    }
+}
+
+/// The confinement of a probe, which shows nothing beside the system.
+fn confinement() -> Confinement {
+    Confinement {
+        search_path: String::new(),
+        readable_paths: Vec::new(),
+        writable_paths: Vec::new(),
+        limits: attempts::LIMITS,
+        network: NetworkPolicy::Open,
+        reachable_networks: Vec::new(),
+        callbacks: Arc::default(),
+        egress: EgressSlot::default(),
+    }
+}
+
+/// Removes what services left that were killed while they probed. A probe of now is younger than its timeout.
+fn remove_former_directories(parent: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_probe = entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(DIRECTORY_PREFIX);
+        // Not followed: a link is no directory.
+        let Some(metadata) = entry.metadata().ok().filter(|it| is_probe && it.is_dir()) else {
+            continue;
+        };
+        let age = metadata.modified().ok().and_then(|it| it.elapsed().ok());
+        if metadata.uid() == own && age.is_some_and(|age| age > 2 * PROBE_TIMEOUT) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -365,5 +394,34 @@ async fn exhaust(cgroup: &Cgroup, executable: &Path) -> Result<String, String> {
     match cgroup.memory_kills() {
         0 => Err("a process in a cgroup exceeds its memory".to_owned()),
         _ => Ok("the kernel ends what exceeds the limit".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, FileTimes};
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn only_old_directories_of_probes_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str, age: Duration| {
+            let path = parent.path().join(name);
+            std::fs::create_dir_all(path.join("sandbox")).unwrap();
+            let times = FileTimes::new().set_modified(SystemTime::now() - age);
+            File::open(&path).unwrap().set_times(times).unwrap();
+            path
+        };
+        let hour = Duration::from_secs(3600);
+        let former = make("agent-workspace-probe-former", hour);
+        let present = make("agent-workspace-probe-present", Duration::ZERO);
+        let other = make("other", hour);
+        remove_former_directories(parent.path());
+        assert_eq!(
+            [former, present, other].map(|it| it.exists()),
+            [false, true, true]
+        );
     }
 }

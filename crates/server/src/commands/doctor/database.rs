@@ -15,6 +15,7 @@ use super::model;
 use crate::compose::{self, SchemaStatus, Store, StoreInspection};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::DataDir;
+use crate::lifecycle::first_link::administrator_without_password;
 
 pub(super) async fn examine(
     config: &Config,
@@ -38,6 +39,9 @@ pub(super) async fn examine(
         (Some(store), _) => {
             let keyring = master_key(config, data_dir, store, report).await;
             let users = api_keys(config, store, clock.now(), report).await;
+            if config.auth.mode == AuthModeSetting::Accounts {
+                sign_in(store, report).await;
+            }
             if let Some(keyring) = keyring {
                 let settings = Arc::clone(store) as _;
                 model::examine(settings, keyring, compose::clock(), &users, report).await;
@@ -154,6 +158,22 @@ async fn open(
     let keyring = keys()?;
     compose::check_legacy(store, &data_dir, &keyring).await?;
     Ok(Some(Arc::new(keyring)))
+}
+
+/// Whether a person can sign in.
+async fn sign_in(store: &Store, report: &mut DoctorReport) {
+    let what = "sign-in";
+    match administrator_without_password(store).await {
+        Ok(None) => report.ok(what, "people sign in with a password"),
+        Ok(Some(user)) => report.warn(
+            what,
+            format!(
+                "no administrator has a password: open the link that the start prints, or make one with \
+                 `agent-workspace users link {user}`"
+            ),
+        ),
+        Err(error) => report.problem(what, format!("{error:#}")),
+    }
 }
 
 async fn api_keys(

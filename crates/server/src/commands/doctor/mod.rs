@@ -69,6 +69,9 @@ async fn sandboxes(
     let (backend, reason) = chosen.await;
     let features = backend.features();
     report.ok("sandboxes", format!("{} ({reason})", features.name));
+    let egress = compose::egress::check(&config.egress, &features);
+    let policy = compose::egress::describe(&config.egress).to_owned();
+    report.add("egress policy", egress.map(|_| policy), Clone::clone);
     warm_pool::examine(config.kept_warm(&features), report);
     if let Some(check) = backend.examine(&installation, report).await {
         callbacks(config, features.network, check, report);

@@ -33,7 +33,7 @@ pub(super) async fn examine(
     let service = SettingsService::new(store, keyring, clock);
     let mut models = ModelEndpoints::new();
     for user in users.iter().take(MAX_USERS) {
-        match service.load(user).await {
+        match service.load(&user.into()).await {
             Ok(Some(settings)) => {
                 let model = settings.agent.llm_model().map(str::to_owned);
                 let url = settings.agent.llm_base_url().map(str::to_owned);

@@ -104,6 +104,8 @@ mod tests {
     fn warning_for(bind: &str, url: &str) -> Option<String> {
         let variables = [
             ("HOME".into(), "/home/someone".into()),
+            // With accounts the service refuses addresses that are not encrypted.
+            ("WORKSPACE_AUTH__MODE".into(), "api_key".into()),
             ("WORKSPACE_HTTP__BIND".into(), bind.into()),
             ("WORKSPACE_HTTP__PUBLIC_URL".into(), url.into()),
         ];

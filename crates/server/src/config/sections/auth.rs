@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use settings::SettingReader;
 
 use super::http::HttpSettings;
+use super::identity_providers::OidcSettings;
 use super::storage::StorageSettings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,11 @@ pub(crate) enum AuthModeSetting {
 #[derive(Debug, Clone)]
 pub(crate) struct AuthSettings {
     pub(crate) mode: AuthModeSetting,
+    /// Why people cannot sign in, although the mode is the default one. The mode in force is then `ApiKey`.
+    pub(crate) without_sign_in: Option<String>,
     pub(crate) bootstrap_key: Option<SecretString>,
     pub(crate) sessions: SessionLifetimes,
+    pub(crate) oidc: Vec<OidcSettings>,
 }
 
 /// The user of the first key, and of all requests in open mode.
@@ -46,7 +50,7 @@ impl AuthSettings {
             ("accounts", AuthModeSetting::Accounts),
             ("open", AuthModeSetting::Open),
         ];
-        let mode = reader.choice("auth.mode", &modes);
+        let mut mode = reader.choice("auth.mode", &modes);
         let is_allowed_on_public = reader.switch("auth.allow_open_on_public");
         if mode == AuthModeSetting::Open && !http.bind.ip().is_loopback() && !is_allowed_on_public {
             let problem = format!(
@@ -56,11 +60,25 @@ impl AuthSettings {
             );
             reader.problem("auth.mode", &problem);
         }
-        if mode == AuthModeSetting::Accounts {
-            check_accounts(reader, http);
+        let obstacle = match mode {
+            AuthModeSetting::Accounts => sign_in_obstacle(reader, http),
+            AuthModeSetting::ApiKey | AuthModeSetting::Open => None,
+        };
+        // Accounts are only the default: a service that is reached in another way starts with keys.
+        let without_sign_in = obstacle.filter(|(key, problem)| {
+            let is_default = reader.is_default("auth.mode");
+            if !is_default {
+                reader.problem(key, problem);
+            }
+            is_default
+        });
+        if without_sign_in.is_some() {
+            mode = AuthModeSetting::ApiKey;
         }
         Self {
             mode,
+            without_sign_in: without_sign_in.map(|(key, problem)| format!("{key} {problem}")),
+            oidc: OidcSettings::read_all(reader, mode),
             bootstrap_key: reader.key_text("auth.bootstrap_key"),
             sessions: SessionLifetimes {
                 idle: reader.deadline("auth.session_idle_timeout"),
@@ -70,23 +88,25 @@ impl AuthSettings {
     }
 }
 
-/// Refuses settings with which other machines or sandboxes would get passwords or session cookies.
-fn check_accounts(reader: &SettingReader<'_>, http: &HttpSettings) {
+/// The setting with which other machines or sandboxes would get passwords or session cookies, and why.
+fn sign_in_obstacle(
+    reader: &SettingReader<'_>,
+    http: &HttpSettings,
+) -> Option<(&'static str, String)> {
     let url = http.public_url(http.bind);
     if url.scheme() != "https" && !is_loopback(&url) {
         let problem = format!(
             "is `accounts`, but {url} is not encrypted: passwords and sessions would cross the network in plain text. \
                  Terminate TLS in a proxy and set WORKSPACE_HTTP__PUBLIC_URL to its https URL, or use `api_key`"
         );
-        reader.problem("auth.mode", &problem);
+        return Some(("auth.mode", problem));
     }
-    if reader.switch("sandbox.direct_urls") {
-        reader.problem(
-            "sandbox.direct_urls",
-            "must be false with auth.mode = \"accounts\": cookies do not distinguish ports, so browsers would send \
-                 sessions to sandboxes",
-        );
-    }
+    let is_direct = reader.switch("sandbox.direct_urls");
+    is_direct.then(|| {
+        let problem = "must be false with auth.mode = \"accounts\": cookies do not distinguish ports, so browsers \
+                 would send sessions to sandboxes";
+        ("sandbox.direct_urls", problem.to_owned())
+    })
 }
 
 /// The configured master keys, parsed, so that an invalid one is a problem of the configuration.

@@ -1,8 +1,11 @@
 //! The sections of the configuration: one struct each, with what it reads.
 
 pub(super) mod auth;
+pub(super) mod broker;
+pub(super) mod egress;
 pub(super) mod git;
 pub(super) mod http;
+pub(super) mod identity_providers;
 pub(super) mod log;
 pub(super) mod metrics;
 pub(super) mod quota;

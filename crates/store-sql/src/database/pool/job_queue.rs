@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::id::{SandboxId, UserId};
+use domain::id::{OrganizationId, SandboxId, UserId};
 use tokio::runtime::Handle;
 
 use super::fair_queue::FairQueue;
@@ -11,6 +11,8 @@ use super::fair_queue::FairQueue;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Tenant {
     User(UserId),
+    /// All members of a shared organization.
+    Organization(OrganizationId),
     Sandbox(SandboxId),
     /// A job that is its own tenant, by number: background work, and requests before authentication.
     Single(u64),

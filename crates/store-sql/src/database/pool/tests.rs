@@ -63,8 +63,8 @@ async fn a_stuck_job_of_a_cancelled_caller_is_reported() {
     drop(end);
 }
 
-fn user(name: &str) -> UserId {
-    UserId::parse(name).unwrap()
+fn user(name: &str) -> OwnerId {
+    OwnerId::parse(name).unwrap()
 }
 
 /// Queues `jobs` jobs of user `many`, then one of user `one`. Returns the users in the order in which their jobs ran.
@@ -82,7 +82,7 @@ async fn execution_order(jobs: usize, is_write: bool) -> Vec<&'static str> {
     let gate = Arc::new(Mutex::new(gate));
     let done = Arc::new(Mutex::new(Vec::new()));
     let call = |name: &'static str| {
-        let (jobs, gate, done) = (db.for_user(&user(name)), gate.clone(), done.clone());
+        let (jobs, gate, done) = (db.for_owner(&user(name)), gate.clone(), done.clone());
         let job = move |_: &mut AnyConnection| {
             // Blocks until the test drops `open`.
             let _ = gate.lock().unwrap().recv();
@@ -135,7 +135,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     let gate = Arc::new(Mutex::new(gate));
     let scan = || {
         let gate = gate.clone();
-        Box::pin(db.for_user(&user("many")).run(JobMode::Scan, move |_| {
+        Box::pin(db.for_owner(&user("many")).run(JobMode::Scan, move |_| {
             let _ = gate.lock().unwrap().recv();
             Ok(())
         }))
@@ -144,7 +144,7 @@ async fn scans_leave_the_slots_of_other_reads_alone() {
     assert!(futures::poll!(&mut first).is_pending());
     assert!(futures::poll!(&mut second).is_pending());
     for _ in 0..8 {
-        db.for_user(&user("many"))
+        db.for_owner(&user("many"))
             .run(JobMode::Query, |_| Ok(()))
             .await
             .unwrap();

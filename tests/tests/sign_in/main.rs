@@ -1,5 +1,8 @@
 //! Signing in to the real binary: the first link, a password, a session, and a kill while a link is used.
 
+mod device_login;
+mod organizations;
+
 use std::path::Path;
 use std::process::Output;
 

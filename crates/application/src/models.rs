@@ -1,0 +1,260 @@
+//! The model calls that the service makes for sandboxes, so that the keys of models stay outside of them.
+//!
+//! ```text
+//!   settings ──key──► token ──► agent server ──call with the token──► service ──call with the key──► endpoint
+//! ```
+//!
+//! A token contains the key and the endpoint, sealed for one sandbox with the installation secret. So a call needs no
+//! record beside the sandbox's row, and a conversation keeps the key with which it began, whatever changes in the settings.
+//! A token is good only while its sandbox runs or starts.
+
+use std::sync::Arc;
+
+use domain::agent::model_endpoint::{ModelEndpoint, ModelEndpointFinder, ModelProtocol};
+use domain::agent::spending::NanoUsd;
+use domain::agent::{LlmConfig, LlmProfile};
+use domain::encryption::cipher::CipherError;
+use domain::encryption::vault::Fingerprints;
+use domain::id::{ConversationId, OwnerId, SandboxId};
+use domain::sandbox::{Sandbox, SandboxRepository};
+use domain::user::identity::KeyHash;
+use domain::user::scope::Scope;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::identity::key_cache::KeyCache;
+use crate::secrets::may_read_secrets;
+use crate::{AppError, Policy, Ports};
+
+/// Begins every token.
+const TOKEN_PREFIX: &str = "mb_";
+/// Purpose of the fingerprints that name cached sandboxes.
+const CACHE_PURPOSE: &str = "model calls";
+/// Longest token that is opened. A key has at most a few kilobytes.
+const MAX_TOKEN_BYTES: usize = 100_000;
+
+/// Makes tokens for the calls of sandboxes, and opens them. Cheap to clone.
+#[derive(Clone)]
+pub struct ModelAccess(Arc<ModelAccessParts>);
+
+struct ModelAccessParts {
+    /// `None` if sandboxes get the keys themselves.
+    endpoints: Option<Arc<dyn ModelEndpointFinder>>,
+    fingerprints: Arc<dyn Fingerprints>,
+    sandboxes: Arc<dyn SandboxRepository>,
+    /// Shared with reports, so that a changed intent clears it.
+    cache: KeyCache<Sandbox>,
+    base: Url,
+}
+
+/// What a valid token opens.
+#[derive(Debug, Clone)]
+pub struct ModelGrant {
+    pub sandbox: SandboxId,
+    pub owner: OwnerId,
+    pub endpoint: ModelEndpoint,
+    pub key: SecretString,
+    /// The model's name in the settings.
+    pub model: String,
+    /// The conversation that the call belongs to; `None` for profiles of the whole sandbox.
+    pub conversation: Option<ConversationId>,
+    pub conversation_budget: Option<NanoUsd>,
+}
+
+/// The conversation for which a model is used, and what it may spend.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpendingConversation {
+    pub(crate) id: ConversationId,
+    pub(crate) budget: Option<NanoUsd>,
+}
+
+/// Why a call is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelRefusal {
+    /// No token of this service, or one of a sandbox that is gone.
+    UnknownToken,
+    /// The sandbox neither runs nor starts.
+    NotRunning,
+}
+
+/// The content of a token.
+#[derive(Serialize, Deserialize)]
+struct TokenContent {
+    endpoint: ModelEndpoint,
+    key: String,
+    // Absent in tokens of earlier releases.
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    conversation: Option<ConversationId>,
+    /// In billionths of a dollar.
+    #[serde(default)]
+    budget: Option<u64>,
+}
+
+impl ModelAccess {
+    pub(crate) fn new(ports: &Ports, policy: &Policy, cache: KeyCache<Sandbox>) -> Self {
+        Self(Arc::new(ModelAccessParts {
+            endpoints: ports.models.clone(),
+            fingerprints: Arc::clone(&ports.fingerprints),
+            sandboxes: Arc::clone(&ports.sandboxes),
+            cache,
+            base: base_url(&policy.webhook_url),
+        }))
+    }
+
+    /// The model as the sandbox gets it: with the service's address and a token in place of endpoint and key. A model
+    /// without a key, or that only the sandbox can call, stays as it is; the second value then says why, for the owner.
+    pub(crate) async fn for_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        conversation: Option<SpendingConversation>,
+        mut llm: LlmConfig,
+    ) -> Result<(LlmConfig, Option<String>), AppError> {
+        let Some(endpoints) = &self.0.endpoints else {
+            return Ok((llm, None));
+        };
+        let Some(key) = llm.api_key.clone().filter(is_set) else {
+            let note = secret_note(&llm);
+            return Ok((llm, note));
+        };
+        let endpoint = match endpoints.find(&llm).await {
+            Ok(endpoint) => endpoint,
+            Err(reason) => {
+                let note = note(&llm.model, &reason);
+                return Ok((llm, Some(note)));
+            }
+        };
+        let base = base_for(&self.0.base, endpoint.protocol);
+        let content = TokenContent {
+            endpoint,
+            key: key.expose_secret().to_owned(),
+            model: llm.model.clone(),
+            conversation: conversation.map(|it| it.id),
+            budget: conversation.and_then(|it| it.budget).map(NanoUsd::nanos),
+        };
+        let content = serde_json::to_string(&content);
+        let content: SecretString = content
+            .map_err(|error| CipherError::Other(error.into()))?
+            .into();
+        let sealed = self
+            .0
+            .fingerprints
+            .seal_token(&context(sandbox), &content)?;
+        llm.base_url = Some(base);
+        llm.api_key = Some(format!("{TOKEN_PREFIX}{sandbox}.{sealed}").into());
+        Ok((llm, None))
+    }
+
+    /// The same for profiles, which keep their order.
+    pub(crate) async fn profiles_for_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        profiles: Vec<LlmProfile>,
+    ) -> Result<(Vec<LlmProfile>, Vec<String>), AppError> {
+        let placed = profiles.into_iter().map(|profile| async move {
+            let (llm, note) = self.for_sandbox(sandbox, None, profile.llm).await?;
+            let name = profile.name;
+            Ok::<_, AppError>((LlmProfile { name, llm }, note))
+        });
+        let placed = futures::future::try_join_all(placed).await?;
+        let (profiles, notes): (_, Vec<_>) = placed.into_iter().unzip();
+        Ok((profiles, notes.into_iter().flatten().collect()))
+    }
+
+    /// What a token opens, if its sandbox runs or starts. Costs at most one query.
+    pub async fn open(&self, token: &str) -> Result<Result<ModelGrant, ModelRefusal>, AppError> {
+        let Some((sandbox, content)) = self.open_token(token) else {
+            return Ok(Err(ModelRefusal::UnknownToken));
+        };
+        let Some(row) = self.sandbox(&sandbox).await? else {
+            return Ok(Err(ModelRefusal::UnknownToken));
+        };
+        if !may_read_secrets(&row) {
+            return Ok(Err(ModelRefusal::NotRunning));
+        }
+        Ok(Ok(ModelGrant {
+            sandbox,
+            owner: row.owner.clone(),
+            endpoint: content.endpoint,
+            key: content.key.into(),
+            model: content.model,
+            conversation: content.conversation,
+            conversation_budget: content.budget.map(NanoUsd::new),
+        }))
+    }
+
+    fn open_token(&self, token: &str) -> Option<(SandboxId, TokenContent)> {
+        let text = token.strip_prefix(TOKEN_PREFIX)?;
+        if text.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
+        let (sandbox, sealed) = text.split_once('.')?;
+        let sandbox = SandboxId::parse(sandbox).ok()?;
+        let opened = self
+            .0
+            .fingerprints
+            .open_token(&context(&sandbox), sealed)
+            .ok()?;
+        let content = serde_json::from_str(opened.expose_secret()).ok()?;
+        Some((sandbox, content))
+    }
+
+    /// The sandbox, possibly from the cache. A cached row never causes a refusal.
+    async fn sandbox(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, AppError> {
+        // The cache also finds session keys, so the entry must be none that a caller could present as one.
+        let secret = self
+            .0
+            .fingerprints
+            .fingerprint(CACHE_PURPOSE, id.as_str().as_bytes());
+        let hash = KeyHash::of(&secret);
+        let query = || self.0.sandboxes.find(&Scope::System, id);
+        let answer = self.0.cache.find(&hash, query).await?;
+        let is_usable = answer.found.as_deref().is_some_and(may_read_secrets);
+        if is_usable || !answer.is_cached {
+            return Ok(answer.found);
+        }
+        Ok(query().await?.map(Arc::new))
+    }
+}
+
+fn is_set(key: &SecretString) -> bool {
+    !key.expose_secret().trim().is_empty()
+}
+
+/// The associated data of a sandbox's tokens.
+fn context(sandbox: &SandboxId) -> String {
+    format!("sandbox/{sandbox}/models")
+}
+
+/// `…/llm` for `…/api/v1/webhooks`.
+fn base_url(webhook_url: &Url) -> Url {
+    let mut url = webhook_url.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().pop().pop().pop().push("llm");
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+/// The address that the agent's library completes: it appends `/v1/messages` for one protocol, and for the others a path
+/// without the version.
+fn base_for(base: &Url, protocol: ModelProtocol) -> String {
+    let version = match protocol {
+        ModelProtocol::Anthropic => "",
+        ModelProtocol::OpenAi | ModelProtocol::Proxy => "/v1",
+    };
+    format!("{base}{version}")
+}
+
+fn secret_note(llm: &LlmConfig) -> Option<String> {
+    let has_secrets = !llm.secret_options.is_empty();
+    has_secrets.then(|| note(&llm.model, "the service does not sign its calls"))
+}
+
+fn note(model: &str, reason: &str) -> String {
+    let model: String = model.chars().filter(|c| !c.is_control()).take(80).collect();
+    format!("The key of the model {model} is inside the sandbox, because {reason}.")
+}

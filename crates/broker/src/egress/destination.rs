@@ -1,0 +1,118 @@
+//! Where a request of a sandbox goes: the check of the rules, the look-up, and the connection.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use outbound_http::{HostError, HostGuard};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use url::Host;
+
+use super::rules::{EgressRules, parse_host};
+
+/// For all addresses of a host together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A host and port that a rule allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) host: Host,
+    pub(super) port: u16,
+}
+
+/// Why a sandbox does not reach a host. The texts are for the agent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EgressError {
+    #[error("the request is not valid: {0}")]
+    Invalid(&'static str),
+    #[error(
+        "the egress policy does not allow {host}:{port}. The operator of the service can list it in egress.allow"
+    )]
+    NotListed { host: String, port: u16 },
+    #[error(
+        "{0} has an address in a private network or of the machine of the service, which the egress policy does not allow. \
+         The operator of the service can list the address in egress.allow"
+    )]
+    PrivateAddress(String),
+    #[error("the name {0} cannot be resolved")]
+    NotResolved(String),
+    #[error("cannot connect to {0}")]
+    NotConnected(String),
+    #[error("{0} sent no response")]
+    NoResponse(String),
+}
+
+impl EgressError {
+    /// Whether the policy refuses the request, so that a repetition does not help.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::NotListed { .. } | Self::PrivateAddress(_))
+    }
+}
+
+impl Destination {
+    /// Checks the rules, which needs no look-up.
+    pub(super) fn new(
+        rules: &EgressRules,
+        host: &str,
+        port: u16,
+        usual_port: u16,
+    ) -> Result<Self, EgressError> {
+        let host = parse_host(host).ok_or(EgressError::Invalid("its host is not valid"))?;
+        if !rules.allow(&host, port, usual_port) {
+            let host = host.to_string();
+            return Err(EgressError::NotListed { host, port });
+        }
+        Ok(Self { host, port })
+    }
+
+    /// Looks the name up once, checks all its addresses, and connects to one of these.
+    pub(super) async fn connect(&self, guard: &HostGuard) -> Result<TcpStream, EgressError> {
+        let (addresses, is_listed) = match &self.host {
+            // A rule names exactly this address.
+            Host::Ipv4(address) => (vec![SocketAddr::from((*address, self.port))], true),
+            Host::Ipv6(address) => (vec![SocketAddr::from((*address, self.port))], true),
+            Host::Domain(name) => {
+                let found = guard.resolve(name, self.port).await;
+                let found = found.map_err(|error| match error {
+                    HostError::ForbiddenHost(_) => EgressError::PrivateAddress(name.clone()),
+                    HostError::NotResolved(_) => EgressError::NotResolved(name.clone()),
+                })?;
+                (found, false)
+            }
+        };
+        if !is_listed && addresses.iter().any(|address| is_own(*address)) {
+            return Err(EgressError::PrivateAddress(self.host.to_string()));
+        }
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let stream = connected.map_err(|_| EgressError::NotConnected(self.host.to_string()))?;
+        // Interactive protocols inside a tunnel send small packets; without it they are only slower.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+/// Whether this machine has the address: the kernel then chooses it as the source as well. Sends nothing.
+fn is_own(address: SocketAddr) -> bool {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(address)?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_recognized() {
+        assert!(is_own(([127, 0, 0, 1], 5432).into()));
+        assert!(!is_own(([192, 0, 2, 1], 5432).into()));
+    }
+}

@@ -1,0 +1,20 @@
+//! The forward proxy of sandboxes, and the rules that say which hosts they reach through it.
+//!
+//! ```text
+//! sandbox ──CONNECT host:443──► rules ──► look-up and check of all addresses ──► server name in TLS ──► the host
+//!         ──GET http://host/──►   "                      "                       (no TLS)
+//! ```
+//!
+//! The caller knows which sandbox a connection comes from: nothing here trusts what the sandbox says about itself.
+
+mod activity;
+mod client_hello;
+mod destination;
+mod proxy;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+pub use proxy::{EgressCounts, EgressProxy};
+pub use rules::{EgressRule, EgressRules};

@@ -1,0 +1,41 @@
+//! What model calls cost.
+
+use actix_web::{get, web};
+use domain::user::scope::Scope;
+
+use crate::dto::account::spending::{SpendingDto, SpendingQuery};
+use crate::extract::{Actor, Admin, ApiCall, Application, Query};
+use crate::problem::Problem;
+
+/// Adds up what the caller's model calls cost.
+#[utoipa::path(tag = "Users", params(SpendingQuery), responses((status = 200, body = SpendingDto)))]
+#[get("/api/v1/usage/models")]
+pub(crate) async fn own(
+    app: Application,
+    ApiCall(actor, Query(query)): ApiCall<Actor, Query<SpendingQuery>>,
+) -> Result<web::Json<SpendingDto>, Problem> {
+    answer(&app, &actor.scope(), query).await
+}
+
+/// Adds up what the model calls of all users cost.
+#[utoipa::path(tag = "Administration", params(SpendingQuery), responses((status = 200, body = SpendingDto)))]
+#[get("/api/v1/admin/usage/models")]
+pub(crate) async fn of_everybody(
+    app: Application,
+    ApiCall(_admin, Query(query)): ApiCall<Admin, Query<SpendingQuery>>,
+) -> Result<web::Json<SpendingDto>, Problem> {
+    answer(&app, &Scope::System, query).await
+}
+
+async fn answer(
+    app: &Application,
+    scope: &Scope,
+    query: SpendingQuery,
+) -> Result<web::Json<SpendingDto>, Problem> {
+    let spending = &app.spending;
+    let (days, group) = query.into_parts(spending.today());
+    let totals = spending.totals(scope, days, group).await?;
+    let month = spending.of_month(scope).await?;
+    let dto = SpendingDto::new(totals, month, spending.month_budget());
+    Ok(web::Json(dto))
+}

@@ -1,0 +1,2 @@
+DROP TABLE model_reservations;
+DROP TABLE model_spending;

@@ -1,0 +1,1 @@
+DROP INDEX start_tasks_of_everybody;

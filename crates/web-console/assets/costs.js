@@ -1,0 +1,98 @@
+// What model calls cost, by day, model, conversation or user.
+
+import { get } from "./api.js";
+import { stacked } from "./charts.js";
+import { choice, h, section, table } from "./dom.js";
+import { money } from "./format.js";
+import { live } from "./live.js";
+
+const DAY = 86_400_000;
+const SPANS = [
+  { id: "7", name: "7 days" },
+  { id: "30", name: "30 days" },
+  { id: "365", name: "365 days" },
+];
+const GROUPS = [
+  { id: "day", name: "day" },
+  { id: "model", name: "model" },
+  { id: "conversation", name: "conversation" },
+];
+const USER = { id: "user", name: "user" };
+const OWN = { id: "own", name: "yours", path: "api/v1/usage/models" };
+const EVERYBODY = { id: "all", name: "those of everybody", path: "api/v1/admin/usage/models" };
+const COST = [{ name: "Cost", className: "step1" }];
+const NUMBER = new Intl.NumberFormat("en-GB");
+const number = (count) => NUMBER.format(count);
+
+/** The name of a group; a conversation of the caller is a link. */
+function title(it, group, whose) {
+  if (group.id !== "conversation") return it.name;
+  if (!it.name) return "profiles of sandboxes";
+  return whose === OWN ? h("a", { href: `#/conversations/${it.name}` }, it.name) : it.name;
+}
+
+const columns = (group, whose) => [
+  { title: group.name[0].toUpperCase() + group.name.slice(1), cell: (it) => title(it, group, whose) },
+  { title: "Calls", cell: (it) => number(it.calls), number: true },
+  { title: "Input", cell: (it) => number(it.input_tokens + it.cached_input_tokens + it.cache_write_tokens), number: true },
+  { title: "Cached input", cell: (it) => number(it.cached_input_tokens), number: true },
+  { title: "Output", cell: (it) => number(it.output_tokens), number: true },
+  { title: "Cost", cell: (it) => money(it.cost), number: true },
+];
+
+/** What the figures do not say by themselves. */
+function notes(items) {
+  const sum = (name) => items.reduce((all, it) => all + it[name], 0);
+  const [estimated, unpriced] = [sum("estimated_calls"), sum("unpriced_calls")];
+  return [
+    estimated ? h("p", { class: "small" }, `The tokens of ${number(estimated)} calls are estimated, because the provider did not report them.`) : null,
+    unpriced ? h("p", { class: "small" }, `${number(unpriced)} calls have no cost, because the price of their model is unknown.`) : null,
+  ];
+}
+
+function month({ month_cost: cost, month_budget: budget }, whose) {
+  const spent = h("p", {}, "This month: ", h("strong", {}, money(cost)));
+  if (whose === OWN && budget !== null) spent.append(` of ${money(budget)}`);
+  return spent;
+}
+
+/** Opens the view. */
+export function costs(place, { access, signal }) {
+  const isAdmin = access.role === "admin";
+  let [span, group, whose] = [SPANS[1], GROUPS[0], OWN];
+  const filters = h("div", { class: "filters" });
+  const show = () => {
+    const groups = whose === OWN ? GROUPS : [...GROUPS, USER];
+    if (!groups.includes(group)) [group] = groups;
+    const set = (change) => (it) => {
+      change(it);
+      show();
+      refresh();
+    };
+    filters.replaceChildren(
+      choice("The last", "span", SPANS, span, set((it) => { span = it; })),
+      choice("By", "group", groups, group, set((it) => { group = it; })),
+      ...(isAdmin ? [choice("Calls:", "whose", [OWN, EVERYBODY], whose, set((it) => { whose = it; }))] : []),
+    );
+  };
+  const load = async (until) => {
+    const since = new Date(Date.now() - (Number(span.id) - 1) * DAY).toISOString();
+    const found = await get(whose.path, { since, group_by: group.id }, until);
+    return { ...found, span: span.id, group: group.id, whose: whose.id };
+  };
+  const chart = (items) => {
+    const days = items.map((it) => ({ label: it.name.slice(5), values: [it.cost] }));
+    return days.length > 1 ? stacked("Cost per day", COST, days, money) : null;
+  };
+  const render = (found) =>
+    section(
+      "Model calls",
+      month(found, whose),
+      found.items.length
+        ? [group.id === "day" ? chart(found.items) : null, table("Model calls", columns(group, whose), found.items), ...notes(found.items)]
+        : h("p", { class: "empty" }, "No model was called through the service in this time."),
+    );
+  show();
+  place.append(filters);
+  const refresh = live(place, signal, load, render, { isSlow: () => true });
+}

@@ -1,0 +1,36 @@
+//! The workspace's manifests.
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+use crate::root;
+
+pub(crate) fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata runs in the workspace")
+}
+
+/// A dependency in the workspace's manifests.
+#[derive(Debug, Clone)]
+pub(crate) struct Edge {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) is_internal: bool,
+    pub(crate) is_for_tests: bool,
+}
+
+pub(crate) fn edges(metadata: &Metadata) -> Vec<Edge> {
+    let packages = metadata.packages.iter();
+    packages
+        .flat_map(|package| {
+            package.dependencies.iter().map(|dependency| Edge {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                is_internal: dependency.path.is_some(),
+                is_for_tests: dependency.kind == DependencyKind::Development,
+            })
+        })
+        .collect()
+}

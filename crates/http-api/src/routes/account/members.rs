@@ -185,6 +185,7 @@ pub(crate) async fn invitations(
 #[utoipa::path(tag = "Organizations", responses(
     (status = 204, description = "Withdrawn"),
     (status = 403, description = "The caller's role does not allow this"),
+    (status = 409, description = "The organization is personal"),
 ))]
 #[delete("/api/organizations/{organization_id}/members/invite/{invitation_id}")]
 pub(crate) async fn withdraw(

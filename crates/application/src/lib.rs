@@ -28,7 +28,7 @@ pub mod start;
 mod warm;
 
 pub use conversations::{event_streams, events, export, pending, sync, webhooks};
-pub use git::pull_requests;
+pub use git::{pull_requests, sandbox_git};
 pub use identity::{
     administration, audit, authenticate, device_login, organizations, sign_in, single_sign_on,
     single_user, users,
@@ -70,7 +70,8 @@ use crate::pending::{PendingDelivery, PendingMessageService};
 use crate::quotas::Quotas;
 use crate::runtime::housekeeping::Housekeeping;
 use crate::runtime::metrics::MetricsRecorder;
-use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService};
+use crate::sandbox_git::SandboxGit;
+use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService, SandboxTokens};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::sign_in::SignInService;
@@ -116,6 +117,8 @@ pub struct App {
     pub inspector: SandboxInspector,
     /// The model calls that the service makes for sandboxes.
     pub models: ModelAccess,
+    /// The git calls that the service makes for sandboxes.
+    pub sandbox_git: SandboxGit,
     /// What model calls cost.
     pub spending: SpendingService,
     /// Resolves requests to agent servers.
@@ -176,7 +179,9 @@ impl App {
             report_grace: policy.report_grace,
         };
         let audit = AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids));
-        let models = ModelAccess::new(ports, &policy, reporters.clone());
+        let tokens = SandboxTokens::new(ports, reporters.clone());
+        let models = ModelAccess::new(ports, &policy, tokens.clone());
+        let sandbox_git = SandboxGit::new(ports, &policy, tokens, settings.clone());
         let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());
         let reconciler = SandboxReconciler::new(
             ports,
@@ -199,7 +204,7 @@ impl App {
             ports,
             &policy,
             &starts,
-            (secrets.clone(), models.clone()),
+            (secrets.clone(), models.clone(), sandbox_git.clone()),
             reconciler.clone(),
             syncer.clone(),
             Arc::clone(&recorder),
@@ -289,6 +294,7 @@ impl App {
             skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.clone_sources)),
             inspector: SandboxInspector::new(ports, settings.clone(), models.clone()),
             models,
+            sandbox_git,
             settings,
             secrets,
             gateway: GatewayResolver::new(ports, reporters),

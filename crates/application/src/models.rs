@@ -4,9 +4,8 @@
 //!   settings ──key──► token ──► agent server ──call with the token──► service ──call with the key──► endpoint
 //! ```
 //!
-//! A token contains the key and the endpoint, sealed for one sandbox with the installation secret. So a call needs no
-//! record beside the sandbox's row, and a conversation keeps the key with which it began, whatever changes in the settings.
-//! A token is good only while its sandbox runs or starts.
+//! A token contains the key and the endpoint, sealed for one sandbox. So a call needs no record beside the sandbox's row, and
+//! a conversation keeps the key with which it began, whatever changes in the settings.
 
 use std::sync::Arc;
 
@@ -14,25 +13,19 @@ use domain::agent::model_endpoint::{ModelEndpoint, ModelEndpointFinder, ModelPro
 use domain::agent::spending::NanoUsd;
 use domain::agent::{LlmConfig, LlmProfile};
 use domain::encryption::cipher::CipherError;
-use domain::encryption::vault::Fingerprints;
 use domain::id::{ConversationId, OwnerId, SandboxId};
-use domain::sandbox::{Sandbox, SandboxRepository};
-use domain::user::identity::KeyHash;
-use domain::user::scope::Scope;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::identity::key_cache::KeyCache;
-use crate::secrets::may_read_secrets;
+pub use crate::sandboxes::TokenRefusal;
+use crate::sandboxes::{SandboxTokens, TokenKind, service_url};
 use crate::{AppError, Policy, Ports};
 
-/// Begins every token.
-const TOKEN_PREFIX: &str = "mb_";
-/// Purpose of the fingerprints that name cached sandboxes.
-const CACHE_PURPOSE: &str = "model calls";
-/// Longest token that is opened. A key has at most a few kilobytes.
-const MAX_TOKEN_BYTES: usize = 100_000;
+const MODELS: TokenKind = TokenKind {
+    prefix: "mb_",
+    purpose: "models",
+};
 
 /// Makes tokens for the calls of sandboxes, and opens them. Cheap to clone.
 #[derive(Clone)]
@@ -41,10 +34,7 @@ pub struct ModelAccess(Arc<ModelAccessParts>);
 struct ModelAccessParts {
     /// `None` if sandboxes get the keys themselves.
     endpoints: Option<Arc<dyn ModelEndpointFinder>>,
-    fingerprints: Arc<dyn Fingerprints>,
-    sandboxes: Arc<dyn SandboxRepository>,
-    /// Shared with reports, so that a changed intent clears it.
-    cache: KeyCache<Sandbox>,
+    tokens: SandboxTokens,
     base: Url,
 }
 
@@ -69,15 +59,6 @@ pub(crate) struct SpendingConversation {
     pub(crate) budget: Option<NanoUsd>,
 }
 
-/// Why a call is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelRefusal {
-    /// No token of this service, or one of a sandbox that is gone.
-    UnknownToken,
-    /// The sandbox neither runs nor starts.
-    NotRunning,
-}
-
 /// The content of a token.
 #[derive(Serialize, Deserialize)]
 struct TokenContent {
@@ -94,13 +75,11 @@ struct TokenContent {
 }
 
 impl ModelAccess {
-    pub(crate) fn new(ports: &Ports, policy: &Policy, cache: KeyCache<Sandbox>) -> Self {
+    pub(crate) fn new(ports: &Ports, policy: &Policy, tokens: SandboxTokens) -> Self {
         Self(Arc::new(ModelAccessParts {
             endpoints: ports.models.clone(),
-            fingerprints: Arc::clone(&ports.fingerprints),
-            sandboxes: Arc::clone(&ports.sandboxes),
-            cache,
-            base: base_url(&policy.webhook_url),
+            tokens,
+            base: service_url(&policy.webhook_url, "llm"),
         }))
     }
 
@@ -138,12 +117,8 @@ impl ModelAccess {
         let content: SecretString = content
             .map_err(|error| CipherError::Other(error.into()))?
             .into();
-        let sealed = self
-            .0
-            .fingerprints
-            .seal_token(&context(sandbox), &content)?;
         llm.base_url = Some(base);
-        llm.api_key = Some(format!("{TOKEN_PREFIX}{sandbox}.{sealed}").into());
+        llm.api_key = Some(self.0.tokens.seal(MODELS, sandbox, &content)?);
         Ok((llm, None))
     }
 
@@ -164,19 +139,18 @@ impl ModelAccess {
     }
 
     /// What a token opens, if its sandbox runs or starts. Costs at most one query.
-    pub async fn open(&self, token: &str) -> Result<Result<ModelGrant, ModelRefusal>, AppError> {
-        let Some((sandbox, content)) = self.open_token(token) else {
-            return Ok(Err(ModelRefusal::UnknownToken));
+    pub async fn open(&self, token: &str) -> Result<Result<ModelGrant, TokenRefusal>, AppError> {
+        let (sandbox, content) = match self.0.tokens.open(MODELS, token).await? {
+            Ok(opened) => opened,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let Some(row) = self.sandbox(&sandbox).await? else {
-            return Ok(Err(ModelRefusal::UnknownToken));
+        let content = serde_json::from_str::<TokenContent>(content.expose_secret());
+        let Ok(content) = content else {
+            return Ok(Err(TokenRefusal::Unknown));
         };
-        if !may_read_secrets(&row) {
-            return Ok(Err(ModelRefusal::NotRunning));
-        }
         Ok(Ok(ModelGrant {
-            sandbox,
-            owner: row.owner.clone(),
+            sandbox: sandbox.id.clone(),
+            owner: sandbox.owner.clone(),
             endpoint: content.endpoint,
             key: content.key.into(),
             model: content.model,
@@ -184,59 +158,10 @@ impl ModelAccess {
             conversation_budget: content.budget.map(NanoUsd::new),
         }))
     }
-
-    fn open_token(&self, token: &str) -> Option<(SandboxId, TokenContent)> {
-        let text = token.strip_prefix(TOKEN_PREFIX)?;
-        if text.len() > MAX_TOKEN_BYTES {
-            return None;
-        }
-        let (sandbox, sealed) = text.split_once('.')?;
-        let sandbox = SandboxId::parse(sandbox).ok()?;
-        let opened = self
-            .0
-            .fingerprints
-            .open_token(&context(&sandbox), sealed)
-            .ok()?;
-        let content = serde_json::from_str(opened.expose_secret()).ok()?;
-        Some((sandbox, content))
-    }
-
-    /// The sandbox, possibly from the cache. A cached row never causes a refusal.
-    async fn sandbox(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, AppError> {
-        // The cache also finds session keys, so the entry must be none that a caller could present as one.
-        let secret = self
-            .0
-            .fingerprints
-            .fingerprint(CACHE_PURPOSE, id.as_str().as_bytes());
-        let hash = KeyHash::of(&secret);
-        let query = || self.0.sandboxes.find(&Scope::System, id);
-        let answer = self.0.cache.find(&hash, query).await?;
-        let is_usable = answer.found.as_deref().is_some_and(may_read_secrets);
-        if is_usable || !answer.is_cached {
-            return Ok(answer.found);
-        }
-        Ok(query().await?.map(Arc::new))
-    }
 }
 
 fn is_set(key: &SecretString) -> bool {
     !key.expose_secret().trim().is_empty()
-}
-
-/// The associated data of a sandbox's tokens.
-fn context(sandbox: &SandboxId) -> String {
-    format!("sandbox/{sandbox}/models")
-}
-
-/// `…/llm` for `…/api/v1/webhooks`.
-fn base_url(webhook_url: &Url) -> Url {
-    let mut url = webhook_url.clone();
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().pop().pop().pop().push("llm");
-    }
-    url.set_query(None);
-    url.set_fragment(None);
-    url
 }
 
 /// The address that the agent's library completes: it appends `/v1/messages` for one protocol, and for the others a path

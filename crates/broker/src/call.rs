@@ -1,12 +1,9 @@
 //! Calls of models.
 
-use std::fmt;
 use std::io::ErrorKind;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,22 +11,18 @@ use domain::agent::LlmConfig;
 use domain::agent::model_endpoint::{ModelEndpoint, ModelEndpointFinder};
 use domain::agent::spending::{NanoUsd, Spent, TokenCounts};
 use domain::id::SandboxId;
-use futures::{Stream, stream};
 use hyper::Method;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use outbound_http::{
-    CaCertificates, ClientOptions, HostError, HostGuard, HttpClient, PrivateHosts, RequestSlot,
-    RequestSlots, SendError, next_chunk,
+    CaCertificates, ClientOptions, HostError, HostGuard, HttpClient, PrivateHosts, RequestSlots,
+    SendError,
 };
 use secrecy::SecretString;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::prices::PriceList;
+use crate::relay::{AnswerBody, CallBody, CallCounters, CallCounts, OpenCall};
 use crate::{headers, providers};
 
-/// Chunks of a request that wait for the endpoint.
-const WAITING_CHUNKS: usize = 2;
 const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 32;
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -111,9 +104,6 @@ pub enum ModelCallError {
          final address"
     )]
     Redirected,
-    /// The agent ended its request early.
-    #[error("the request is incomplete")]
-    Incomplete,
 }
 
 /// A call of an agent.
@@ -135,101 +125,15 @@ pub struct ModelCall<'a> {
     pub body: CallBody,
 }
 
-/// The body of a call, which is sent as it comes.
-#[derive(Debug)]
-pub struct CallBody {
-    chunks: mpsc::Receiver<Bytes>,
-    remaining: Option<u64>,
-    is_complete: bool,
-}
-
-impl CallBody {
-    /// A body of the announced length, and where its chunks go. An empty chunk ends it; without that it is incomplete.
-    pub fn channel(length: Option<u64>) -> (mpsc::Sender<Bytes>, Self) {
-        let (sender, chunks) = mpsc::channel(WAITING_CHUNKS);
-        let body = Self {
-            chunks,
-            remaining: length,
-            is_complete: length == Some(0),
-        };
-        (sender, body)
-    }
-}
-
-impl Body for CallBody {
-    type Data = Bytes;
-    type Error = ModelCallError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ModelCallError>>> {
-        if self.is_complete {
-            return Poll::Ready(None);
-        }
-        let chunk = std::task::ready!(self.chunks.poll_recv(cx));
-        Poll::Ready(match chunk {
-            None => Some(Err(ModelCallError::Incomplete)),
-            Some(end) if end.is_empty() => {
-                self.is_complete = true;
-                None
-            }
-            Some(chunk) => {
-                let length = chunk.len() as u64;
-                self.remaining = self.remaining.map(|left| left.saturating_sub(length));
-                Some(Ok(Frame::data(chunk)))
-            }
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.is_complete || self.remaining == Some(0)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.remaining
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
 /// The answer of an endpoint.
+#[derive(Debug)]
 pub struct ModelAnswer {
     /// Any status but those of redirects.
     pub status: u16,
     /// The headers that pass to the agent.
     pub headers: Vec<(String, Vec<u8>)>,
-    body: Incoming,
-    held: (RequestSlot, OpenCall),
-    idle_timeout: Duration,
-    max_bytes: u64,
-}
-
-impl fmt::Debug for ModelAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ModelAnswer({})", self.status)
-    }
-}
-
-/// The answer broke off: the endpoint closed the connection, paused too long, or sent too much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the answer of the model's endpoint broke off")]
-pub struct AnswerBroken;
-
-impl ModelAnswer {
-    /// The body as it comes. The call occupies its slot until the stream is dropped.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, AnswerBroken>> {
-        let state = (self.body, self.held, self.max_bytes);
-        let idle_timeout = self.idle_timeout;
-        stream::try_unfold(state, move |(mut body, held, left)| async move {
-            let chunk = timeout(idle_timeout, next_chunk(&mut body)).await;
-            let chunk = chunk.map_err(|_| AnswerBroken)?;
-            let Some(chunk) = chunk.map_err(|_| AnswerBroken)? else {
-                return Ok(None);
-            };
-            let left = left.checked_sub(chunk.len() as u64).ok_or(AnswerBroken)?;
-            Ok(Some((chunk, (body, held, left))))
-        })
-    }
+    /// The body as it comes.
+    pub body: AnswerBody,
 }
 
 /// Calls models. Cheap to clone.
@@ -239,51 +143,20 @@ pub struct ModelBroker {
     guard: HostGuard,
     slots: RequestSlots,
     config: BrokerConfig,
-    counters: Arc<Counters>,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    open: AtomicU64,
-    answered: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
+    counters: Arc<CallCounters>,
     /// The tokens by kind, and the cost in billionths of a dollar.
-    spent: [AtomicU64; 5],
+    spent: Arc<[AtomicU64; 5]>,
 }
 
 /// A snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelCallCounts {
-    /// Calls in progress, until their answers have been sent.
-    pub open: u64,
-    /// Calls that the endpoint answered, with any status.
-    pub answered: u64,
-    /// Calls that the service refused.
-    pub refused: u64,
-    /// Calls that the endpoint did not answer.
-    pub failed: u64,
+    /// The calls.
+    pub calls: CallCounts,
     /// Tokens of the calls.
     pub tokens: TokenCounts,
     /// Cost of the calls with a known price.
     pub cost: NanoUsd,
-}
-
-/// Counts a call as open until it is dropped.
-#[derive(Debug)]
-struct OpenCall(Arc<Counters>);
-
-impl OpenCall {
-    fn new(counters: &Arc<Counters>) -> Self {
-        counters.open.fetch_add(1, Relaxed);
-        Self(Arc::clone(counters))
-    }
-}
-
-impl Drop for OpenCall {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
-    }
 }
 
 impl ModelBroker {
@@ -306,20 +179,17 @@ impl ModelBroker {
             slots: RequestSlots::new(config.max_calls, config.max_calls_per_sandbox),
             config,
             counters: Arc::default(),
+            spent: Arc::default(),
         })
     }
 
     /// Takes a snapshot of the counters.
     pub fn counts(&self) -> ModelCallCounts {
-        let counters = &self.counters;
-        let spent = counters.spent.each_ref();
+        let spent = self.spent.each_ref();
         let [input, cached_input, cache_write, output, cost] =
             spent.map(|counter| counter.load(Relaxed));
         ModelCallCounts {
-            open: counters.open.load(Relaxed),
-            answered: counters.answered.load(Relaxed),
-            refused: counters.refused.load(Relaxed),
-            failed: counters.failed.load(Relaxed),
+            calls: self.counters.snapshot(),
             tokens: TokenCounts {
                 input,
                 cached_input,
@@ -340,14 +210,14 @@ impl ModelBroker {
             tokens.output,
             spent.cost.nanos(),
         ];
-        for (counter, amount) in self.counters.spent.iter().zip(amounts) {
+        for (counter, amount) in self.spent.iter().zip(amounts) {
             counter.fetch_add(amount, Relaxed);
         }
     }
 
     /// Counts a call that was refused before [`ModelBroker::call`].
     pub fn count_refusal(&self) {
-        self.counters.refused.fetch_add(1, Relaxed);
+        self.counters.count_refusal();
     }
 
     /// Most bytes of a request.
@@ -372,16 +242,15 @@ impl ModelBroker {
     pub async fn call(&self, call: ModelCall<'_>) -> Result<ModelAnswer, ModelCallError> {
         let open = OpenCall::new(&self.counters);
         let answer = self.call_counted(call, open).await;
-        let counter = match &answer {
-            Ok(_) => &self.counters.answered,
+        match &answer {
+            Ok(_) => self.counters.count_answer(),
             Err(
                 ModelCallError::Unreachable(_)
                 | ModelCallError::Broken(_)
                 | ModelCallError::TimedOut,
-            ) => &self.counters.failed,
-            Err(_) => &self.counters.refused,
-        };
-        counter.fetch_add(1, Relaxed);
+            ) => self.counters.count_failure(),
+            Err(_) => self.counters.count_refusal(),
+        }
         answer
     }
 
@@ -418,10 +287,12 @@ impl ModelBroker {
         Ok(ModelAnswer {
             status: status.as_u16(),
             headers: headers::of_answer(answer.headers()),
-            body: answer.into_body(),
-            held: (slot, open),
-            idle_timeout: self.config.idle_timeout,
-            max_bytes: self.config.max_answer_bytes,
+            body: AnswerBody {
+                body: answer.into_body(),
+                held: (slot, open),
+                idle_timeout: self.config.idle_timeout,
+                max_bytes: self.config.max_answer_bytes,
+            },
         })
     }
 }

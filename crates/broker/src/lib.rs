@@ -1,8 +1,9 @@
-//! Stands between sandboxes and the world: calls language models, so that their keys stay outside of sandboxes, and proxies
-//! connections to allowed hosts.
+//! Stands between sandboxes and the world: calls language models and git hosts, so that keys and tokens stay outside of
+//! sandboxes, and proxies connections to allowed hosts.
 //!
 //! **Knows** the endpoints of providers, how each takes its key, and which paths and headers pass in either direction.
-//! **Must never know** who calls: the caller of [`ModelBroker::call`] has checked that, and has the endpoint and the key.
+//! **Must never know** who calls: the caller of [`ModelBroker::call`] and [`GitBroker::call`] has checked that, and has the
+//! address and the key.
 //!
 //! * Bodies are streamed both ways; at most a few chunks of each are in memory.
 //! * Redirects are not followed, so that a key goes to its endpoint only.
@@ -10,17 +11,20 @@
 
 mod call;
 mod egress;
+mod git;
 mod headers;
 mod prices;
 mod providers;
+mod relay;
 mod usage;
 
 pub use call::{
-    AnswerBroken, BrokerConfig, CallBody, ModelAnswer, ModelBroker, ModelCall, ModelCallCounts,
-    ModelCallError,
+    BrokerConfig, ModelAnswer, ModelBroker, ModelCall, ModelCallCounts, ModelCallError,
 };
 pub use egress::{EgressCounts, EgressProxy, EgressRule, EgressRules};
+pub use git::{GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError};
 pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
 pub use prices::{PriceList, parse_price};
 pub use providers::{PathRefusal, check_path};
+pub use relay::{AnswerBody, AnswerBroken, CallBody, CallCounts, IncompleteBody};
 pub use usage::UsageScanner;

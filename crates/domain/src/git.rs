@@ -40,10 +40,10 @@ pub struct GitAccess {
     pub user: Option<String>,
 }
 
-/// The address of a repository without credentials, and the credentials for its host.
+/// The address of a repository or a host without credentials, and the credentials for the host.
 #[derive(Debug, Clone)]
 pub struct CloneSource {
-    /// `https://host/owner/repo.git`, never with a user name or password.
+    /// `https://host/owner/repo.git` of a repository, `https://host/` of a host; never with a user name or password.
     pub url: Url,
     pub username: String,
     /// Token; `None` for a public repository if the user has no token for the provider.
@@ -324,6 +324,8 @@ pub trait CloneSourceResolver: Send + Sync + 'static {
         provider: GitProvider,
         repository: &str,
     ) -> Result<CloneSource, GitError>;
+    /// The base of all repositories of the access's host, and the credentials for git. Resolves no name.
+    fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError>;
     /// Resolves the host of a URL that another component will call. Fails unless all its addresses are allowed.
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed>;
 }

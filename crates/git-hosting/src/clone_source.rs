@@ -17,6 +17,17 @@ pub(crate) fn source(access: &GitAccess, repository: &str) -> Result<CloneSource
     })
 }
 
+/// The base of all repositories of the host, and the credentials.
+pub(crate) fn host(access: &GitAccess) -> Result<CloneSource, GitError> {
+    let (username, token) = credentials(access);
+    let has_token = !token.expose_secret().is_empty();
+    Ok(CloneSource {
+        url: web_base(access)?,
+        username,
+        token: has_token.then_some(token),
+    })
+}
+
 /// The URL of the repository, without credentials.
 pub(crate) fn address(access: &GitAccess, repository: &str) -> Result<Url, GitError> {
     let provider = access.provider;

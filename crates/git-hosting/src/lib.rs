@@ -205,6 +205,10 @@ impl CloneSourceResolver for HttpGitHosting {
         })
     }
 
+    fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError> {
+        clone_source::host(access)
+    }
+
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         let addresses = self.guard.addresses(url).await;
         addresses.map_err(|error| HostNotAllowed(error.to_string()))

@@ -196,6 +196,9 @@ fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
     if state.listener != Listener::Metrics && state.models.is_some() {
         app = app.configure(routes::register_models);
     }
+    if state.listener != Listener::Metrics && state.git.is_some() {
+        app = app.configure(routes::register_git);
+    }
     app.app_data(web::Data::new(state))
         .default_service(web::to(routes::unmatched))
         .wrap(from_fn(middleware::edge))

@@ -107,6 +107,8 @@ pub struct HttpConfig {
     pub web_app: Option<WebAppSite>,
     /// Calls models for sandboxes; `None` if they call models themselves.
     pub models: Option<Arc<broker::ModelBroker>>,
+    /// Calls git hosts for sandboxes; `None` in parts of tests.
+    pub git: Option<broker::GitBroker>,
     /// The forward proxy of sandboxes, if they have one.
     pub egress: Option<Arc<broker::EgressProxy>>,
 }
@@ -213,6 +215,7 @@ pub struct SharedState {
     pub(crate) traces: Option<TracePropagation>,
     pub(crate) web_app: Option<WebAppSite>,
     pub(crate) models: Option<Arc<broker::ModelBroker>>,
+    pub(crate) git: Option<broker::GitBroker>,
     pub(crate) egress: Option<Arc<broker::EgressProxy>>,
 }
 
@@ -267,6 +270,7 @@ impl HttpState {
                 traces: config.traces,
                 web_app: config.web_app.clone(),
                 models: config.models.clone(),
+                git: config.git.clone(),
                 egress: config.egress.clone(),
                 ports,
             }),

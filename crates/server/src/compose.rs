@@ -25,6 +25,7 @@ use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
+use git_hosting::HttpGitHosting;
 use http_api::{AddressConfig, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
 use keyring::{Argon2Passwords, RandomIds};
 use sandbox_docker::DockerProvider;
@@ -146,7 +147,8 @@ pub(crate) fn service(
         // This is the only place that sets it.
         let _ = slot.set(Arc::new(egress::ProxyGateway(Arc::clone(proxy))));
     }
-    let ports = ports(config, vault, store, sandboxes, models.clone())?;
+    let (hosting, git) = git::open(&config.git)?;
+    let ports = ports(config, vault, store, sandboxes, models.clone(), hosting)?;
     let mut policy = policy(config, host, route)?;
     policy.single_sign_on.public_url = Some(config.http.public_url(bound));
     policy.single_user = sandboxes.features.single_user;
@@ -166,6 +168,7 @@ pub(crate) fn service(
     };
     let mut http = http_config(config, bound, &sandboxes.features);
     http.models = models;
+    http.git = Some(git);
     http.egress = proxy;
     let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
@@ -179,13 +182,14 @@ fn ports(
     store: &Arc<Store>,
     sandboxes: &OpenedBackend,
     models: Option<Arc<ModelBroker>>,
+    git: HttpGitHosting,
 ) -> anyhow::Result<Ports> {
     let agents = Arc::new(HttpAgentRuntime::new(
         agents_config(config),
         clock(),
         Arc::clone(&sandboxes.ports.endpoints),
     ));
-    let git = Arc::new(git::open(&config.git)?);
+    let git = Arc::new(git);
     Ok(Ports {
         conversations: Arc::clone(store) as _,
         conversation_reports: Arc::clone(store) as _,
@@ -317,6 +321,7 @@ fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) 
         web_client: config.web_client.clone(),
         traces: traces::propagation(config),
         models: None,
+        git: None,
         egress_policy: egress::describe(&config.egress),
         egress: None,
     }

@@ -4,6 +4,7 @@
 
 mod numbered_pages;
 pub mod pull_requests;
+pub mod sandbox_git;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ mod logs;
 mod reconcile;
 mod sandbox_factory;
 mod session_key_cache;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub use reconcile::SandboxReconciler;
 pub(crate) use reconcile::{SpareBootSlot, endpoint, is_state_current, log_failure};
 pub(crate) use sandbox_factory::{SandboxFactory, SandboxKeys};
 use session_key_cache::SessionKeyCache;
+pub use tokens::TokenRefusal;
+pub(crate) use tokens::{SandboxTokens, TokenKind, service_url};
 
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
 use crate::identity::key_cache::KeyCache;

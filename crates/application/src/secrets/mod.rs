@@ -2,11 +2,9 @@
 //!
 //! Knows: names, limits, who may read a value. Must never know: HTTP, where secrets are stored, how they are sealed.
 //!
-//! * Values only leave to a running sandbox of their owner ([`SecretsService::reveal`],
-//!   [`SecretsService::provider_token`]).
+//! * Values only leave to a running sandbox of their owner ([`SecretsService::reveal`]).
 //! * Every write is one transaction that does not depend on an earlier read, so parallel writers lose nothing.
 
-mod access_token;
 mod sandbox_access;
 mod validation;
 
@@ -17,7 +15,6 @@ use domain::encryption::cipher::Cipher;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{IdGenerator, OwnerId, SecretId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::SandboxRepository;
 use domain::user::secret::{
     CustomSecret, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
@@ -30,7 +27,6 @@ use crate::ports::Ports;
 use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
-pub use access_token::{AccessTokens, TokenUse};
 pub(crate) use sandbox_access::ProviderTokens;
 pub use sandbox_access::{SecretInfo, may_read_secrets};
 pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
@@ -60,13 +56,11 @@ pub struct SecretUpdate {
 #[derive(Clone)]
 pub struct SecretsService {
     secrets: Arc<dyn SecretRepository>,
-    sandboxes: Arc<dyn SandboxRepository>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
     quotas: Quotas,
     settings: SettingsService,
-    tokens: AccessTokens,
     /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
@@ -79,22 +73,15 @@ impl SecretsService {
         settings: SettingsService,
         webhook_url: &Url,
     ) -> Self {
-        let tokens = AccessTokens::new(ports.cipher.clone(), ports.clock.clone());
         Self {
             secrets: Arc::clone(&ports.secrets),
-            sandboxes: Arc::clone(&ports.sandboxes),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             quotas,
             settings,
-            tokens,
             base: sandbox_access::base_of(webhook_url),
         }
-    }
-
-    pub fn access_tokens(&self) -> &AccessTokens {
-        &self.tokens
     }
 
     /// Lists a page of secrets by name whose names contain the text, in any case.

@@ -7,15 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::agent::LaunchSecret;
-use domain::error::ErrorClass;
 use domain::git::GitProvider;
 use domain::sandbox::{DesiredState, Sandbox};
-use domain::user::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
+use super::SecretsService;
 use super::validation::is_valid_name;
-use super::{SecretsService, TokenUse};
 use crate::AppError;
 use crate::sandboxes::conversation_credential;
 use crate::settings::{ProviderToken, token_name};
@@ -87,23 +85,6 @@ impl SecretsService {
             return Err(AppError::not_found("Secret has no value"));
         }
         Ok(value)
-    }
-
-    /// The provider's token of an access token. `Unauthenticated` for every invalid token, whatever the cause, and if
-    /// the stored token is now for another host or of another form: the caller would send it to the former host.
-    pub async fn provider_token(&self, token: &SecretString) -> Result<SecretString, AppError> {
-        let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
-        let grant = self.tokens.read(token).ok_or_else(refused)?;
-        let scope = Scope::Owner(grant.owner);
-        let sandbox = self.sandboxes.find(&scope, &grant.sandbox).await?;
-        let sandbox = sandbox.filter(may_read_secrets).ok_or_else(refused)?;
-        let mut tokens = self.tokens_of(&sandbox).await?;
-        let stored = tokens.remove(&grant.provider);
-        let stored = stored.ok_or_else(|| AppError::not_found("No such provider"))?;
-        if TokenUse::of(grant.provider, &stored) != grant.usage {
-            return Err(refused());
-        }
-        Ok(stored.token)
     }
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a

@@ -32,6 +32,7 @@ use super::{StartService, StartUpdates, interrupted, profile_seeding};
 use crate::conversations::{new_conversation_row, provisional_title};
 use crate::models::ModelAccess;
 use crate::runtime::metrics::{MetricsRecorder, StartOutcome};
+use crate::sandbox_git::SandboxGit;
 use crate::sandboxes::{SandboxReconciler, endpoint};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
@@ -63,6 +64,7 @@ pub(crate) struct StartRunner {
     preparer: WorkspacePreparer,
     launches: LaunchBuilder,
     models: ModelAccess,
+    sandbox_git: SandboxGit,
     reconciler: SandboxReconciler,
     syncer: ConversationSyncer,
     pub(super) updates: StartUpdates,
@@ -74,7 +76,7 @@ impl StartRunner {
         ports: &Ports,
         policy: &Policy,
         starts: &StartService,
-        (secrets, models): (SecretsService, ModelAccess),
+        (secrets, models, sandbox_git): (SecretsService, ModelAccess, SandboxGit),
         reconciler: SandboxReconciler,
         syncer: ConversationSyncer,
         metrics: Arc<MetricsRecorder>,
@@ -91,9 +93,10 @@ impl StartRunner {
             clock: Arc::clone(&ports.clock),
             webhook_url: policy.webhook_url.clone(),
             settings: starts.settings.clone(),
-            preparer: WorkspacePreparer::new(ports, policy, secrets.access_tokens().clone()),
+            preparer: WorkspacePreparer::new(ports, policy),
             launches: LaunchBuilder::new(secrets, models.clone(), ports, policy),
             models,
+            sandbox_git,
             reconciler,
             syncer,
             updates: starts.updates.clone(),
@@ -177,7 +180,9 @@ impl StartRun {
         let profile = chosen.launch_profile(&settings, model)?;
         self.add_notes(profile.notes.clone());
         let sources = &*self.runner.clone_sources;
-        let plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
+        let mut plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
+        let git = &self.runner.sandbox_git;
+        plan.git_configuration = git.configuration(&self.task.sandbox_id, &settings)?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::App;
-use broker::{EgressCounts, EgressProxy, ModelBroker, ModelCallCounts};
+use broker::{CallCounts, EgressCounts, EgressProxy, GitBroker, ModelBroker, ModelCallCounts};
 use domain::metrics::PoolStats;
 use gateway::GatewayCounts;
 
@@ -31,6 +31,8 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     write_gateway(&mut page, state.gateway.meter().counts());
     let models = state.models.as_deref().map(ModelBroker::counts);
     write_model_calls(&mut page, models.unwrap_or_default());
+    let git = state.git.as_ref().map(GitBroker::counts);
+    write_git_calls(&mut page, git.unwrap_or_default());
     let egress = state.egress.as_deref().map(EgressProxy::counts);
     write_egress(&mut page, egress.unwrap_or_default());
     write_series!(page {
@@ -135,9 +137,9 @@ fn write_gateway(page: &mut MetricsPage, counted: GatewayCounts) {
 
 fn write_model_calls(page: &mut MetricsPage, counted: ModelCallCounts) {
     let outcomes = [
-        ("answered", counted.answered),
-        ("refused", counted.refused),
-        ("failed", counted.failed),
+        ("answered", counted.calls.answered),
+        ("refused", counted.calls.refused),
+        ("failed", counted.calls.failed),
     ];
     let tokens = [
         ("input", counted.tokens.input),
@@ -147,13 +149,28 @@ fn write_model_calls(page: &mut MetricsPage, counted: ModelCallCounts) {
     ];
     write_series!(page {
         gauge "model_calls_in_flight"
-            "Model calls of sandboxes through the service, until their answers have been sent." = one(counted.open);
+            "Model calls of sandboxes through the service, until their answers have been sent." = one(counted.calls.open);
         counter "model_calls_total"
             "Model calls of sandboxes: `refused` by the service, `answered` by the endpoint with any status, or `failed`."
             = by("outcome", outcomes);
         counter "model_tokens_total" "Tokens of model calls, as the providers report them or estimated." = by("kind", tokens);
         counter "model_cost_nanodollars_total" "Cost of model calls with known prices, in billionths of a US dollar."
             = one(counted.cost.nanos());
+    });
+}
+
+fn write_git_calls(page: &mut MetricsPage, counted: CallCounts) {
+    let outcomes = [
+        ("refused", counted.refused),
+        ("answered", counted.answered),
+        ("failed", counted.failed),
+    ];
+    write_series!(page {
+        gauge "git_calls_in_flight"
+            "Requests of git in sandboxes through the service, until their answers have been sent." = one(counted.open);
+        counter "git_calls_total"
+            "Requests of git in sandboxes: `refused` by the service, `answered` by the host with any status, or `failed`."
+            = by("outcome", outcomes);
     });
 }
 

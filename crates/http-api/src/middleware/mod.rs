@@ -268,16 +268,17 @@ const SIGN_IN_PATHS: [&str; 6] = [
     "/api/logout",
 ];
 
-/// Model calls of sandboxes store nothing.
-const MODEL_CALLS: &str = "/llm/";
+/// Calls of sandboxes that the service makes elsewhere store nothing here.
+const CALLS_ELSEWHERE: [&str; 2] = ["/llm/", "/git/"];
 
 /// Refuses a request that would store something new while a disk is nearly full. Requests that free space or stop work
 /// pass.
 fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
     let path = req.path();
-    let is_allowed =
-        path.ends_with("/pause") || path.starts_with(MODEL_CALLS) || SIGN_IN_PATHS.contains(&path);
+    let is_allowed = path.ends_with("/pause")
+        || CALLS_ELSEWHERE.iter().any(|calls| path.starts_with(calls))
+        || SIGN_IN_PATHS.contains(&path);
     if !stores || is_allowed {
         return None;
     }

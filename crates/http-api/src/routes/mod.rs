@@ -137,6 +137,11 @@ pub(crate) fn register_models(config: &mut web::ServiceConfig) {
     config.service(sandbox::models::model_call);
 }
 
+/// Registers the git calls of sandboxes. Their paths are those of the hosts, so they are not documented.
+pub(crate) fn register_git(config: &mut web::ServiceConfig) {
+    config.service(sandbox::git::git_call);
+}
+
 /// Answers a request without a route: 405 with the methods of the path, the web application, or 404.
 pub(crate) async fn unmatched(req: HttpRequest) -> Result<HttpResponse, Problem> {
     let state = state_of(&req)?;

@@ -117,6 +117,7 @@ pub(super) fn config() -> HttpConfig {
         traces: None,
         web_app: None,
         models: None,
+        git: None,
         egress: None,
     }
 }

@@ -1,13 +1,15 @@
 //! The APIs of git providers, with the operator's settings for hosts and certificates.
 
 use anyhow::Context as _;
+use broker::GitBroker;
 use git_hosting::{AllowedHost, CaCertificates, Config, HttpGitHosting, PrivateHosts};
 
 use crate::config::GitSettings;
 
 const PRIVATE_HOSTS_KEY: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
 
-pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
+/// What calls git hosts: for the service itself, and for sandboxes.
+pub(super) fn open(config: &GitSettings) -> anyhow::Result<(HttpGitHosting, GitBroker)> {
     let authorities = match &config.authorities {
         None => CaCertificates::default(),
         Some((path, text)) => CaCertificates::from_pem(text).map_err(|problem| {
@@ -23,9 +25,12 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<HttpGitHosting> {
         timeout: config.timeout,
         ..Config::default()
     };
-    HttpGitHosting::new(&git).map_err(|error| {
-        anyhow::anyhow!("cannot create the HTTP client for git providers: {error}")
-    })
+    let failed =
+        |error| anyhow::anyhow!("cannot create the HTTP client for git providers: {error}");
+    let hosting = HttpGitHosting::new(&git).map_err(failed)?;
+    let all = CaCertificates::of_system().and(&git.authorities);
+    let broker = GitBroker::new(git.private_hosts, all).map_err(failed)?;
+    Ok((hosting, broker))
 }
 
 /// Reads a list of private hosts. `key` names the setting in errors.

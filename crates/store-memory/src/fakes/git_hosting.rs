@@ -192,6 +192,19 @@ impl CloneSourceResolver for FakeGitHosting {
         source(provider, &base, repository)
     }
 
+    fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError> {
+        let provider = access.provider;
+        let public = format!("https://{provider}.example.com");
+        let url = access.host.clone().or_else(|| public.parse().ok());
+        let url = url.ok_or(GitError::NotFound { provider })?;
+        let token = Some(access.token.clone());
+        Ok(CloneSource {
+            url,
+            username: "git-user".to_owned(),
+            token: token.filter(|token| !token.expose_secret().is_empty()),
+        })
+    }
+
     /// Names that end in `.internal` are in a private network; all others resolve to one public address.
     async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         match url.host_str() {

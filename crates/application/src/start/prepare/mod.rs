@@ -20,9 +20,7 @@ use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::start_task::StartTask;
 use domain::user::scope::Scope;
 use futures::future::OptionFuture;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use url::Url;
 
 pub(super) use plan::{PreparationPlan, directory_of_repository};
 
@@ -30,13 +28,10 @@ use self::output::{CheckoutState, GitAvailability, Redactor, WorkspaceFacts};
 use self::plan::PlannedRepository;
 use super::working_dir::working_dir;
 use crate::sandboxes::conversation_credential;
-use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy, Ports};
 
 /// Timeout of commands that only inspect, or write a few files.
 const QUICK_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Shortest lifetime of a clone's access token, which git requests once at the beginning.
-const MIN_ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Retries of a command while the agent server is unreachable.
 const MAX_RETRIES: u32 = 3;
@@ -58,27 +53,23 @@ pub(super) struct WorkspacePreparer {
     agents: Arc<dyn AgentLifecycle>,
     sandboxes: Arc<dyn SandboxRepository>,
     cipher: Arc<dyn Cipher>,
-    tokens: AccessTokens,
-    webhook_url: Url,
     clone_timeout: Duration,
     setup_timeout: Duration,
 }
 
 impl WorkspacePreparer {
-    pub(super) fn new(ports: &Ports, policy: &Policy, tokens: AccessTokens) -> Self {
+    pub(super) fn new(ports: &Ports, policy: &Policy) -> Self {
         Self {
             workspace: Arc::clone(&ports.workspace),
             agents: Arc::clone(&ports.agent_lifecycle),
             sandboxes: Arc::clone(&ports.sandboxes),
             cipher: Arc::clone(&ports.cipher),
-            tokens,
-            webhook_url: policy.webhook_url.clone(),
             clone_timeout: policy.clone_timeout,
             setup_timeout: policy.setup_timeout,
         }
     }
 
-    /// Removes what only the preparation needed from the sandbox, above all access tokens.
+    /// Removes what only the preparation needed from the sandbox, such as the output of commands.
     pub(super) async fn clean_up(&self, at: &AgentEndpoint, task: &StartTask) {
         let command = ShellCommand {
             script: scripts::remove_leftovers(&task.id.to_string()),
@@ -148,7 +139,7 @@ impl<'a> WorkspacePreparation<'a> {
     /// Creates the workspace and clones the repository.
     pub(super) async fn repository(&mut self, task: &StartTask) -> Result<(), AppError> {
         let wanted = self.plan.repository.as_ref();
-        let look = scripts::inspect(&self.workspace, &self.task, &self.plan.identity, wanted);
+        let look = scripts::inspect(&self.workspace, &self.task, self.plan);
         let outcome = self.run(look, QUICK_COMMAND_TIMEOUT).await?;
         self.found = WorkspaceFacts::read(&outcome.output);
         if !outcome.is_success() {
@@ -157,6 +148,13 @@ impl<'a> WorkspacePreparation<'a> {
                 .await);
         }
         self.private = self.found.private.clone().unwrap_or_default();
+        if let Some(text) = &self.plan.git_configuration
+            && !self.private.is_empty()
+        {
+            let path = scripts::git_configuration(&self.private);
+            let write = || self.with.workspace.write(self.at, &path, text);
+            self.retry_unreachable(write).await?;
+        }
         let Some(repository) = wanted else {
             if self.found.git != GitAvailability::Works {
                 self.note(
@@ -191,33 +189,17 @@ impl<'a> WorkspacePreparation<'a> {
                     repository.name, repository.directory
                 ),
             )),
-            CheckoutState::Absent => self.clone_repository(task, repository).await,
+            CheckoutState::Absent => self.clone_repository(repository).await,
         }
     }
 
-    async fn clone_repository(
-        &mut self,
-        task: &StartTask,
-        repository: &PlannedRepository,
-    ) -> Result<(), AppError> {
-        // The name has the number of the attempt: a running earlier attempt removes its own file at its end.
-        let helper = repository
-            .token_use
-            .as_ref()
-            .map(|usage| (format!("credentials-{}", task.attempts), usage));
-        if let Some((name, usage)) = &helper {
-            let text = self.credential_helper(task, repository, usage)?;
-            let path = format!("{}/{name}", self.private);
-            let write = || self.with.workspace.write(self.at, &path, &text);
-            self.retry_unreachable(write).await?;
-        }
-        let helper = helper.as_ref().map(|(name, _)| name.as_str());
+    async fn clone_repository(&mut self, repository: &PlannedRepository) -> Result<(), AppError> {
         let (workspace, private, task) = (&self.workspace, &self.private, &self.task);
         let (identity, timeout) = (&self.plan.identity, self.with.clone_timeout);
-        let script = scripts::clone(workspace, private, task, identity, repository, helper);
+        let script = scripts::clone(workspace, private, task, identity, repository);
         let cloned = self.run(script, timeout).await;
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
-            let clean_up = scripts::remove_partial_clone(workspace, private, task, helper);
+            let clean_up = scripts::remove_partial_clone(workspace, task);
             if let Err(error) = self.run(clean_up, QUICK_COMMAND_TIMEOUT).await {
                 tracing::debug!(error = %chain(&error), "cannot clean up after a failed clone");
             }
@@ -230,27 +212,6 @@ impl<'a> WorkspacePreparation<'a> {
         let redactor = self.redactor().await;
         let cause = output::clone_failure(repository, &outcome, timeout, &redactor);
         Err(AppError::refused(ErrorClass::Upstream, cause))
-    }
-
-    /// Writes the credential helper. The provider's token never lies in a file of the sandbox: git gets it from this
-    /// script, which requests it from the service.
-    fn credential_helper(
-        &self,
-        task: &StartTask,
-        repository: &PlannedRepository,
-        usage: &TokenUse,
-    ) -> Result<SecretString, AppError> {
-        let ttl = MIN_ACCESS_TOKEN_TTL.max(self.with.clone_timeout);
-        let access = self.with.tokens.mint(
-            &task.owner,
-            &task.sandbox_id,
-            repository.provider,
-            usage,
-            ttl,
-        )?;
-        let url = secrets_url(&self.with.webhook_url);
-        let text = scripts::credential_helper(repository, url.as_str(), access.expose_secret());
-        Ok(SecretString::from(text))
     }
 
     pub(super) fn has_setup(&self) -> bool {
@@ -422,13 +383,4 @@ fn existing_repository_note(repository: &PlannedRepository, branch: Option<&str>
         "Repository {} was in the sandbox already and is used as it is{on}.",
         repository.name
     )
-}
-
-/// The URL where sandboxes request a provider's token.
-fn secrets_url(webhooks: &Url) -> Url {
-    let mut url = webhooks.clone();
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().push("secrets");
-    }
-    url
 }

@@ -125,21 +125,28 @@ pub(super) fn quote(output: &str, redactor: &Redactor) -> Option<String> {
     }
 }
 
-/// Causes of failed clones by what git (language C), curl and the credential helper print. The first match decides.
-const CLONE_FAILURES: [(&[&str], &str); 11] = [
+/// Causes of failed clones by what git (language C), curl and this service print. The first match decides.
+const CLONE_FAILURES: [(&[&str], &str); 12] = [
     (
-        &["agent-workspace: no curl and no python"],
-        "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.",
+        &["agent-workspace: the sandbox"],
+        "the sandbox was paused or replaced during the start. Start again.",
     ),
     (
-        &["agent-workspace: no token"],
-        "the sandbox could not get the token of {provider} from this service. The operator has to check \
-         sandbox.callback_url (docs/reference/repositories.md).",
+        &["agent-workspace: there is no token"],
+        "the token of {provider} was deleted or replaced during the start. Check the settings and start again.",
     ),
     (
-        &["agent-workspace: token refused"],
-        "the token of {provider} was deleted or replaced during the start, or the sandbox was paused. Check the settings \
-         and start again.",
+        &["agent-workspace: the service does not call"],
+        "the service may not call {host}. The operator has to allow it (git.allow_private_hosts).",
+    ),
+    (
+        &[
+            "agent-workspace: the service cannot reach",
+            "agent-workspace: the host closed",
+            "agent-workspace: the host did not answer",
+        ],
+        "{host} cannot be reached from the service, or has a certificate that the service does not trust \
+         (docs/reference/repositories.md).",
     ),
     (&["not found in upstream"], "it has no branch {branch}."),
     (
@@ -190,6 +197,7 @@ const CLONE_FAILURES: [(&[&str], &str); 11] = [
     ),
     (
         &[
+            "agent-workspace: the host redirects",
             "error: 301",
             "error: 302",
             "error: 303",
@@ -253,8 +261,6 @@ mod tests {
                 username: "oauth2".to_owned(),
                 token: Some(SecretString::from("hunter2hunter2")),
             },
-            is_pair: false,
-            token_use: None,
         }
     }
 
@@ -307,16 +313,24 @@ mod tests {
             "the sandbox's disk is full",
         ),
         (
-            "agent-workspace: no token\nfatal: credential helper '!sh …' told us to quit",
-            "from this service",
+            "remote: agent-workspace: the sandbox of this token is not running.\nfatal: unable to access 'http://x/': The \
+             requested URL returned error: 403",
+            "was paused",
         ),
         (
-            "agent-workspace: token refused\nfatal: credential helper '!sh …' told us to quit",
+            "remote: agent-workspace: there is no token for this host; …\nfatal: unable to access 'http://x/': The requested \
+             URL returned error: 403",
             "was deleted or replaced",
         ),
         (
-            "agent-workspace: no curl and no python\nagent-workspace: no token",
-            "neither curl nor python3",
+            "remote: agent-workspace: the service cannot reach the host.\nfatal: unable to access 'http://x/': The requested \
+             URL returned error: 502",
+            "cannot be reached from the service",
+        ),
+        (
+            "remote: agent-workspace: the host redirects to another address\nfatal: unable to access 'http://x/': The \
+             requested URL returned error: 502",
+            "redirects to another address",
         ),
         (
             "error: something new with hunter2hunter2 in it",

@@ -11,7 +11,6 @@ use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::AppError;
-use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, ProviderToken, Settings};
 use crate::start::working_dir::REPOSITORY_TAG;
 
@@ -37,10 +36,6 @@ pub(in crate::start) struct PlannedRepository {
     pub(super) full: bool,
     pub(in crate::start) provider: GitProvider,
     pub(super) source: CloneSource,
-    /// Whether the stored token is `user:secret`, of which git gets the secret.
-    pub(super) is_pair: bool,
-    /// How the token in `source` may be used.
-    pub(super) token_use: Option<TokenUse>,
 }
 
 impl PlannedRepository {
@@ -53,6 +48,8 @@ impl PlannedRepository {
 pub(in crate::start) struct PreparationPlan {
     pub(super) identity: GitIdentity,
     pub(in crate::start) repository: Option<PlannedRepository>,
+    /// The hosts that git in the sandbox reaches through the service, and the sandbox's token for them.
+    pub(in crate::start) git_configuration: Option<SecretString>,
     /// Secrets of the owner that notes must not show.
     pub(super) secrets: Vec<SecretString>,
 }
@@ -86,8 +83,6 @@ impl PreparationPlan {
             plan.repository = Some(PlannedRepository {
                 name: name.clone(),
                 directory: directory_of_repository(name).to_owned(),
-                token_use: stored.map(|stored| TokenUse::of(provider, stored)),
-                is_pair: stored.is_some_and(|stored| is_pair(stored, &source)),
                 branch: request.selected_branch.clone(),
                 working_branch: working_branch(task.conversation_id),
                 full: profile.git_full_clone,
@@ -167,12 +162,6 @@ pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
     last.strip_suffix(".git")
         .filter(|name| !name.is_empty())
         .unwrap_or(last)
-}
-
-fn is_pair(stored: &ProviderToken, source: &CloneSource) -> bool {
-    let pair = stored.token.expose_secret().split_once(':');
-    let secret = source.token.as_ref().map(ExposeSecret::expose_secret);
-    pair.is_some_and(|(_, end)| Some(end) == secret)
 }
 
 /// `openhands-workspace-…`, as clients of the reference know it.

@@ -8,13 +8,13 @@
 
 use std::fmt::Write;
 
-use url::Position;
-
-use super::plan::{GitIdentity, PlannedRepository};
+use super::plan::{GitIdentity, PlannedRepository, PreparationPlan};
 
 /// Private directory of this service in a sandbox: in its home, or in its directory for temporary files if the home is
 /// not writable.
 const PRIVATE_DIRECTORY: &str = ".agent-workspace";
+/// Git's configuration file of this service, in [`PRIVATE_DIRECTORY`]: the hosts that git reaches through the service.
+const GIT_CONFIGURATION: &str = "git";
 /// Mark of the git hook that this service installs.
 const HOOK_MARK: &str = "Installed by agent-workspace";
 /// First line of output about a setup script that began and did not end.
@@ -96,12 +96,14 @@ fn in_git_config(value: &str) -> Option<String> {
 /// Writes git's global configuration file, which most sandboxes do not have yet: each `git config` would cost a
 /// process, and the start waits. Fails if the file exists (git changes it then) or cannot be written. With `set -C`
 /// only one of two parallel writers succeeds.
-fn new_global_settings(workspace: &str, who: &GitIdentity) -> String {
+fn new_global_settings(workspace: &str, who: &GitIdentity, include: &str) -> String {
     let text = identity_section(who).zip(in_git_config(workspace));
     let Some((section, workspace)) = text else {
         return "false".to_owned();
     };
-    let text = shell_quote(&format!("{section}[safe]\n\tdirectory = {workspace}\n"));
+    let text = shell_quote(&format!(
+        "{section}[safe]\n\tdirectory = {workspace}\n{include}"
+    ));
     format!(
         r#"new_global_settings() {{
   [ -n "$HOME" ] && [ -z "${{GIT_CONFIG_GLOBAL+x}}" ] && [ ! -e "${{XDG_CONFIG_HOME:-$HOME/.config}}/git/config" ] &&
@@ -134,12 +136,8 @@ fn private_directory(task: &str) -> String {
 /// The first command: creates the workspace and, if a later step needs it, the private directory of this start; then
 /// prints what exists. Without a repository an empty workspace becomes one. It starts as few processes as possible:
 /// each takes milliseconds, and every start waits for this command.
-pub(super) fn inspect(
-    workspace: &str,
-    task: &str,
-    who: &GitIdentity,
-    repository: Option<&PlannedRepository>,
-) -> String {
+pub(super) fn inspect(workspace: &str, task: &str, plan: &PreparationPlan) -> String {
+    let (who, repository) = (&plan.identity, plan.repository.as_ref());
     let mut script = format!(
         r#"workspace={}
 [ -d "$workspace" ] || mkdir -p -- "$workspace" || exit 1
@@ -148,22 +146,33 @@ cd -- "$workspace" || exit 1
         shell_quote(workspace),
     );
     script.push_str(&private_directory(task));
-    script.push_str(match repository {
-        Some(_) => "private_directory\n",
-        None => "if [ -f .openhands/setup.sh ]; then private_directory; fi\n",
+    let needs_directory = repository.is_some() || plan.git_configuration.is_some();
+    script.push_str(if needs_directory {
+        "private_directory\n"
+    } else {
+        "if [ -f .openhands/setup.sh ]; then private_directory; fi\n"
     });
     script.push_str(FACTS_FUNCTION);
     script.push_str(&identity(who));
+    let (mut section, mut add) = (String::new(), String::new());
+    if plan.git_configuration.is_some() {
+        let path = format!("~/{PRIVATE_DIRECTORY}/{GIT_CONFIGURATION}");
+        section = format!("[include]\n\tpath = {path}\n");
+        add = format!(
+            "  git config --global --get-all include.path 2>/dev/null | grep -qxF '{path}' ||\n    \
+             git config --global --add include.path '{path}' 2>/dev/null\n"
+        );
+    }
     let _ = write!(
         script,
         r#"command -v git >/dev/null || {{ facts "$workspace"; echo git=no; exit 0; }}
 {new_global_settings} || {{
   identity config --global
-  git config --global --get-all safe.directory 2>/dev/null | grep -qxF -e "$workspace" -e '*' ||
+{add}  git config --global --get-all safe.directory 2>/dev/null | grep -qxF -e "$workspace" -e '*' ||
     git config --global --add safe.directory "$workspace" 2>/dev/null
 }}
 "#,
-        new_global_settings = new_global_settings(workspace, who),
+        new_global_settings = new_global_settings(workspace, who, &section),
     );
     script.push_str(&match repository {
         None => new_repository(who),
@@ -206,15 +215,19 @@ else echo state=absent; fi
     )
 }
 
-/// Clones beside the target and moves the result there. `helper` is the file name of the credential helper in the
-/// private directory; it is removed at the end in any case.
+/// The path of [`GIT_CONFIGURATION`] for the private directory of a start.
+pub(super) fn git_configuration(private: &str) -> String {
+    let parent = private.rsplit_once('/').map_or("", |(parent, _)| parent);
+    format!("{parent}/{GIT_CONFIGURATION}")
+}
+
+/// Clones beside the target and moves the result there.
 pub(super) fn clone(
     workspace: &str,
     private: &str,
     task: &str,
     who: &GitIdentity,
     repository: &PlannedRepository,
-    helper: Option<&str>,
 ) -> String {
     let mut options = String::new();
     if !repository.full {
@@ -229,35 +242,27 @@ pub(super) fn clone(
     } else {
         String::new()
     };
-    let credentials = helper.map_or_else(String::new, |helper| {
-        format!(
-            "helper=\"$private\"/{}\ncredentials=(-c \"credential.helper=!sh $(printf %q \"$helper\")\")\n",
-            shell_quote(helper)
-        )
-    });
+    // A host with a token is reached through the service.
+    let service = repository.source.token.as_ref().map_or(
+        "",
+        |_| " -c protocol.http.allow=always -c protocol.https.allow=always",
+    );
     format!(
         r#"private={private}
 workspace={workspace}
 target="$workspace"/{directory}
 part="$workspace"/.clone-{task}
 out="$private/clone.out"
-helper=
-credentials=()
-{credentials}trap 'if [ -n "$helper" ]; then rm -f -- "$helper"; fi' EXIT
+hosts={hosts}
 fail() {{ code=$?; rm -rf -- "$part"; tail -c {MAX_OUTPUT_BYTES} "$out"; exit "$code"; }}
 {FACTS_FUNCTION}{TURN_FUNCTION}{identity}turn clone
-if [ -n "$helper" ]; then
-  for other in "$private"/credentials-*; do
-    if [ "${{other##*-}}" -lt "${{helper##*-}}" ] 2>/dev/null; then rm -f -- "$other"; fi
-  done
-fi
 if [ ! -e "$target/.git" ]; then
   rm -rf -- "$part"
   unset GIT_ASKPASS SSH_ASKPASS GIT_DIR GIT_WORK_TREE GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE
   export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1
-  git -c protocol.allow=never -c protocol.{scheme}.allow=always -c http.followRedirects=false \
-    -c credential.helper= "${{credentials[@]}}" -c core.askPass= -c core.hooksPath=/dev/null \
-    -c submodule.recurse=false -c advice.detachedHead=false \
+  git -c include.path="$hosts" -c protocol.allow=never -c protocol.{scheme}.allow=always{service} \
+    -c http.followRedirects=false -c credential.helper= -c core.askPass= \
+    -c core.hooksPath=/dev/null -c submodule.recurse=false -c advice.detachedHead=false \
     clone --quiet --no-recurse-submodules --template={options} -- {url} "$part" >"$out" 2>&1 </dev/null || fail
   {checkout}  identity -C "$part" config
   : >"$private/cloned"
@@ -269,25 +274,15 @@ facts "$target"
         workspace = shell_quote(workspace),
         directory = shell_quote(&repository.directory),
         identity = identity(who),
+        hosts = shell_quote(&git_configuration(private)),
         scheme = repository.source.url.scheme(),
         url = shell_quote(repository.source.url.as_str()),
     )
 }
 
 /// Removes the leftovers of a clone that was ended from outside.
-pub(super) fn remove_partial_clone(
-    workspace: &str,
-    private: &str,
-    task: &str,
-    helper: Option<&str>,
-) -> String {
-    let helper = helper.map_or_else(String::new, |name| {
-        format!("rm -f -- {}/{}\n", shell_quote(private), shell_quote(name))
-    });
-    format!(
-        "{helper}rm -rf -- {}/.clone-{task}\n",
-        shell_quote(workspace)
-    )
+pub(super) fn remove_partial_clone(workspace: &str, task: &str) -> String {
+    format!("rm -rf -- {}/.clone-{task}\n", shell_quote(workspace))
 }
 
 /// Runs the project's setup script once for each start. A run that was cut off (at its deadline, or with its agent
@@ -317,7 +312,7 @@ pub(super) fn remove_leftovers(task: &str) -> String {
     format!(
         r#"for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
   if [ -n "$base" ] && cd -- "$base/{PRIVATE_DIRECTORY}/{task}" 2>/dev/null; then
-    rm -f -- credentials-* clone.out clone.pid setup.out setup.pid setup.part
+    rm -f -- clone.out clone.pid setup.out setup.pid setup.part
   fi
 done
 "#
@@ -355,62 +350,6 @@ printf %s {hook} >"$hook.part" && chmod +x "$hook.part" && mv -f -- "$hook.part"
         project = shell_quote(project),
         mark = shell_quote(HOOK_MARK),
         hook = shell_quote(&hook),
-    )
-}
-
-/// A git credential helper that requests the token from `url`, with the access token `access` in a header. It only
-/// answers for the host `origin`. The secret is in no argument, environment variable or file.
-pub(super) fn credential_helper(repository: &PlannedRepository, url: &str, access: &str) -> String {
-    let (source, pair) = (
-        &repository.source,
-        if repository.is_pair { "yes" } else { "" },
-    );
-    let origin = &source.url[..Position::BeforePath];
-    format!(
-        r#"#!/bin/sh
-# Written by agent-workspace for one clone, and removed after it.
-[ "$1" = get ] || exit 0
-protocol= host=
-while IFS='=' read -r key value; do
-  case $key in protocol) protocol=$value ;; host) host=$value ;; esac
-done
-[ "$protocol://$host" = {origin} ] || exit 0
-url={url}
-access={access}
-answer=
-line='
-'
-if command -v curl >/dev/null 2>&1; then
-  answer=$(printf 'url = "%s"\nheader = "X-Access-Token: %s"\n' "$url" "$access" |
-    curl -q -sS --max-time 20 --write-out '\n%{{http_code}}' --config -)
-elif python=$(command -v python3 || command -v python); then
-  answer=$(printf '%s\n%s\n' "$url" "$access" | "$python" -c 'import sys
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
-url, access = sys.stdin.read().split("\n")[:2]
-request = Request(url, headers={{"X-Access-Token": access}})
-try:
-    answer = urlopen(request, timeout=20)
-except HTTPError as error:
-    answer = error
-sys.stdout.write("%s\n%d" % (answer.read().decode(), answer.getcode()))')
-else
-  echo 'agent-workspace: no curl and no python' >&2
-fi
-# The last line is the status.
-case ${{answer##*"$line"}} in
-200) secret=${{answer%"$line"*}} ;;
-401 | 404) echo 'agent-workspace: token refused' >&2; echo quit=1; exit 0 ;;
-*) secret= ;;
-esac
-if [ -n "{pair}" ]; then secret=${{secret#*:}}; fi
-if [ -z "$secret" ]; then echo 'agent-workspace: no token' >&2; echo quit=1; exit 0; fi
-printf 'username=%s\npassword=%s\n' {username} "$secret"
-"#,
-        origin = shell_quote(origin),
-        url = shell_quote(url),
-        access = shell_quote(access),
-        username = shell_quote(&source.username),
     )
 }
 

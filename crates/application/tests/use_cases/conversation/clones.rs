@@ -1,17 +1,15 @@
 //! Secrets of clones and repository scripts: what they may read and what notes must not show.
 
-use application::AppError;
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
 use domain::encryption::cipher::Cipher as _;
-use domain::error::{Classify, ErrorClass};
 use domain::git::GitProvider;
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartStatus};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use store_memory::MarkerCipher;
 
-use crate::fixture::{Fixture, alice, start_input, wait_for};
+use crate::fixture::{Fixture, alice, start_input};
 
 const INSPECT_COMMAND: &str = "echo state=absent";
 const CLONE_COMMAND: &str = " clone --quiet";
@@ -48,42 +46,6 @@ async fn store(fixture: &Fixture, provider: GitProvider, token: &str, host: Opti
 
 fn tools() -> StartInput {
     start_input(|r| r.selected_repository = Some("acme/tools".to_owned()))
-}
-
-/// The token that a credential helper gets now.
-async fn token_of_helper(fixture: &Fixture, helper: &str) -> Result<String, AppError> {
-    let mut lines = helper.lines();
-    let access = lines.find_map(|line| line.strip_prefix("access="));
-    let access = access.expect("an access token").trim_matches('\'');
-    let access = SecretString::from(access);
-    let opened = fixture.app.secrets.provider_token(&access);
-    opened.await.map(|token| token.expose_secret().to_owned())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clone_gets_no_token_of_another_host() {
-    let fixture = fixture().await;
-    let gitlab = GitProvider::Gitlab;
-    store(&fixture, gitlab, "t-1", Some("old.acme.test")).await;
-    fixture.workspace.hang_commands(CLONE_COMMAND);
-    fixture.start(tools()).await;
-    wait_for(|| async { (fixture.workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
-    let (_, helper) = fixture.workspace.files().pop_first().expect("a helper");
-    assert_eq!(
-        token_of_helper(&fixture, &helper).await.expect("it opens"),
-        "t-1"
-    );
-    store(&fixture, gitlab, "t-2", Some("https://old.acme.test/")).await;
-    assert_eq!(
-        token_of_helper(&fixture, &helper).await.expect("it opens"),
-        "t-2"
-    );
-    // The helper was written for a token without a user part, and for the old host.
-    for (token, host) in [("me:t-3", "old.acme.test"), ("t-4", "new.acme.test")] {
-        store(&fixture, gitlab, token, Some(host)).await;
-        let refused = token_of_helper(&fixture, &helper).await.expect_err(token);
-        assert_eq!(refused.class(), ErrorClass::Unauthenticated, "{token}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

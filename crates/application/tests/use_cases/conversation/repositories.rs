@@ -109,21 +109,18 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
     for (name, value) in expected {
         assert_eq!(tags.get(name).map(String::as_str), Some(value), "{tags:?}");
     }
-    let (path, helper) = workspace.files().pop_first().expect("a credential helper");
-    assert!(path.starts_with("/home/a/.agent-workspace/1/"), "{path}");
+    let (path, hosts) = workspace.files().pop_first().expect("git's configuration");
+    assert_eq!(path, "/home/a/.agent-workspace/git");
     assert!(
-        helper.contains("http://127.0.0.1:3000/api/v1/webhooks/secrets"),
-        "{helper}"
+        hosts.contains("[url \"http://127.0.0.1:3000/git/gitlab.example.com/\"]"),
+        "{hosts}"
     );
-    assert!(
-        script.contains(path.rsplit('/').next().unwrap_or_default()),
-        "{script}"
-    );
+    assert!(script.contains(&path), "{script}");
     for text in workspace
         .commands()
         .iter()
         .map(|c| &c.script)
-        .chain([&helper])
+        .chain([&hosts])
     {
         assert!(!text.contains("hunter2"), "{text}");
     }

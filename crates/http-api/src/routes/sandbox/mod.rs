@@ -1,10 +1,12 @@
 //! Sandboxes: for their owners, for the agent servers inside, and for the ports they expose.
 
 pub(super) mod cloud_proxy;
+pub(super) mod git;
 pub(super) mod lifecycle;
 pub(super) mod logs;
 mod model_meter;
 pub(super) mod models;
+mod relay;
 pub(super) mod secrets;
 pub(super) mod signed_paths;
 pub(super) mod specs;

@@ -6,19 +6,16 @@
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, RETRY_AFTER};
-use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, route, web};
-use application::models::{ModelGrant, ModelRefusal};
+use application::models::{ModelGrant, TokenRefusal};
 use broker::{
     CallBody, ModelAnswer, ModelBroker, ModelCall, ModelCallError, PathRefusal, check_path,
 };
 use domain::agent::model_endpoint::ModelProtocol;
 use domain::error::chain;
-use futures::{FutureExt as _, StreamExt as _, future, stream};
 use serde_json::json;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
 
+use super::relay::{LengthError, Upload, headers_of, length_of};
 use crate::extract::{Application, state_of};
 use crate::problem::Problem;
 use crate::routes::sandbox::model_meter::CallMeter;
@@ -81,7 +78,7 @@ impl Refusal {
 impl From<ModelCallError> for Refusal {
     fn from(error: ModelCallError) -> Self {
         let status = match &error {
-            ModelCallError::InvalidHeader | ModelCallError::Incomplete => StatusCode::BAD_REQUEST,
+            ModelCallError::InvalidHeader => StatusCode::BAD_REQUEST,
             ModelCallError::Busy => StatusCode::TOO_MANY_REQUESTS,
             ModelCallError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             ModelCallError::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -123,18 +120,18 @@ pub(crate) async fn model_call(
     };
     let opened = match token_of(&req) {
         Some(token) => app.models.open(token).await?,
-        None => Err(ModelRefusal::UnknownToken),
+        None => Err(TokenRefusal::Unknown),
     };
     let (protocol, outcome) = match opened {
         Ok(grant) => {
             let sent = send(&req, (app, broker), &grant, &path, payload).await;
             (grant.endpoint.protocol, sent)
         }
-        Err(ModelRefusal::UnknownToken) => {
+        Err(TokenRefusal::Unknown) => {
             broker.count_refusal();
             (guess, Err(Refusal::unknown_token()))
         }
-        Err(ModelRefusal::NotRunning) => {
+        Err(TokenRefusal::NotRunning) => {
             broker.count_refusal();
             let text = "The sandbox of this token is not running.";
             (guess, Err(Refusal::new(StatusCode::FORBIDDEN, text)))
@@ -206,7 +203,13 @@ async fn send(
             }
         }
     })?;
-    let length = length_of(req, broker)?;
+    let max = broker.max_request_bytes();
+    let length = length_of(req, max).map_err(|error| match error {
+        LengthError::TooLarge => ModelCallError::TooLarge(max).into(),
+        LengthError::Invalid => {
+            Refusal::new(StatusCode::BAD_REQUEST, "Content-Length is not a number.")
+        }
+    })?;
     // Other methods read what an endpoint knows about its models.
     let meter = if method == "POST" {
         let request_bytes = length.unwrap_or(UNKNOWN_LENGTH);
@@ -215,11 +218,7 @@ async fn send(
         None
     };
     let (sender, body) = CallBody::channel(length);
-    let headers: Vec<(String, Vec<u8>)> = req
-        .headers()
-        .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
-        .collect();
+    let headers = headers_of(req);
     let answer = broker.call(ModelCall {
         sandbox: &grant.sandbox,
         endpoint: &grant.endpoint,
@@ -229,22 +228,12 @@ async fn send(
         headers: &headers,
         body,
     });
-    let mut upload = Box::pin(upload(payload, sender, broker.clone()).fuse());
-    let mut answer = std::pin::pin!(answer);
-    let answer = future::poll_fn(|cx| {
-        let _ = upload.poll_unpin(cx);
-        answer.as_mut().poll(cx)
-    });
-    let answer = answer.await?;
+    let mut upload = Upload::new(payload, sender, broker.idle_timeout(), max);
+    let answer = upload.until(answer).await?;
     Ok(respond(answer, meter, upload))
 }
 
-/// The answer as it comes, while the rest of the request is sent: an answer may begin before the end of the request.
-fn respond(
-    answer: ModelAnswer,
-    mut meter: Option<CallMeter>,
-    mut upload: impl Future<Output = ()> + Unpin + 'static,
-) -> HttpResponse {
+fn respond(answer: ModelAnswer, mut meter: Option<CallMeter>, upload: Upload) -> HttpResponse {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut response = HttpResponse::build(status);
     let mut content_type = "";
@@ -257,60 +246,9 @@ fn respond(
     if let Some(meter) = &mut meter {
         meter.answered(answer.status, content_type);
     }
-    let chunks = answer.into_stream();
-    let mut chunks = match meter {
-        Some(meter) => meter.watch(chunks).boxed_local(),
-        None => chunks.boxed_local(),
-    };
-    let chunks = stream::poll_fn(move |cx| {
-        let _ = upload.poll_unpin(cx);
-        chunks.poll_next_unpin(cx)
-    });
-    response.streaming(chunks)
-}
-
-/// The announced length of the request; `None` if it comes in chunks.
-fn length_of(req: &HttpRequest, broker: &ModelBroker) -> Result<Option<u64>, Refusal> {
-    let max = broker.max_request_bytes();
-    if req.headers().contains_key("transfer-encoding") {
-        return Ok(None);
-    }
-    let text = req.headers().get("content-length");
-    let Some(text) = text.and_then(|text| text.to_str().ok()) else {
-        return Ok(Some(0));
-    };
-    match text.parse() {
-        Ok(length) if length > max => Err(ModelCallError::TooLarge(max).into()),
-        Ok(length) => Ok(Some(length)),
-        Err(_) => {
-            let text = "Content-Length is not a number.";
-            Err(Refusal::new(StatusCode::BAD_REQUEST, text))
-        }
-    }
-}
-
-/// Moves the request to the call, until its end. A request that breaks off, pauses too long or is too large is cut off, and
-/// the endpoint gets no complete request.
-async fn upload(mut payload: web::Payload, to: mpsc::Sender<Bytes>, broker: ModelBroker) {
-    let (idle, mut left) = (broker.idle_timeout(), broker.max_request_bytes());
-    loop {
-        let Ok(chunk) = timeout(idle, payload.next()).await else {
-            return;
-        };
-        let chunk = match chunk {
-            None => Bytes::new(),
-            Some(Ok(chunk)) if chunk.is_empty() => continue,
-            Some(Ok(chunk)) => chunk,
-            Some(Err(_)) => return,
-        };
-        let is_end = chunk.is_empty();
-        let Some(rest) = left.checked_sub(chunk.len() as u64) else {
-            return;
-        };
-        left = rest;
-        let sent = timeout(idle, to.send(chunk)).await;
-        if is_end || !matches!(sent, Ok(Ok(()))) {
-            return;
-        }
+    let chunks = answer.body.into_stream();
+    match meter {
+        Some(meter) => upload.respond(response, meter.watch(chunks)),
+        None => upload.respond(response, chunks),
     }
 }

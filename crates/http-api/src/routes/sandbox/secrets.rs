@@ -12,8 +12,6 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 
-const ACCESS_TOKEN: &str = "X-Access-Token";
-
 /// A sandbox that runs or starts, identified by its callback token or session key, on a path that names it.
 pub(crate) struct ActiveSandbox(Sandbox);
 
@@ -69,22 +67,17 @@ pub(crate) async fn reveal(
     ))
 }
 
-/// Loads a git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was issued for runs
-/// or starts.
+/// Loads a git provider's token for an access token (header `X-Access-Token`). This service issues no access tokens, so every
+/// token is refused.
 #[utoipa::path(tag = "Webhooks", security(("AccessToken" = [])), responses(
     (status = 200, body = String, content_type = "text/plain"),
     (status = 404, description = "The user has no token of this provider"),
 ))]
 #[get("/api/v1/webhooks/secrets")]
 pub(crate) async fn provider_token(
-    app: Application,
-    req: HttpRequest,
     ApiCall(Anonymous, ()): ApiCall<Anonymous>,
 ) -> Result<HttpResponse, Problem> {
-    let token = req.headers().get(ACCESS_TOKEN);
-    let token = token.and_then(|value| value.to_str().ok());
-    let token = SecretString::from(token.unwrap_or_default());
-    Ok(plain(&app.secrets.provider_token(&token).await?))
+    Err(Problem::unauthorized())
 }
 
 /// A plain text response. The middleware forbids caching it.

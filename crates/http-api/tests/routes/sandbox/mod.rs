@@ -4,6 +4,7 @@ mod callback_tokens;
 mod catalogue;
 mod cloud_proxy;
 mod forwarding;
+mod git;
 mod model_spending;
 mod models;
 mod sandboxes;

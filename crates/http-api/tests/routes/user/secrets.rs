@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use actix_web::test::TestRequest;
-use application::secrets::{NewSecret, TokenUse};
-use application::settings::ProviderToken;
-use domain::git::GitProvider;
-use domain::id::{OwnerId, SandboxId};
+use application::secrets::NewSecret;
+use domain::id::OwnerId;
 use domain::user::secret::MAX_SECRETS_PER_USER;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, BOB, TestResponse, World};
@@ -377,81 +375,21 @@ async fn a_value_changes_under_a_live_sandbox() {
 }
 
 #[actix_web::test]
-async fn an_access_token_reads_one_providers_token_in_one_active_sandbox() {
+async fn every_access_token_is_refused() {
     let world = World::working().await;
-    let (id, key) = sandbox(&world, ADA).await;
-    let tokens = json!({"provider_tokens": {"github": {"token": "gh-1"}}});
-    let providers = "/api/v1/secrets/git-providers";
-    world.post(ADA, providers, &tokens).await.ok();
-    let (ada, bob) = (
-        OwnerId::parse("ada").unwrap(),
-        OwnerId::parse("bob").unwrap(),
-    );
-    let box_id = SandboxId::parse(id.as_str()).unwrap();
-    let minting = world.app.secrets.access_tokens();
-    let mint = |owner: &OwnerId, provider, seconds| {
-        let ttl = Duration::from_secs(seconds);
-        let stored = ProviderToken {
-            token: "any".into(),
-            user_id: None,
-            host: None,
-        };
-        let usage = TokenUse::of(provider, &stored);
-        let token = minting.mint(owner, &box_id, provider, &usage, ttl).unwrap();
-        token.expose_secret().to_owned()
-    };
-    let ask = async |token: &str| {
-        let request = TestRequest::get().uri("/api/v1/webhooks/secrets");
-        world
-            .send(request.insert_header(("X-Access-Token", token)))
-            .await
-    };
-    let token = mint(&ada, GitProvider::Github, 600);
-    assert!(!token.contains("gh-1"));
-    let answer = ask(&token).await;
-    assert_eq!((answer.status, answer.text.as_str()), (200, "gh-1"));
-    assert_eq!(answer.content_type, "text/plain; charset=utf-8");
-    let rotated = json!({"provider_tokens": {"github": {"token": "gh-2"}}});
-    world.post(ADA, providers, &rotated).await.ok();
-    assert_eq!(ask(&token).await.text, "gh-2");
-    let gitlab = mint(&ada, GitProvider::Gitlab, 600);
-    ask(&gitlab).await.refuses(404, "No such provider");
-
-    // Otherwise the caller would send it to the former host.
-    let elsewhere =
-        json!({"provider_tokens": {"github": {"token": "gh-3", "host": "git.acme.test"}}});
-    world.post(ADA, providers, &elsewhere).await.ok();
-    ask(&token).await.refuses(401, "Unauthorized");
-    let back = json!({"provider_tokens": {"github": {"token": "gh-4", "host": "github.com"}}});
-    world.post(ADA, providers, &back).await.ok();
-    assert_eq!(ask(&token).await.text, "gh-4");
-
-    let request = TestRequest::get().uri("/api/v1/webhooks/secrets");
-    world.send(request).await.refuses(401, "Unauthorized");
-    let (start, end) = token.split_at(token.len() / 2);
-    let other = if end.starts_with('A') { "B" } else { "A" };
-    let changed = format!("{start}{other}{}", &end[1..]);
-    let others = mint(&bob, GitProvider::Github, 600);
-    for bad in [
+    let (_, key) = sandbox(&world, ADA).await;
+    let long = "x".repeat(5_000);
+    for token in [
+        "",
         "garbage",
-        "v1.nope.AAAA",
         "eyJhbGciOiAiSFMyNTYifQ.e30.AAAA",
-        &changed,
-        &others,
         &key,
         ADA,
-        &"x".repeat(5_000),
+        &long,
     ] {
-        ask(bad).await.refuses(401, "Unauthorized");
+        let request = TestRequest::get()
+            .uri("/api/v1/webhooks/secrets")
+            .insert_header(("X-Access-Token", token));
+        world.send(request).await.refuses(401, "Unauthorized");
     }
-    let short = mint(&ada, GitProvider::Github, 60);
-    assert_eq!(ask(&short).await.status, 200);
-    world.clock.advance(Duration::from_secs(61));
-    ask(&short).await.refuses(401, "Unauthorized");
-    assert_eq!(ask(&token).await.status, 200);
-    world
-        .post(ADA, &format!("/api/v1/sandboxes/{id}/pause"), &json!({}))
-        .await
-        .ok();
-    ask(&token).await.refuses(401, "Unauthorized");
 }

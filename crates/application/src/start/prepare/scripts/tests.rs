@@ -96,17 +96,23 @@ impl TestSandbox {
                 username: "x-access-token".to_owned(),
                 token: None,
             },
-            is_pair: false,
-            token_use: None,
         }
     }
 
     fn inspect(&self, repository: Option<&PlannedRepository>) -> WorkspaceFacts {
-        WorkspaceFacts::read(&self.ok(&inspect(&self.workspace(), TASK, &who(), repository)))
+        WorkspaceFacts::read(&self.ok(&inspect(&self.workspace(), TASK, &plan(repository))))
     }
 
     fn clone(&self, repository: &PlannedRepository, private: &str) -> String {
-        clone(&self.workspace(), private, TASK, &who(), repository, None)
+        clone(&self.workspace(), private, TASK, &who(), repository)
+    }
+}
+
+fn plan(repository: Option<&PlannedRepository>) -> PreparationPlan {
+    PreparationPlan {
+        identity: who(),
+        repository: repository.cloned(),
+        ..PreparationPlan::default()
     }
 }
 
@@ -178,8 +184,7 @@ fn a_clone_is_on_a_branch_of_its_own_and_found_again() {
     let other = inspect(
         &sandbox.workspace(),
         "another-task",
-        &who(),
-        Some(&repository),
+        &plan(Some(&repository)),
     );
     assert_eq!(
         WorkspaceFacts::read(&sandbox.ok(&other)).state,
@@ -317,53 +322,6 @@ fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
 }
 
 #[test]
-fn the_helper_answers_for_its_host_only() {
-    let sandbox = TestSandbox::new();
-    let mut repository = sandbox.origin();
-    repository.source.url = "https://git.acme.test:8443/acme/tools.git".parse().unwrap();
-    repository.is_pair = true;
-    // In place of curl: shows that the access token comes by standard input, and answers.
-    let bin = sandbox.dir.path().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    let curl =
-        "#!/bin/sh\ncat >\"$HOME/asked\"\necho \"$@\" >\"$HOME/arguments\"\ncat \"$HOME/answer\"\n";
-    std::fs::write(bin.join("curl"), curl).unwrap();
-    let text = credential_helper(&repository, "http://127.0.0.1:1/secrets", "access-1");
-    let file = sandbox.dir.path().join("helper");
-    std::fs::write(&file, text).unwrap();
-    let ask = |host: &str, action: &str| {
-        sandbox.ok(&format!(
-            "chmod +x {bin}/curl; export PATH={bin}:$PATH; printf 'protocol=https\\nhost={host}\\n\\n' | sh {file} {action}",
-            bin = bin.display(),
-            file = file.display()
-        ))
-    };
-    for (host, action) in [
-        ("evil.test", "get"),
-        ("git.acme.test", "get"),
-        ("git.acme.test:8443", "store"),
-    ] {
-        assert_eq!(ask(host, action), "", "{host} {action}");
-    }
-    assert!(!Path::new(&sandbox.home()).join("asked").exists());
-    let answers = |text: &str| std::fs::write(format!("{}/answer", sandbox.home()), text).unwrap();
-    answers("me:s3cret\n200");
-    let answer = ask("git.acme.test:8443", "get");
-    assert_eq!(answer, "username=x-access-token\npassword=s3cret\n");
-    let asked = std::fs::read_to_string(format!("{}/asked", sandbox.home())).unwrap();
-    assert_eq!(
-        asked,
-        "url = \"http://127.0.0.1:1/secrets\"\nheader = \"X-Access-Token: access-1\"\n"
-    );
-    let arguments = std::fs::read_to_string(format!("{}/arguments", sandbox.home())).unwrap();
-    assert!(!arguments.contains("access-1"), "{arguments}");
-    for answer in ["no\n401", "no\n404", "no\n502", "\n000", "\n200", ""] {
-        answers(answer);
-        assert_eq!(ask("git.acme.test:8443", "get"), "quit=1\n", "{answer:?}");
-    }
-}
-
-#[test]
 fn a_host_that_sends_elsewhere_is_not_followed() {
     let sandbox = TestSandbox::new();
     let mut repository = sandbox.origin();
@@ -397,7 +355,7 @@ fn a_host_that_sends_elsewhere_is_not_followed() {
     assert!(!asked, "the other host was asked");
 }
 
-/// A server that answers everything with this status, and `me:s3cret`.
+/// A server that answers everything with this status.
 fn answering(status: &'static str) -> std::net::SocketAddr {
     use std::io::{BufRead as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -414,41 +372,6 @@ fn answering(status: &'static str) -> std::net::SocketAddr {
         }
     });
     address
-}
-
-#[test]
-fn every_http_client_distinguishes_refusals_from_missing_responses() {
-    let sandbox = TestSandbox::new();
-    let mut repository = sandbox.origin();
-    repository.source.url = "https://git.acme.test/acme/tools.git".parse().unwrap();
-    let ask = |url: &str, program: &str| {
-        let text = credential_helper(&repository, url, "access-1");
-        std::fs::write(sandbox.dir.path().join("helper"), text).unwrap();
-        // No other program of the machine can be found.
-        let script = format!(
-            "mkdir -p only && ln -sf \"$(command -v {program})\" only/ && sh=$(command -v sh) \
-             && printf 'protocol=https\\nhost=git.acme.test\\n\\n' | PATH=$PWD/only $sh helper get 2>&1; rm -r only"
-        );
-        sandbox.ok(&script)
-    };
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let away = closed.local_addr().unwrap();
-    drop(closed);
-    for program in ["curl", "python3"] {
-        let at = |address: std::net::SocketAddr| ask(&format!("http://{address}/"), program);
-        let stdout = at(answering("200 OK"));
-        assert_eq!(stdout, "username=x-access-token\npassword=me:s3cret\n");
-        for refusal in ["401 Unauthorized", "404 Not Found"] {
-            let stdout = at(answering(refusal));
-            assert!(
-                stdout.contains("token refused\nquit=1"),
-                "{program}: {stdout}"
-            );
-        }
-        for stdout in [at(away), at(answering("502 Bad Gateway"))] {
-            assert!(stdout.contains("no token\nquit=1"), "{program}: {stdout}");
-        }
-    }
 }
 
 #[test]

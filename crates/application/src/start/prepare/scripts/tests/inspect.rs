@@ -47,11 +47,9 @@ fn names_of_all_kinds_come_back_from_git_as_they_are() {
     ];
     for name in odd {
         let sandbox = TestSandbox::new();
-        let who = GitIdentity {
-            name: Some(name.to_owned()),
-            email: Some("ann@example.test".to_owned()),
-        };
-        sandbox.ok(&inspect(&sandbox.workspace(), TASK, &who, None));
+        let mut plan = plan(None);
+        plan.identity.name = Some(name.to_owned());
+        sandbox.ok(&inspect(&sandbox.workspace(), TASK, &plan));
         for which in ["--global", "--local"] {
             let asked = format!(
                 "cd {} && git config {which} --null user.name && git config {which} user.email",
@@ -86,5 +84,38 @@ fn settings_of_git_that_are_there_are_kept() {
             ],
             "{file}"
         );
+    }
+}
+
+#[test]
+fn git_reaches_listed_hosts_through_the_service_with_one_token() {
+    for existing in ["", "[core]\n\teditor = theirs\n"] {
+        let sandbox = TestSandbox::new();
+        if !existing.is_empty() {
+            std::fs::write(Path::new(&sandbox.home()).join(".gitconfig"), existing).unwrap();
+        }
+        let mut plan = plan(None);
+        plan.git_configuration = Some("any".into());
+        let look = inspect(&sandbox.workspace(), TASK, &plan);
+        sandbox.ok(&look);
+        let found = WorkspaceFacts::read(&sandbox.ok(&look));
+        let hosts = git_configuration(&found.private.unwrap());
+        let text = "[http \"http://s/git/\"]\n\textraHeader =\n\textraHeader = \"X-Access-Token: gb_1\"\n\
+                    [url \"http://s/git/github.com/\"]\n\tinsteadOf = \"https://github.com/\"\n";
+        std::fs::write(&hosts, text).unwrap();
+        for (given, expected) in [
+            (
+                "https://github.com/o/r.git",
+                "http://s/git/github.com/o/r.git",
+            ),
+            ("https://gitlab.com/o/r.git", "https://gitlab.com/o/r.git"),
+        ] {
+            let asked = format!("git ls-remote --get-url {given}");
+            assert_eq!(sandbox.ok(&asked), format!("{expected}\n"), "{existing:?}");
+        }
+        let asked = "git config --get-urlmatch http.extraHeader http://s/git/github.com/o/r.git";
+        assert_eq!(sandbox.ok(asked), "X-Access-Token: gb_1\n");
+        let includes = sandbox.ok("git config --global --get-all include.path");
+        assert_eq!(includes.lines().count(), 1, "{includes}");
     }
 }

@@ -1,0 +1,172 @@
+//! The git calls that the service makes for sandboxes, so that tokens of git hosts stay outside of them.
+//!
+//! ```text
+//!   git ──call with the sandbox's token──► service ──call with the owner's token──► host
+//! ```
+//!
+//! The configuration of git in a sandbox names the service in place of each host for which the owner has a token. The
+//! owner's token is looked up for each call, so a replaced one takes effect at once.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use domain::git::{CloneSource, CloneSourceResolver, GitAccess, GitProvider};
+use domain::id::SandboxId;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Position, Url};
+
+use super::accesses;
+use crate::sandboxes::{SandboxTokens, TokenKind, TokenRefusal, service_url};
+use crate::settings::{Settings, SettingsService};
+use crate::{AppError, Policy, Ports};
+
+const GIT: TokenKind = TokenKind {
+    prefix: "gb_",
+    purpose: "git",
+};
+
+/// The header of a sandbox's token. git takes it from its configuration.
+pub const GIT_TOKEN_HEADER: &str = "X-Access-Token";
+
+/// Where a sandbox's git may go.
+#[derive(Clone)]
+pub struct SandboxGit(Arc<SandboxGitParts>);
+
+struct SandboxGitParts {
+    tokens: SandboxTokens,
+    sources: Arc<dyn CloneSourceResolver>,
+    settings: SettingsService,
+    base: Url,
+}
+
+/// What a call may do.
+#[derive(Debug)]
+pub struct GitGrant<'a> {
+    pub sandbox: SandboxId,
+    /// The base of the host's repositories, and the owner's credentials.
+    pub host: CloneSource,
+    /// The same base as the sandbox sees it.
+    pub address: String,
+    /// The path below the base.
+    pub path: &'a str,
+}
+
+/// Why a call is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitRefusal {
+    Token(TokenRefusal),
+    /// The owner has no token for the host, and the host is not known to be public.
+    UnknownHost,
+}
+
+impl SandboxGit {
+    pub(crate) fn new(
+        ports: &Ports,
+        policy: &Policy,
+        tokens: SandboxTokens,
+        settings: SettingsService,
+    ) -> Self {
+        Self(Arc::new(SandboxGitParts {
+            tokens,
+            sources: Arc::clone(&ports.clone_sources),
+            settings,
+            base: service_url(&policy.webhook_url, "git"),
+        }))
+    }
+
+    /// What a call with this token may do at a place, which is the path of the call after `/git/`. Costs at most two
+    /// queries.
+    pub async fn open<'a>(
+        &self,
+        token: &str,
+        place: &'a str,
+    ) -> Result<Result<GitGrant<'a>, GitRefusal>, AppError> {
+        let sandbox = match self.0.tokens.open(GIT, token).await? {
+            Ok((sandbox, _)) => sandbox,
+            Err(refusal) => return Ok(Err(GitRefusal::Token(refusal))),
+        };
+        let settings = self.0.settings.load(&sandbox.owner).await?;
+        let own = accesses(&settings.unwrap_or_default());
+        // A public host of a provider whose token was removed: sandboxes still come here for it.
+        let public = GitProvider::ALL.iter().map(|(_, provider)| GitAccess {
+            provider: *provider,
+            host: None,
+            token: SecretString::default(),
+            user: None,
+        });
+        for access in own.into_iter().chain(public) {
+            let Ok(host) = self.0.sources.host(&access) else {
+                continue;
+            };
+            let name = place_of(&host.url);
+            let rest = place
+                .strip_prefix(&name)
+                .and_then(|rest| rest.strip_prefix('/'));
+            if let Some(path) = rest {
+                return Ok(Ok(GitGrant {
+                    sandbox: sandbox.id.clone(),
+                    host,
+                    address: format!("{}/{name}", self.0.base),
+                    path,
+                }));
+            }
+        }
+        Ok(Err(GitRefusal::UnknownHost))
+    }
+
+    /// The configuration of git in a sandbox; `None` if its owner has no token of a git host.
+    pub(crate) fn configuration(
+        &self,
+        sandbox: &SandboxId,
+        settings: &Settings,
+    ) -> Result<Option<SecretString>, AppError> {
+        let mut hosts = String::new();
+        for access in accesses(settings) {
+            let Ok(host) = self.0.sources.host(&access) else {
+                continue;
+            };
+            let address = format!("{}/{}/", self.0.base, place_of(&host.url));
+            let _ = writeln!(hosts, "[url {}]", quoted(&address));
+            for original in originals(access.provider, &host.url) {
+                let _ = writeln!(hosts, "\tinsteadOf = {}", quoted(&original));
+            }
+        }
+        if hosts.is_empty() {
+            return Ok(None);
+        }
+        let token = self.0.tokens.seal(GIT, sandbox, &"git".into())?;
+        let base = quoted(&format!("{}/", self.0.base));
+        let header = quoted(&format!("{GIT_TOKEN_HEADER}: {}", token.expose_secret()));
+        // The empty value drops those of other files, among them this one.
+        let text = format!("[http {base}]\n\textraHeader =\n\textraHeader = {header}\n{hosts}");
+        Ok(Some(text.into()))
+    }
+}
+
+/// A host in the path of a call: its name, its port if it is not the usual one, and the path of its base.
+fn place_of(base: &Url) -> String {
+    let name = &base[Position::BeforeHost..Position::AfterPath];
+    name.trim_end_matches('/').to_owned()
+}
+
+/// The beginnings of addresses that the service stands for.
+fn originals(provider: GitProvider, base: &Url) -> Vec<String> {
+    let mut all = vec![format!("{}/", base.as_str().trim_end_matches('/'))];
+    let has_same_paths = matches!(
+        provider,
+        GitProvider::Github | GitProvider::Gitlab | GitProvider::Bitbucket | GitProvider::Forgejo
+    );
+    if let Some(host) = base
+        .host_str()
+        .filter(|_| has_same_paths && base.path() == "/")
+    {
+        all.push(format!("git@{host}:"));
+        all.push(format!("ssh://git@{host}/"));
+    }
+    all
+}
+
+/// A value of a git configuration file. Addresses and tokens have no control characters.
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', r"\\").replace('"', r#"\""#))
+}

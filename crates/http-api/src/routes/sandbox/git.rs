@@ -1,0 +1,138 @@
+//! Git commands of sandboxes (`docs/explanation/git-calls.md`).
+//!
+//! git in a sandbox sends a token in place of its owner's credentials. The service checks it, and the crate `broker` makes the
+//! call with the credentials. Refusals are plain text, which git shows. None has status 401: git would ask for a password.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ContentType, RETRY_AFTER};
+use actix_web::{HttpRequest, HttpResponse, route, web};
+use application::models::TokenRefusal;
+use application::sandbox_git::{GIT_TOKEN_HEADER, GitGrant, GitRefusal};
+use broker::{CallBody, GitAnswerBody, GitBroker, GitCall, GitCallError};
+use domain::error::chain;
+
+use super::relay::{LengthError, Upload, headers_of, length_of};
+use crate::extract::{Application, state_of};
+use crate::problem::Problem;
+
+/// The path of all calls.
+pub(crate) const GIT_CALLS: &str = "/git/";
+
+/// Seconds until a refused call may be repeated.
+const RETRY_SECONDS: &str = "5";
+
+/// Calls a git host.
+#[route("/git/{path:.*}", method = "GET", method = "POST", method = "PUT")]
+pub(crate) async fn git_call(
+    req: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, Problem> {
+    let state = state_of(&req)?;
+    let broker = state.git.as_ref().ok_or_else(Problem::not_found)?;
+    let app = req.app_data::<Application>();
+    let app = app.ok_or_else(|| Problem::internal("the application is not registered"))?;
+    let token = req.headers().get(GIT_TOKEN_HEADER);
+    let token = token.and_then(|token| token.to_str().ok());
+    // As it was sent: a decoded path could lead elsewhere.
+    let place = req.uri().path().strip_prefix(GIT_CALLS);
+    let grant = app
+        .sandbox_git
+        .open(token.unwrap_or_default(), place.unwrap_or_default());
+    match grant.await? {
+        Ok(grant) => send(&req, broker, &grant, payload).await,
+        Err(refusal) => {
+            broker.count_refusal();
+            Ok(refused(StatusCode::FORBIDDEN, text_of(refusal)))
+        }
+    }
+}
+
+fn text_of(refusal: GitRefusal) -> &'static str {
+    match refusal {
+        GitRefusal::Token(TokenRefusal::Unknown) => {
+            "the sandbox's token is not valid; a new conversation renews it"
+        }
+        GitRefusal::Token(TokenRefusal::NotRunning) => "the sandbox of this token is not running",
+        GitRefusal::UnknownHost => {
+            "there is no token for this host; store one in the settings, and start a conversation"
+        }
+    }
+}
+
+async fn send(
+    req: &HttpRequest,
+    broker: &GitBroker,
+    grant: &GitGrant<'_>,
+    payload: web::Payload,
+) -> Result<HttpResponse, Problem> {
+    let length = match length_of(req, GitBroker::MAX_REQUEST_BYTES) {
+        Ok(length) => length,
+        Err(error) => {
+            broker.count_refusal();
+            return Ok(match error {
+                LengthError::TooLarge => {
+                    refused(StatusCode::PAYLOAD_TOO_LARGE, "the push is too large")
+                }
+                LengthError::Invalid => {
+                    refused(StatusCode::BAD_REQUEST, "Content-Length is not a number")
+                }
+            });
+        }
+    };
+    let (sender, body) = CallBody::channel(length);
+    let headers = headers_of(req);
+    let call = broker.call(GitCall {
+        sandbox: &grant.sandbox,
+        host: &grant.host,
+        address: &grant.address,
+        method: req.method().as_str(),
+        path: grant.path,
+        query: req.uri().query().unwrap_or_default(),
+        headers: &headers,
+        body,
+    });
+    let (idle, max) = (GitBroker::IDLE_TIMEOUT, GitBroker::MAX_REQUEST_BYTES);
+    let mut upload = Upload::new(payload, sender, idle, max);
+    let answer = match upload.until(call).await {
+        Ok(answer) => answer,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut response = HttpResponse::build(status);
+    for (name, value) in &answer.headers {
+        response.append_header((name.as_str(), value.as_slice()));
+    }
+    Ok(match answer.body {
+        GitAnswerBody::Whole(body) => response.body(body),
+        GitAnswerBody::Streamed(body) => upload.respond(response, body.into_stream()),
+    })
+}
+
+fn failed(error: &GitCallError) -> HttpResponse {
+    let status = match error {
+        GitCallError::UnknownOperation => StatusCode::NOT_FOUND,
+        GitCallError::InvalidHeader => StatusCode::BAD_REQUEST,
+        GitCallError::Busy => StatusCode::TOO_MANY_REQUESTS,
+        GitCallError::Forbidden(_) | GitCallError::Denied => StatusCode::FORBIDDEN,
+        GitCallError::Unreachable(_)
+        | GitCallError::Broken(_)
+        | GitCallError::InvalidList
+        | GitCallError::Redirected => StatusCode::BAD_GATEWAY,
+        GitCallError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+    };
+    if status.is_server_error() {
+        tracing::warn!(error = %chain(error), "a git call failed");
+    }
+    refused(status, &error.to_string())
+}
+
+/// git shows the lines of a plain text.
+fn refused(status: StatusCode, text: &str) -> HttpResponse {
+    let mut response = HttpResponse::build(status);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.insert_header((RETRY_AFTER, RETRY_SECONDS));
+    }
+    response
+        .content_type(ContentType::plaintext())
+        .body(format!("agent-workspace: {text}.\n"))
+}

@@ -12,8 +12,8 @@ use url::Url;
 use crate::call::Call;
 use crate::error::{Error, Refusal};
 use crate::resources::{
-    Administration, Audit, Conversations, DeviceLogins, Events, Health, Keys, Sandboxes, Secrets,
-    Settings, Specs, StartTasks, Users,
+    Administration, Audit, Conversations, DeviceLogins, Events, Health, Keys, Organizations,
+    Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
@@ -255,6 +255,8 @@ resources! {
     users: Users,
     /// Logins in a browser elsewhere.
     device_logins: DeviceLogins,
+    /// The user's organizations, and their members.
+    organizations: Organizations,
     /// All users, for administrators.
     administration: Administration,
     /// The audit log, for administrators.

@@ -86,6 +86,11 @@ operations! {
     ROTATE_KEY = "POST" "/api/v1/keys/{key_id}/rotate" [];
     REVOKE_KEY = "DELETE" "/api/v1/keys/{key_id}" [];
 
+    ORGANIZATIONS = "GET" "/api/organizations" [];
+    ORGANIZATION_MEMBERS = "GET" "/api/organizations/{organization_id}/members" ["page_id" "limit"];
+    INVITE_MEMBERS = "POST" "/api/organizations/{organization_id}/members/invite" [];
+    REMOVE_MEMBER = "DELETE" "/api/organizations/{organization_id}/members/{user_id}" [];
+
     SEARCH_USERS = "GET" "/api/v1/admin/users" ["page_id" "limit"];
     CREATE_USER = "POST" "/api/v1/admin/users" [];
     USER = "GET" "/api/v1/admin/users/{user_id}" [];

@@ -11,8 +11,8 @@ mod template;
 
 pub use page::{ConsolePage, PageSignIn};
 pub use sign_in::{
-    DevicePage, InvitePage, LoginPage, ProviderButton, SIGN_IN_SECURITY_POLICY, device_page,
-    invite_page, login_page, password_page,
+    DeviceDecision, DevicePage, InvitePage, LoginPage, ProviderButton, SIGN_IN_SECURITY_POLICY,
+    device_page, invite_page, login_page, password_page,
 };
 
 use std::fmt::Write as _;

@@ -15,6 +15,7 @@ pub(crate) const INVITE_TEMPLATE: &str = include_str!("../templates/invite.html"
 pub(crate) const DEVICE_TEMPLATE: &str = include_str!("../templates/device.html");
 const DEVICE_CODE_TEMPLATE: &str = include_str!("../templates/device_code.html");
 const DEVICE_DONE_TEMPLATE: &str = include_str!("../templates/device_done.html");
+const DEVICE_DENIED_TEMPLATE: &str = include_str!("../templates/device_denied.html");
 const INVITE_MEMBER_TEMPLATE: &str = include_str!("../templates/invite_member.html");
 const INVITE_STRANGER_TEMPLATE: &str = include_str!("../templates/invite_stranger.html");
 
@@ -120,20 +121,29 @@ pub struct DevicePage<'a> {
     pub user: &'a str,
     /// The code of the program.
     pub code: &'a str,
-    /// Why the code was not confirmed.
+    /// Why the code was neither confirmed nor denied.
     pub message: Option<&'a str>,
-    /// Whether the code was confirmed.
-    pub is_confirmed: bool,
+    /// What the person decided; `None` asks.
+    pub decision: Option<DeviceDecision>,
 }
 
-/// The page on which a person confirms the code of a program.
+/// The answer of a person to a program that asks to be signed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceDecision {
+    /// The program gets an API key of the person.
+    Confirm,
+    /// The program gets nothing.
+    Deny,
+}
+
+/// The page on which a person confirms or denies the code of a program.
 #[must_use]
 pub fn device_page(page: &DevicePage<'_>) -> String {
     let prefix = escape(page.prefix);
-    let body = if page.is_confirmed {
-        DEVICE_DONE_TEMPLATE.to_owned()
-    } else {
-        fill(
+    let body = match page.decision {
+        Some(DeviceDecision::Confirm) => DEVICE_DONE_TEMPLATE.to_owned(),
+        Some(DeviceDecision::Deny) => DEVICE_DENIED_TEMPLATE.to_owned(),
+        None => fill(
             DEVICE_CODE_TEMPLATE,
             &[
                 ("prefix", &prefix),
@@ -141,7 +151,7 @@ pub fn device_page(page: &DevicePage<'_>) -> String {
                 ("name", &escape(page.user)),
                 ("code", &escape(page.code)),
             ],
-        )
+        ),
     };
     fill(
         DEVICE_TEMPLATE,
@@ -242,10 +252,11 @@ mod tests {
             user: evil,
             code: evil,
             message: Some(evil),
-            is_confirmed: false,
+            decision: None,
         });
         assert_eq!(device.matches("<script").count(), 0);
         assert!(device.contains("action=\"/agents/oauth/device/verify-authenticated\""));
+        assert!(device.contains("<button name=\"decision\" value=\"deny\">"));
         let page = password_page("", evil, Some(evil));
         assert_eq!(page.matches("<script").count(), 1, "its own");
         assert!(page.contains("role=\"alert\"") && page.contains("src=\"/console/password.js\""));

@@ -1,4 +1,6 @@
-//! The commands that call a running service: `conversations`, `sandboxes`, `specs`.
+//! The commands that call a running service: `conversations`, `sandboxes`, `specs`, `organizations`.
+
+mod organizations;
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use acceptance::Service;
 use reqwest::StatusCode;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
 
 use super::{Browser, PASSWORD, code_in, start, stdout_of};
 
@@ -21,15 +21,45 @@ fn log_in(service: &Service, url: &str) -> Child {
 }
 
 /// The path of the page that the command names.
-async fn page_of(login: &mut Child, url: &str) -> String {
-    let stderr = login.stderr.take().expect("a pipe");
-    let mut lines = BufReader::new(stderr).lines();
+async fn page_of(lines: &mut Lines<BufReader<ChildStderr>>, url: &str) -> String {
     while let Some(line) = lines.next_line().await.expect("text") {
         if let Some(path) = line.trim().strip_prefix(url) {
             return path.to_owned();
         }
     }
     panic!("the command names no page");
+}
+
+fn stderr_of(login: &mut Child) -> Lines<BufReader<ChildStderr>> {
+    let stderr = login.stderr.take().expect("a pipe");
+    BufReader::new(stderr).lines()
+}
+
+/// A person denies the code. The command ends at its next poll, and keeps no key.
+#[tokio::test]
+async fn the_command_line_says_that_it_was_denied() {
+    let service = start(None).await;
+    let mut browser = Browser::new(&service);
+    let code = code_in(&service.log());
+    browser.set_password(&code, PASSWORD).await.expect("a page");
+
+    let url = format!("http://{}", service.address());
+    let mut login = log_in(&service, &url);
+    let mut stderr = stderr_of(&mut login);
+    let page = page_of(&mut stderr, &url).await;
+    let (path, code) = page.split_once("?user_code=").expect("a code");
+    let form = [("user_code", code), ("decision", "deny")];
+    let denied = browser.post(&format!("{path}-authenticated"), &form).await;
+    assert_eq!(denied.status(), StatusCode::OK);
+    let mut said = String::new();
+    while let Some(line) = stderr.next_line().await.expect("text") {
+        said.push_str(&line);
+    }
+    assert!(said.contains("denied in the browser"), "{said}");
+    let ended = login.wait().await.expect("the command ends");
+    assert_eq!(ended.code(), Some(1));
+    let file = service.root().join("home/.config/agent-workspace/login");
+    assert!(!file.exists());
 }
 
 /// A person confirms the code in a browser. The other commands then use the key, and `logout` revokes it.
@@ -42,7 +72,7 @@ async fn the_command_line_signs_in_by_a_browser() {
 
     let url = format!("http://{}", service.address());
     let mut login = log_in(&service, &url);
-    let page = page_of(&mut login, &url).await;
+    let page = page_of(&mut stderr_of(&mut login), &url).await;
     let (path, code) = page.split_once("?user_code=").expect("a code");
     let shown = browser.get(&page).await;
     assert_eq!(shown.status(), StatusCode::OK);

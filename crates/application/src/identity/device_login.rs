@@ -25,8 +25,8 @@ use super::login_attempts::LoginAttempts;
 use super::new_keys::{KeyOptions, new_key};
 use crate::{AppError, AuthMode, Policy, Ports};
 
-const CODE_REFUSED: &str = "This code is not valid. It may have expired or have been confirmed already: begin again in the \
-                            program that showed it.";
+const CODE_REFUSED: &str = "This code is not valid. It may have expired, or have been confirmed or denied already: begin again in \
+                            the program that showed it.";
 const TOO_MANY_CODES: &str = "Too many codes from this address. Try again in a few minutes.";
 /// Attempts to find a code that nothing uses. Two are enough.
 const CODE_ATTEMPTS: usize = 4;
@@ -41,13 +41,13 @@ pub struct NewDeviceLogin {
 /// The answer to a program that polls.
 #[derive(Debug)]
 pub enum DeviceAnswer {
-    /// No person has confirmed the code yet.
+    /// No person has answered yet.
     Pending,
     /// The same, and the program asks too often.
     SlowDown,
     /// The code is unknown or has expired, or its key was issued.
     Expired,
-    /// The person cannot have another key.
+    /// The person denied the code, or cannot have another key.
     Denied,
     /// The API key.
     Issued(SecretString),
@@ -60,7 +60,7 @@ pub struct DeviceLoginService {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
     begun: LoginAttempts,
-    confirmed: LoginAttempts,
+    answered: LoginAttempts,
     polls: LoginAttempts,
     is_enabled: bool,
 }
@@ -74,7 +74,7 @@ impl DeviceLoginService {
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             begun: LoginAttempts::default(),
-            confirmed: LoginAttempts::default(),
+            answered: LoginAttempts::default(),
             polls: LoginAttempts::default(),
             is_enabled: policy.auth == AuthMode::Accounts,
         }
@@ -97,6 +97,7 @@ impl DeviceLoginService {
                 created_at: now,
                 expires_at: now.plus(DEVICE_LOGIN_TTL),
                 user: None,
+                is_denied: false,
             };
             match self.logins.begin(&login).await {
                 Ok(()) => return Ok(NewDeviceLogin { login, token }),
@@ -117,15 +118,44 @@ impl DeviceLoginService {
         network: Option<IpAddr>,
     ) -> Result<(), AppError> {
         let (now, user) = (self.clock.now(), &caller.user);
-        count(&self.confirmed, Some(user.as_str()), network, now)?;
+        count(&self.answered, Some(user.as_str()), network, now)?;
         let code = code.parse().map_err(|_| code_refused())?;
         check_key_count(&self.keys.list(Some(user)).await?, MAX_KEYS_PER_USER, now)?;
         let user = user.clone();
-        self.change(origin, SignInChange::ConfirmDevice { code, user })
-            .await?
-            .then_some(())
-            .ok_or_else(code_refused)?;
-        self.confirmed.forgive(Some(caller.user.as_str()), network);
+        let change = SignInChange::ConfirmDevice { code, user };
+        self.answer(origin, caller, change, network).await
+    }
+
+    /// Denies the code: the program that waits gets no key. A code that is denied counts as no wrong attempt.
+    pub async fn deny(
+        &self,
+        origin: &Origin,
+        caller: &AuthenticatedUser,
+        code: &str,
+        network: Option<IpAddr>,
+    ) -> Result<(), AppError> {
+        let user = caller.user.clone();
+        count(
+            &self.answered,
+            Some(user.as_str()),
+            network,
+            self.clock.now(),
+        )?;
+        let code = code.parse().map_err(|_| code_refused())?;
+        let change = SignInChange::DenyDevice { code, user };
+        self.answer(origin, caller, change, network).await
+    }
+
+    async fn answer(
+        &self,
+        origin: &Origin,
+        caller: &AuthenticatedUser,
+        change: SignInChange,
+        network: Option<IpAddr>,
+    ) -> Result<(), AppError> {
+        let is_answered = self.change(origin, change).await?;
+        is_answered.then_some(()).ok_or_else(code_refused)?;
+        self.answered.forgive(Some(caller.user.as_str()), network);
         Ok(())
     }
 
@@ -145,6 +175,9 @@ impl DeviceLoginService {
         let Some(login) = found.filter(|it| it.expires_at > now) else {
             return Ok(DeviceAnswer::Expired);
         };
+        if login.is_denied {
+            return Ok(DeviceAnswer::Denied);
+        }
         let Some(user) = login.user else {
             return Ok(DeviceAnswer::Pending);
         };

@@ -3,6 +3,7 @@
 //! Each change is one transaction with its audit entry, in which the store authorizes the caller anew. A personal
 //! organization has no rows; it is answered from the user's name.
 
+mod members;
 mod texts;
 
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use domain::error::{ErrorClass, StoreError};
 use domain::id::{IdGenerator, InvitationId, OrganizationId, OwnerId, UserId};
 use domain::user::identity::{AdminChange, AdministrationRepository, KeyHash};
 use domain::user::organization::{
-    INVITATION_TTL, Invitation, MAX_ORGANIZATION_NAME_CHARS, MemberFilter, Membership,
-    Organization, OrganizationChange, OrganizationDeletionRepository, OrganizationRepository,
+    INVITATION_TTL, Invitation, MAX_ORGANIZATION_NAME_CHARS, Organization, OrganizationChange,
+    OrganizationDeletionRepository, OrganizationRepository,
 };
 use domain::user::permission::{MemberRole, Permission};
+use domain::user::single_sign_on::IdentityRepository;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use self::texts::{INVITATION_REFUSED, member_not_found, organization_not_found};
+pub use self::members::MemberView;
+use self::texts::{INVITATION_REFUSED, organization_not_found};
 pub(super) use self::texts::{describe, refusal};
 use super::administration::{CallerCaches, Origin, administer};
 use super::authenticate::AuthenticatedUser;
@@ -46,6 +49,7 @@ pub struct NewInvitation {
 #[derive(Clone)]
 pub struct OrganizationService {
     organizations: Arc<dyn OrganizationRepository>,
+    identities: Arc<dyn IdentityRepository>,
     deletions: Arc<dyn OrganizationDeletionRepository>,
     administration: Arc<dyn AdministrationRepository>,
     clock: Arc<dyn Clock>,
@@ -58,6 +62,7 @@ impl OrganizationService {
     pub(crate) fn new(ports: &Ports, caches: CallerCaches, reconciler: SandboxReconciler) -> Self {
         Self {
             organizations: Arc::clone(&ports.organizations),
+            identities: Arc::clone(&ports.identities),
             deletions: Arc::clone(&ports.organization_deletions),
             administration: Arc::clone(&ports.administration),
             clock: Arc::clone(&ports.clock),
@@ -163,104 +168,6 @@ impl OrganizationService {
         users::purge_organization(self.deletions.as_ref(), self.clock.as_ref(), id).await?;
         self.reconciler.request_relist();
         Ok(())
-    }
-
-    /// Members by name, without the first `skip`.
-    pub async fn members(
-        &self,
-        caller: &AuthenticatedUser,
-        filter: &MemberFilter,
-        skip: usize,
-        limit: usize,
-    ) -> Result<Vec<Membership>, AppError> {
-        let Some(id) = caller.owner.shared_organization() else {
-            let own = own_membership(caller, self.clock.as_ref());
-            let own = std::iter::once(own).filter(|own| matches_name(own, filter));
-            return Ok(own.skip(skip).take(limit).collect());
-        };
-        Ok(self.organizations.members(id, filter, skip, limit).await?)
-    }
-
-    pub async fn count_members(
-        &self,
-        caller: &AuthenticatedUser,
-        filter: &MemberFilter,
-    ) -> Result<u64, AppError> {
-        match caller.owner.shared_organization() {
-            Some(id) => Ok(self.organizations.count_members(id, filter).await?),
-            None => Ok(self.members(caller, filter, 0, 1).await?.len() as u64),
-        }
-    }
-
-    /// A member of the organization in which the caller acts. Members are named by login name or by the user's UUID.
-    pub async fn member(
-        &self,
-        caller: &AuthenticatedUser,
-        named: &str,
-    ) -> Result<Membership, AppError> {
-        let Some(id) = caller.owner.shared_organization() else {
-            let own = own_membership(caller, self.clock.as_ref());
-            let is_own = names_user(named, &own.user);
-            return is_own.then_some(own).ok_or_else(member_not_found);
-        };
-        if let Ok(user) = UserId::parse(named)
-            && let Some(found) = self.organizations.membership(id, &user).await?
-        {
-            return Ok(found);
-        }
-        if named.parse::<OrganizationId>().is_err() {
-            return Err(member_not_found());
-        }
-        // The UUID of a user is a hash of the name, so only a search finds it. The number of members is bounded.
-        let limit = domain::user::organization::MAX_MEMBERS_PER_ORGANIZATION;
-        let all = self
-            .organizations
-            .members(id, &MemberFilter::default(), 0, limit)
-            .await?;
-        let found = all.into_iter().find(|it| names_user(named, &it.user));
-        found.ok_or_else(member_not_found)
-    }
-
-    pub async fn set_member_role(
-        &self,
-        origin: &Origin,
-        caller: &AuthenticatedUser,
-        named: &str,
-        role: MemberRole,
-    ) -> Result<Membership, AppError> {
-        let organization = shared(caller)?;
-        let found = self.member(caller, named).await?;
-        if found.user == caller.user {
-            return Err(AppError::conflict(
-                "You cannot change your own role: another owner or administrator can",
-            ));
-        }
-        let change = OrganizationChange::SetMemberRole {
-            organization,
-            user: found.user.clone(),
-            before: found.role,
-            role,
-        };
-        self.administer(origin, change).await?;
-        Ok(Membership { role, ..found })
-    }
-
-    /// Ends a membership: the caller leaves, or removes another member. Their keys for this organization end, and their
-    /// sandboxes in it pause.
-    pub async fn remove_member(
-        &self,
-        origin: &Origin,
-        caller: &AuthenticatedUser,
-        named: &str,
-    ) -> Result<(), AppError> {
-        let organization = shared(caller)?;
-        let found = self.member(caller, named).await?;
-        let change = OrganizationChange::RemoveMember {
-            organization,
-            user: found.user,
-            before: found.role,
-        };
-        self.administer(origin, change).await
     }
 
     /// Makes one invitation for each address, or one without an address.
@@ -410,28 +317,6 @@ fn personal(user: &UserId) -> OrganizationView {
         is_personal: true,
         role: MemberRole::Owner,
     }
-}
-
-/// The membership of a user in their personal organization. It has no row; its time is that of the request, and is not shown.
-fn own_membership(caller: &AuthenticatedUser, clock: &dyn Clock) -> Membership {
-    Membership {
-        organization: caller.owner.organization(),
-        user: caller.user.clone(),
-        role: MemberRole::Owner,
-        created_at: clock.now(),
-    }
-}
-
-fn matches_name(own: &Membership, filter: &MemberFilter) -> bool {
-    let name = own.user.as_str().to_ascii_lowercase();
-    let part = filter.name.as_deref().map(str::to_ascii_lowercase);
-    part.is_none_or(|part| name.contains(&part))
-}
-
-/// Whether a text names the user: by login name or by the UUID that the API shows.
-fn names_user(named: &str, user: &UserId) -> bool {
-    let id = named.parse::<OrganizationId>();
-    named == user.as_str() || id.is_ok_and(|id| id == OrganizationId::personal(user))
 }
 
 /// The shared organization in which the caller acts.

@@ -399,9 +399,9 @@ pub(super) fn not_found(change: &SignInChange) -> AppError {
         SignInChange::SetEmail { user, .. } => {
             AppError::not_found(format!("There is no user {user}"))
         }
-        SignInChange::ConfirmDevice { .. } | SignInChange::RedeemDevice { .. } => {
-            AppError::not_found("There is no such device login")
-        }
+        SignInChange::ConfirmDevice { .. }
+        | SignInChange::DenyDevice { .. }
+        | SignInChange::RedeemDevice { .. } => AppError::not_found("There is no such device login"),
         SignInChange::BeginSession { .. }
         | SignInChange::BeginIdentitySession { .. }
         | SignInChange::ChangePassword { .. }
@@ -451,6 +451,9 @@ pub(super) fn describe(change: &SignInChange) -> (String, Option<String>) {
         }
         SignInChange::ConfirmDevice { code, user } => {
             of_user(user, &format!("device login {code} confirmed"))
+        }
+        SignInChange::DenyDevice { code, user } => {
+            of_user(user, &format!("device login {code} denied"))
         }
         SignInChange::RedeemDevice { key, .. } => (
             format!("key:{}", key.id),

@@ -11,6 +11,7 @@ mod document;
 mod event;
 mod health;
 mod message;
+mod organization;
 mod sandbox;
 mod secret;
 mod settings;
@@ -30,6 +31,10 @@ pub use document::Document;
 pub use event::{Event, EventFilter};
 pub use health::{AliveStatus, DiskUse, IoUse, MemoryUse, ResourceUse, ServerInfo};
 pub use message::{ImageContent, Message, MessageContent, MessageQueued, MessageSent, TextContent};
+pub use organization::{
+    FailedInvitation, Organization, OrganizationInvitation, OrganizationInvite,
+    OrganizationInviteResult, OrganizationList, OrganizationMember, OrganizationMemberPage,
+};
 pub use sandbox::{ExposedUrl, Sandbox, Spec};
 pub use secret::{ActionResponse, NewSecret, Secret, SecretChange, SecretName, SuccessResponse};
 pub use settings::{
@@ -37,7 +42,7 @@ pub use settings::{
 };
 pub use start::{Plugin, Processor, StartRequest, StartTask, SuggestedTask};
 pub use string_enums::{
-    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, SandboxStatus, StartOrder,
-    StartStatus, Trigger, UserRole,
+    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, MemberRole, SandboxStatus,
+    StartOrder, StartStatus, Trigger, UserRole,
 };
 pub use time::UtcTime;

@@ -101,6 +101,9 @@ string_enums! {
     /// The role of a user.
     UserRole { User = "user", Admin = "admin" }
 
+    /// The role of a member of an organization.
+    MemberRole { Member = "member", Admin = "admin", Owner = "owner" }
+
     /// The outcome of an audited action.
     AuditOutcome { Ok = "ok", Refused = "refused", Failed = "failed" }
 

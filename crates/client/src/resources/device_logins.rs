@@ -49,7 +49,7 @@ impl DeviceLogins {
     }
 
     /// Waits until a person has confirmed the code, and returns an API key of theirs. The refusal `expired_token` says that
-    /// no person did.
+    /// no person did, and `access_denied` that one denied it.
     pub async fn wait(&self, code: &DeviceCode) -> Result<Secret, Error> {
         let mut interval = Duration::from_secs(code.interval.unwrap_or(5).clamp(1, 60));
         let limit = Duration::from_secs(code.expires_in).min(MAX_WAIT);

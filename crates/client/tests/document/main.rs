@@ -173,6 +173,13 @@ fn administration(answers: &mut ResponseSamples<'_>) {
     answers.read::<Page<AuditEntry>>(&operations::AUDIT);
 }
 
+fn organizations(answers: &mut ResponseSamples<'_>) {
+    answers.read::<OrganizationList>(&operations::ORGANIZATIONS);
+    answers.read::<OrganizationMemberPage>(&operations::ORGANIZATION_MEMBERS);
+    answers.read::<OrganizationInviteResult>(&operations::INVITE_MEMBERS);
+    answers.read::<SuccessResponse>(&operations::REMOVE_MEMBER);
+}
+
 #[test]
 fn every_response_is_read_without_loss() {
     let document = document();
@@ -221,6 +228,7 @@ fn every_response_is_read_without_loss() {
     answers.read::<UserInfo>(&operations::ME);
     answers.streamed(&operations::SANDBOX_LOGS, "text/plain");
     administration(&mut answers);
+    organizations(&mut answers);
     let unseen = operations::ALL
         .iter()
         .filter(|it| !answers.seen.contains(it));
@@ -257,6 +265,7 @@ fn every_member_of_a_body_can_be_set() {
         body::<KeyRotation>(&operations::ROTATE_USER_KEY),
         body::<NewUser>(&operations::CREATE_USER),
         body::<UserChange>(&operations::UPDATE_USER),
+        body::<OrganizationInvite>(&operations::INVITE_MEMBERS),
         body::<Message>(&operations::QUEUE_MESSAGE),
         body::<SettingsChange>(&operations::UPDATE_SETTINGS),
         body::<NewSecret>(&operations::CREATE_SECRET),

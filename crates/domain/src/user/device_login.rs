@@ -1,5 +1,5 @@
 //! Device login: a program without a browser shows a short code, a person who is signed in confirms it, and the program gets an
-//! API key of that person.
+//! API key of that person. If the person denies the code, the program gets nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -93,9 +93,11 @@ pub struct DeviceLogin {
     pub expires_at: Timestamp,
     /// Who confirmed it.
     pub user: Option<UserId>,
+    /// Whether a person denied it. It is then without a user, and stays so.
+    pub is_denied: bool,
 }
 
-/// Device logins. [`AdministrationRepository`](crate::user::identity::AdministrationRepository) confirms and ends them.
+/// Device logins. [`AdministrationRepository`](crate::user::identity::AdministrationRepository) confirms, denies and ends them.
 #[async_trait]
 pub trait DeviceLoginRepository: Send + Sync + 'static {
     /// Stores a device login. `Conflict` if the code is taken, `Full` above [`MAX_DEVICE_LOGINS`] that have not expired at

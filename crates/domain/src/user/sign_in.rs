@@ -204,8 +204,10 @@ pub enum SignInChange {
         keep: Option<SessionId>,
     },
     /// Confirms a device login for this user. `NotFound` if there is none with this code, if it has expired, or if someone has
-    /// confirmed it already.
+    /// confirmed or denied it already.
     ConfirmDevice { code: UserCode, user: UserId },
+    /// Denies a device login, as this user. `NotFound` as above.
+    DenyDevice { code: UserCode, user: UserId },
     /// Ends a device login that the user of the key has confirmed, and stores the key. `NotFound` if there is none, it has
     /// expired, or the user cannot sign in any more.
     RedeemDevice { hash: KeyHash, key: ApiKey },
@@ -223,6 +225,7 @@ impl SignInChange {
             Self::EndSession { user: owner, .. }
             | Self::ChangePassword { user: owner, .. }
             | Self::ConfirmDevice { user: owner, .. }
+            | Self::DenyDevice { user: owner, .. }
             | Self::UnlinkIdentity { user: owner, .. } => owner == user,
             Self::LinkIdentity { identity, new_user } => {
                 identity.user == *user && new_user.is_none()

@@ -3,6 +3,7 @@
 //! An identity is known by provider and subject. An e-mail address never identifies a user by itself: people change
 //! addresses, and providers give them to others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -48,6 +49,11 @@ pub trait IdentityRepository: Send + Sync + 'static {
     async fn list(&self, user: &UserId) -> Result<Vec<LinkedIdentity>, StoreError>;
     /// The e-mail address of a user. `None` without one, and for users whose deletion has begun.
     async fn email(&self, user: &UserId) -> Result<Option<UserEmail>, StoreError>;
+    /// The verified addresses of those of these users who have one; without those whose deletion has begun.
+    async fn verified_emails(
+        &self,
+        users: &[UserId],
+    ) -> Result<BTreeMap<UserId, String>, StoreError>;
     /// At most `limit` users with this address, by name; without those whose deletion has begun.
     async fn find_by_email(
         &self,

@@ -126,6 +126,39 @@ pub(crate) struct Logs {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum OrganizationsCommand {
+    /// List the user's organizations, the personal one first.
+    List,
+    /// List the members of an organization, by name.
+    Members {
+        /// Id of the organization, from `organizations list`.
+        #[arg(value_name = "ORG")]
+        organization: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Invite a person, and print the link by which they join. It works once, and cannot be shown again.
+    Invite {
+        /// Id of the organization, from `organizations list`.
+        #[arg(value_name = "ORG")]
+        organization: String,
+        /// The person's e-mail address. The service does not check that the holder of the link has it.
+        email: String,
+        /// The role of the new member.
+        #[arg(long, value_name = "ROLE", default_value = "member", value_parser = ["member", "admin", "owner"])]
+        role: String,
+    },
+    /// Remove a member: their keys for the organization end, and their sandboxes in it pause. Removing yourself leaves it.
+    Remove {
+        /// Id of the organization, from `organizations list`.
+        #[arg(value_name = "ORG")]
+        organization: String,
+        /// Login name or id of the member, from `organizations members`.
+        user: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum SpecsCommand {
     /// List the sandbox specs.
     List(Listing),

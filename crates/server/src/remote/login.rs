@@ -94,7 +94,8 @@ fn refused(url: &str, error: Error) -> anyhow::Error {
             "The code was not confirmed in time. Repeat the command."
         }
         Some(refusal) if refusal.message == "access_denied" => {
-            "The user has too many API keys: revoke some in the settings, and repeat the command."
+            "The code was denied in the browser, so this machine is not signed in. The service also denies a user with too many API keys: revoke \
+             some in the settings, and repeat the command."
         }
         _ => return anyhow::Error::new(error).context(format!("cannot sign in to {url}")),
     };

@@ -9,6 +9,7 @@ mod conversations;
 mod event_line;
 mod login;
 mod logs;
+mod organizations;
 mod output;
 mod sandboxes;
 mod saved_login;
@@ -20,7 +21,8 @@ use clap::Subcommand;
 
 use crate::compose::EnvVariables;
 use args::{
-    AtService, ConversationsCommand, LoginArgs, SandboxesCommand, ServiceArgs, SpecsCommand,
+    AtService, ConversationsCommand, LoginArgs, OrganizationsCommand, SandboxesCommand,
+    ServiceArgs, SpecsCommand,
 };
 use connect::Connection;
 use output::CommandOutput;
@@ -34,6 +36,8 @@ pub(crate) enum RemoteCommand {
     Sandboxes(AtService<SandboxesCommand>),
     /// List the sandbox specs of a running service, the templates that sandboxes are created from.
     Specs(AtService<SpecsCommand>),
+    /// List organizations of a running service and their members, invite and remove members, as one of its users.
+    Organizations(AtService<OrganizationsCommand>),
     /// Sign in to a running service in a browser. Keeps an API key for the other commands, which then need neither URL nor key.
     Login(LoginArgs),
     /// Sign out: revoke the API key that `login` keeps, and delete it.
@@ -47,6 +51,7 @@ impl RemoteCommand {
             Self::Conversations(arguments) => Some(&arguments.service),
             Self::Sandboxes(arguments) => Some(&arguments.service),
             Self::Specs(arguments) => Some(&arguments.service),
+            Self::Organizations(arguments) => Some(&arguments.service),
             Self::Login(_) | Self::Logout => None,
         }
     }
@@ -78,6 +83,9 @@ pub(crate) fn run(
             }
             (RemoteCommand::Specs(arguments), Some(connection)) => {
                 sandboxes::specs(arguments.command, connection, &output).await
+            }
+            (RemoteCommand::Organizations(arguments), Some(connection)) => {
+                organizations::run(arguments.command, connection, &output).await
             }
             (RemoteCommand::Login(arguments), _) => {
                 login::log_in(&arguments.url, variables, &output).await

@@ -15,15 +15,20 @@ const NOT_FOUND: StoreError = StoreError::NotFound {
 };
 
 impl MemoryState {
-    pub(super) fn confirm_device(
+    /// Confirms a device login for this user, or denies it without one.
+    pub(super) fn decide_device(
         &mut self,
         code: &UserCode,
-        user: &UserId,
+        user: Option<&UserId>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        let is_waiting =
+            |it: &DeviceLogin| it.user.is_none() && !it.is_denied && it.expires_at > now;
         let mut all = self.device_logins.values_mut();
-        let found = all.find(|it| it.code == *code && it.user.is_none() && it.expires_at > now);
-        found.ok_or(NOT_FOUND)?.user = Some(user.clone());
+        let found = all.find(|it| it.code == *code && is_waiting(it));
+        let found = found.ok_or(NOT_FOUND)?;
+        found.user = user.cloned();
+        found.is_denied = user.is_none();
         Ok(())
     }
 

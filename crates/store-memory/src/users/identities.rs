@@ -1,5 +1,7 @@
 //! `IdentityRepository`.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::{Entity, StoreError};
@@ -157,6 +159,18 @@ impl IdentityRepository for MemoryStore {
 
     async fn email(&self, user: &UserId) -> Result<Option<UserEmail>, StoreError> {
         Ok(self.lock().emails.get(user).cloned())
+    }
+
+    async fn verified_emails(
+        &self,
+        users: &[UserId],
+    ) -> Result<BTreeMap<UserId, String>, StoreError> {
+        let state = self.lock();
+        let found = users.iter().filter_map(|user| {
+            let email = state.emails.get(user).filter(|it| it.is_verified)?;
+            Some((user.clone(), email.address.clone()))
+        });
+        Ok(found.collect())
     }
 
     async fn find_by_email(

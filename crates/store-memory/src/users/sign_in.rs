@@ -98,7 +98,10 @@ impl MemoryState {
                 })?;
                 self.set_password(user, password, None);
             }
-            SignInChange::ConfirmDevice { code, user } => self.confirm_device(code, user, at)?,
+            SignInChange::ConfirmDevice { code, user } => {
+                self.decide_device(code, Some(user), at)?
+            }
+            SignInChange::DenyDevice { code, .. } => self.decide_device(code, None, at)?,
             SignInChange::RedeemDevice { hash, key } => self.redeem_device(hash, key, at)?,
             SignInChange::BeginIdentitySession { .. }
             | SignInChange::LinkIdentity { .. }

@@ -118,6 +118,7 @@ tables! {
         user_id -> Nullable<Text>,
         created_at -> Instant,
         expires_at -> Instant,
+        is_denied -> Bool,
     }
 
     identities (id) {

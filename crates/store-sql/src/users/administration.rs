@@ -127,9 +127,13 @@ fn change_sign_in(
             (done, Entity::OneTimeLink)
         }
         SignInChange::ConfirmDevice { code, user } => {
-            let done = device_logins::confirm(conn, code, user.as_str(), at)?;
+            let done = device_logins::decide(conn, code, Some(user.as_str()), at)?;
             (done, Entity::DeviceLogin)
         }
+        SignInChange::DenyDevice { code, .. } => (
+            device_logins::decide(conn, code, None, at)?,
+            Entity::DeviceLogin,
+        ),
         SignInChange::RedeemDevice { hash, key } => (
             device_logins::redeem(conn, hash, key, at)?,
             Entity::DeviceLogin,

@@ -26,29 +26,34 @@ struct DeviceLoginRow {
     expires_at: TimestampCol,
     #[diesel(column_name = user_id)]
     user: Option<TextCol<UserId>>,
+    is_denied: bool,
 }
 
 same_fields! {
     DeviceLoginRow, DeviceLogin, [
-        hash, code, created_at, expires_at, user,
+        hash, code, created_at, expires_at, user, is_denied,
     ]
 }
 
-/// Confirms a device login for a user. `false` if there is none that waits.
-pub(crate) fn confirm(
+/// Confirms a device login for this user, or denies it without one. `false` if there is none that waits.
+pub(crate) fn decide(
     conn: &mut AnyConnection,
     code: &UserCode,
-    user: &str,
+    user: Option<&str>,
     now: Timestamp,
 ) -> Result<bool, TransactionError> {
     let waiting = device_logins::table
         .filter(device_logins::code.eq(code.as_str()))
         .filter(device_logins::user_id.is_null())
+        .filter(device_logins::is_denied.eq(false))
         .filter(device_logins::expires_at.gt(TimestampCol(now)));
-    let confirmed = diesel::update(waiting)
-        .set(device_logins::user_id.eq(user))
+    let decided = diesel::update(waiting)
+        .set((
+            device_logins::user_id.eq(user),
+            device_logins::is_denied.eq(user.is_none()),
+        ))
         .execute(conn)?;
-    Ok(confirmed > 0)
+    Ok(decided > 0)
 }
 
 /// Ends a device login and stores the key of the user who confirmed it. `false` if there is none, or the user cannot sign in.

@@ -1,5 +1,7 @@
 //! `IdentityRepository`, and the steps of changes to identities and e-mail addresses.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::error::{Entity, StoreError};
@@ -196,6 +198,27 @@ impl IdentityRepository for SqlStore {
                     is_verified,
                 })
             }))
+        })
+        .await
+    }
+
+    async fn verified_emails(
+        &self,
+        users: &[UserId],
+    ) -> Result<BTreeMap<UserId, String>, StoreError> {
+        let users: Vec<String> = users.iter().map(UserId::to_string).collect();
+        self.run(Workload::Requests, JobMode::Query, move |conn| {
+            let rows: Vec<(TextCol<UserId>, Option<String>)> = user_rows::table
+                .filter(user_rows::id.eq_any(&users))
+                .filter(user_rows::email_verified.eq(true))
+                .filter(user_rows::deleted_at.is_null())
+                .select((user_rows::id, user_rows::email))
+                .load(conn)
+                .map_decode_error(Entity::User)?;
+            let found = rows.into_iter();
+            Ok(found
+                .filter_map(|(user, address)| Some((user.0, address?)))
+                .collect())
         })
         .await
     }

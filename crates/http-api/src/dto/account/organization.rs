@@ -1,11 +1,11 @@
 //! Organizations, members and invitations on the wire. Users are named by the UUID that is also the id of their personal
 //! organization.
 
-use application::organizations::OrganizationView;
+use application::organizations::{MemberView, OrganizationView};
 use domain::clock::Timestamp;
 use domain::id::{InvitationId, OrganizationId, UserId};
 use domain::page::PageLimit;
-use domain::user::organization::{Invitation, MAX_EMAIL_CHARS, Membership};
+use domain::user::organization::{Invitation, MAX_EMAIL_CHARS};
 use domain::user::permission::{MemberRole, Permission};
 use secrecy::SecretString;
 
@@ -78,24 +78,24 @@ fn permissions(actor: &Actor) -> Vec<&'static str> {
 }
 
 /// A member of an organization.
-#[model(response = OrganizationMember, from(member: Membership))]
+#[model(response = OrganizationMember, from(found: MemberView))]
 pub(crate) struct MemberDto {
-    #[from(member.organization)]
+    #[from(found.membership.organization)]
     org_id: OrganizationId,
-    #[from(OrganizationId::personal(&member.user))]
+    #[from(OrganizationId::personal(&found.membership.user))]
     user_id: OrganizationId,
     /// The login name.
-    #[from(member.user.clone())]
+    #[from(found.membership.user.clone())]
     name: UserId,
-    /// Always `null`: accounts have no e-mail address.
-    #[from(None)]
+    /// The address for which an identity provider or an operator vouches; `null` without one.
     email: Option<String>,
     /// The role as a number: 0 is the highest.
-    #[from(i64::from(member.role.rank()))]
+    #[from(i64::from(found.membership.role.rank()))]
     role_id: i64,
+    #[from(found.membership.role)]
     role: MemberRole,
     /// The same as `role_id`.
-    #[from(i64::from(member.role.rank()))]
+    #[from(i64::from(found.membership.role.rank()))]
     role_rank: i64,
     /// Always `active`.
     #[schema(value_type = String)]

@@ -1,4 +1,4 @@
-//! Device login (RFC 8628): programs begin it and poll, and a person confirms their code in a browser. The web application has a
+//! Device login (RFC 8628): programs begin it and poll, and a person confirms or denies their code in a browser. The web application has a
 //! page for the code; the service's own page serves where there is no web application.
 
 use actix_web::http::StatusCode;
@@ -8,7 +8,7 @@ use application::device_login::DeviceAnswer;
 use domain::user::device_login::DEVICE_KEY_TTL;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use web_console::{DevicePage, device_page};
+use web_console::{DeviceDecision, DevicePage, device_page};
 
 use super::sign_in::{html, login_client, refusal};
 use crate::browser_session::{self, login_redirect};
@@ -25,7 +25,7 @@ const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 const POLL_SECONDS: u32 = 5;
 
 pub(crate) fn register(config: &mut web::ServiceConfig) {
-    config.service(authorize).service(token).service(confirm);
+    config.service(authorize).service(token).service(verify);
 }
 
 #[post("/oauth/device/authorize")]
@@ -85,7 +85,7 @@ fn no_store(status: StatusCode) -> actix_web::HttpResponseBuilder {
     answer
 }
 
-/// A person who is signed in, on a page of this service. An API key confirms nothing.
+/// A person who is signed in, on a page of this service. An API key neither confirms nor denies.
 struct SignedIn(Actor);
 
 impl Caller for SignedIn {
@@ -99,20 +99,22 @@ impl Caller for SignedIn {
 }
 
 #[post("/oauth/device/verify-authenticated")]
-async fn confirm(
+async fn verify(
     req: HttpRequest,
     app: Application,
     ApiCall(SignedIn(actor), form): ApiCall<SignedIn, FormFields>,
 ) -> Result<HttpResponse, Problem> {
     let code = form.text("user_code");
     let origin = AuditOrigin::of(&req).with_status(StatusCode::OK);
-    let client = login_client(&req);
-    let confirmed = app
-        .device_logins
-        .confirm(&origin, &actor, &code, client.network);
-    let confirmed = confirmed.await;
+    let network = login_client(&req).network;
+    let logins = &app.device_logins;
+    let decision = decision(&form)?;
+    let decided = match decision {
+        DeviceDecision::Confirm => logins.confirm(&origin, &actor, &code, network).await,
+        DeviceDecision::Deny => logins.deny(&origin, &actor, &code, network).await,
+    };
     if !wants_page(&req) {
-        confirmed?;
+        decided?;
         return Ok(no_store(StatusCode::OK).json(json!({"success": true})));
     }
     let page = DevicePage {
@@ -120,17 +122,28 @@ async fn confirm(
         user: actor.user.as_str(),
         code: &code,
         message: None,
-        is_confirmed: true,
+        decision: Some(decision),
     };
-    match confirmed {
+    match decided {
         Ok(()) => Ok(html(StatusCode::OK, device_page(&page))),
         Err(error) => refusal(error, |message| {
             device_page(&DevicePage {
                 message: Some(message),
-                is_confirmed: false,
+                decision: None,
                 ..page
             })
         }),
+    }
+}
+
+/// The button of the form. The page of the web application has none, and confirms.
+fn decision(form: &FormFields) -> Result<DeviceDecision, Problem> {
+    match form.text("decision").as_str() {
+        "" | "confirm" => Ok(DeviceDecision::Confirm),
+        "deny" => Ok(DeviceDecision::Deny),
+        _ => Err(Problem::bad_request(
+            "`decision` must be `confirm` or `deny`",
+        )),
     }
 }
 
@@ -146,7 +159,7 @@ struct CodeQuery {
     user_code: String,
 }
 
-/// The service's own page for the code; `None` for another path, and where users do not sign in. Opening it confirms nothing.
+/// The service's own page for the code; `None` for another path, and where users do not sign in. Opening it decides nothing.
 pub(super) async fn own_page(req: &HttpRequest) -> Result<Option<HttpResponse>, Problem> {
     let state = state_of(req)?;
     if req.path() != VERIFICATION_PAGE || state.browser_sessions.is_none() {
@@ -163,7 +176,7 @@ pub(super) async fn own_page(req: &HttpRequest) -> Result<Option<HttpResponse>, 
         user: actor.as_ref().map_or("", |actor| actor.user.as_str()),
         code: &query.user_code,
         message: None,
-        is_confirmed: false,
+        decision: None,
     });
     Ok(Some(html(StatusCode::OK, page)))
 }

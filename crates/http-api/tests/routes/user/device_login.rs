@@ -36,6 +36,14 @@ async fn poll_error(it: &Accounts, code: &Value) -> Value {
     answer.json()["error"].take()
 }
 
+fn decide(cookie: &str, user_code: &str, decision: &str) -> TestRequest {
+    let request = post(VERIFY).insert_header(("cookie", cookie));
+    from(
+        request.set_form([("user_code", user_code), ("decision", decision)]),
+        2,
+    )
+}
+
 fn confirm(cookie: &str, user_code: &str) -> TestRequest {
     let request = post(VERIFY).insert_header(("cookie", cookie));
     from(request.set_form([("user_code", user_code)]), 2)
@@ -109,6 +117,61 @@ async fn a_program_gets_a_key_of_the_person_who_confirms() {
     let path = format!("/api/v1/keys/{}", own["id"].as_str().unwrap());
     assert_eq!(it.world.delete(key, &path).await.status, 200);
     assert_eq!(it.world.get(key, "/api/v1/keys").await.status, 401);
+}
+
+#[actix_web::test]
+async fn a_denied_code_ends_the_login() {
+    let it = Accounts::new().await;
+    let (code, cookie) = (begin(&it).await, it.log_in("ada").await);
+    let text = user_code(&code);
+    // Neither an unknown button nor a request of another site denies it.
+    let unknown = it.world.send(decide(&cookie, text, "later")).await;
+    assert_eq!(unknown.status, 400, "{}", unknown.text);
+    let foreign = TestRequest::post()
+        .uri(VERIFY)
+        .insert_header(("cookie", cookie.as_str()))
+        .insert_header(("sec-fetch-site", "cross-site"))
+        .set_form([("user_code", text), ("decision", "deny")]);
+    assert_eq!(it.world.send(from(foreign, 2)).await.status, 403);
+    assert_eq!(poll_error(&it, &code).await, "authorization_pending");
+
+    let form = decide(&cookie, text, "deny").insert_header((ACCEPT, "text/html,*/*"));
+    let shown = it.world.send(form).await;
+    assert!(
+        shown.status == 200 && shown.text.contains("You denied the code"),
+        "{}",
+        shown.text
+    );
+    for decision in ["confirm", "deny", ""] {
+        let late = it.world.send(decide(&cookie, text, decision)).await;
+        assert_eq!(late.status, 400, "{decision}: {}", late.text);
+    }
+    for _ in 0..2 {
+        assert_eq!(poll_error(&it, &code).await, "access_denied");
+    }
+    let audit = "/api/v1/audit?limit=100";
+    let audit = it.world.get(crate::fixture::ROOT, audit).await;
+    let detail = format!("device login {text} denied");
+    assert!(audit.text.contains(&detail), "{}", audit.text);
+}
+
+#[actix_web::test]
+async fn a_denied_code_is_no_wrong_attempt() {
+    let it = Accounts::new().await;
+    let cookie = it.log_in("ada").await;
+    for _ in 0..12 {
+        let code = begin(&it).await;
+        let denied = decide(&cookie, user_code(&code), "deny");
+        let denied = it.world.send(denied).await;
+        denied.is(200, &json!({"success": true}));
+    }
+    // Guesses count, whichever button sends them.
+    let mut statuses = Vec::new();
+    for _ in 0..11 {
+        let guess = decide(&cookie, "BBBB-BBBB", "deny");
+        statuses.push(it.world.send(guess).await.status);
+    }
+    assert_eq!((&statuses[..10], statuses[10]), (&[400; 10][..], 429));
 }
 
 #[actix_web::test]

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use actix_web::http::header::HeaderMap;
+use domain::user::sign_in::UserEmail;
 use domain::user::single_sign_on::ProvenIdentity;
+use serde_json::{Value, json};
 use url::Url;
 
+use super::organization_matrix::crew;
 use super::sign_in::{Accounts, get};
-use crate::fixture::TestResponse;
+use crate::fixture::{ADA, TestResponse};
 
 const ATTRIBUTES: &str = "; Path=/; Max-Age=600; HttpOnly; SameSite=Lax; Secure";
 
@@ -81,6 +84,49 @@ async fn an_identity_is_linked_and_then_signs_in() {
     let listed = listed.json();
     assert_eq!(listed["items"][0]["provider"], "corp");
     assert!(!listed.to_string().contains("ada at corp"), "{listed}");
+}
+
+#[actix_web::test]
+async fn other_members_see_a_verified_address_only() {
+    let it = Accounts::new().await;
+    let crew = crew(&it.world).await;
+    let members = format!("/api/organizations/{}/members", crew.id);
+    let email_of = async |path: &str| {
+        let found = it.world.get(&crew.member, path).await.ok();
+        let items = found["items"].as_array().cloned().unwrap_or(vec![found]);
+        let hers = items.into_iter().find(|it| it["name"] == "ada").unwrap();
+        hers["email"].clone()
+    };
+    let session = it.log_in("ada").await;
+    let (login, state) = start(&it, "link=1", &session).await;
+    it.world.providers.add("link", ada());
+    let path = format!("/oauth/corp/callback?code=link&state={state}");
+    let cookies = format!("{session}; {login}");
+    assert_eq!(send(&it, &path, &cookies, "cross-site").await.status, 303);
+    for (code, is_verified, shown) in [
+        ("unverified", false, Value::Null),
+        ("verified", true, json!("ada@corp.example")),
+    ] {
+        let email = UserEmail {
+            address: "ada@corp.example".to_owned(),
+            is_verified,
+        };
+        let proven = ProvenIdentity {
+            email: Some(email),
+            ..ada()
+        };
+        it.world.providers.add(code, proven);
+        let (login, state) = start(&it, "", "").await;
+        let path = format!("/oauth/corp/callback?code={code}&state={state}");
+        assert_eq!(send(&it, &path, &login, "cross-site").await.status, 303);
+        for path in [members.clone(), format!("{members}/ada")] {
+            assert_eq!(email_of(&path).await, shown, "{code} {path}");
+        }
+    }
+    let listed = it.world.get(ADA, &members).await.ok();
+    let others = listed["items"].as_array().unwrap().iter();
+    let others: Vec<&Value> = others.filter(|it| it["name"] != "ada").collect();
+    assert!(!others.is_empty() && others.iter().all(|it| it["email"].is_null()));
 }
 
 #[actix_web::test]

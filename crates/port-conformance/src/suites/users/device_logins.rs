@@ -1,4 +1,4 @@
-//! Conformance tests of `DeviceLoginRepository`, and of the changes that confirm and end device logins.
+//! Conformance tests of `DeviceLoginRepository`, and of the changes that confirm, deny and end device logins.
 
 use domain::error::StoreError;
 use domain::user::device_login::{DeviceLogin, MAX_DEVICE_LOGINS, UserCode};
@@ -18,11 +18,19 @@ fn login(n: u64) -> DeviceLogin {
         created_at: at(1),
         expires_at: at(100),
         user: None,
+        is_denied: false,
     }
 }
 
 fn confirm(n: u64, name: &str) -> SignInChange {
     SignInChange::ConfirmDevice {
+        code: login(n).code,
+        user: user(name),
+    }
+}
+
+fn deny(n: u64, name: &str) -> SignInChange {
+    SignInChange::DenyDevice {
         code: login(n).code,
         user: user(name),
     }
@@ -86,6 +94,40 @@ pub async fn a_confirmed_code_gives_one_key(ports: &StorePorts) {
     assert_eq!(ports.device_logins.find(&late.hash).await.unwrap(), None);
 }
 
+/// A denied code stays denied, for its program to read, and gives no key. Only a code that waits is denied.
+pub async fn a_denied_code_gives_no_key(ports: &StorePorts) {
+    enrol(ports, 1, "ada", "one").await;
+    let late = DeviceLogin {
+        expires_at: at(4),
+        ..login(3)
+    };
+    for it in [&login(1), &login(2), &late] {
+        ports.device_logins.begin(it).await.unwrap();
+    }
+    // Changes are at 5.
+    refuses(ports, deny(3, "ada")).await;
+    refuses(ports, deny(4, "ada")).await;
+    change(ports, deny(1, "ada")).await.unwrap();
+    for again in [confirm(1, "ada"), deny(1, "ada"), redeem(1, 10, "ada")] {
+        refuses(ports, again).await;
+    }
+    let denied = DeviceLogin {
+        is_denied: true,
+        ..login(1)
+    };
+    let found = ports.device_logins.find(&denied.hash).await.unwrap();
+    assert_eq!(found, Some(denied));
+
+    change(ports, confirm(2, "ada")).await.unwrap();
+    refuses(ports, deny(2, "ada")).await;
+    change(ports, redeem(2, 11, "ada")).await.unwrap();
+    assert_eq!(
+        ports.keys.list(None).await.unwrap(),
+        [key(11, "ada", 3)],
+        "the denied code gave none"
+    );
+}
+
 /// What a user has confirmed gives no key when they are disabled or deleted.
 pub async fn a_user_without_access_gets_no_key(ports: &StorePorts) {
     for (n, name) in [(1, "ada"), (2, "bob")] {
@@ -134,6 +176,7 @@ macro_rules! device_logins_conformance {
             $fresh,
             [
                 a_confirmed_code_gives_one_key,
+                a_denied_code_gives_no_key,
                 a_user_without_access_gets_no_key,
                 device_logins_are_bounded,
             ]

@@ -228,7 +228,26 @@ pub async fn users_have_an_email_address(ports: &StorePorts) {
     assert_eq!(find("A@x.example", 9).await, [first.clone(), second]);
     assert_eq!(find("a@x.example", 1).await, [first]);
     assert_eq!(find("b@x.example", 9).await, []);
+    let verified = async || {
+        let users = ["ada", "bob", "eve", "olaf"].map(user);
+        let found = ports.identities.verified_emails(&users).await.unwrap();
+        let found = found.into_iter();
+        found
+            .map(|(user, it)| (user.to_string(), it))
+            .collect::<Vec<_>>()
+    };
+    let hers = ("ada".to_owned(), "a@x.example".to_owned());
+    assert_eq!(verified().await, [hers]);
+    assert!(
+        ports
+            .identities
+            .verified_emails(&[])
+            .await
+            .unwrap()
+            .is_empty()
+    );
     change(ports, set("ada", None)).await.unwrap();
+    assert_eq!(verified().await, []);
     assert_eq!(ports.identities.email(&user("ada")).await.unwrap(), None);
 }
 
@@ -266,6 +285,8 @@ pub async fn a_deleted_user_has_no_identities(ports: &StorePorts) {
     assert_eq!(found, None);
     assert_eq!(ports.identities.list(&user("ada")).await.unwrap(), []);
     assert_eq!(ports.identities.email(&user("ada")).await.unwrap(), None);
+    let verified = ports.identities.verified_emails(&[user("ada")]).await;
+    assert!(verified.unwrap().is_empty());
     assert_eq!(
         ports
             .identities

@@ -1,0 +1,1 @@
+ALTER TABLE device_logins DROP COLUMN is_denied;

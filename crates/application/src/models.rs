@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use crate::sandboxes::TokenRefusal;
+pub use crate::sandboxes::SandboxTokenRefusal;
 use crate::sandboxes::{SandboxTokens, TokenKind, service_url};
 use crate::{AppError, Policy, Ports};
 
@@ -139,14 +139,17 @@ impl ModelAccess {
     }
 
     /// What a token opens, if its sandbox runs or starts. Costs at most one query.
-    pub async fn open(&self, token: &str) -> Result<Result<ModelGrant, TokenRefusal>, AppError> {
+    pub async fn open(
+        &self,
+        token: &str,
+    ) -> Result<Result<ModelGrant, SandboxTokenRefusal>, AppError> {
         let (sandbox, content) = match self.0.tokens.open(MODELS, token).await? {
             Ok(opened) => opened,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let content = serde_json::from_str::<TokenContent>(content.expose_secret());
         let Ok(content) = content else {
-            return Ok(Err(TokenRefusal::Unknown));
+            return Ok(Err(SandboxTokenRefusal::Unknown));
         };
         Ok(Ok(ModelGrant {
             sandbox: sandbox.id.clone(),

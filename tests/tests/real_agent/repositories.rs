@@ -17,7 +17,6 @@ use crate::support::{RECONCILE_TIMEOUT, Setup};
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 /// A planted text, which the search for the token must find.
 const PLANTED: &str = "planted-3f1c9a77";
-const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
 struct GitWorld {
     git: GitServer,
@@ -48,24 +47,8 @@ impl GitWorld {
         let authority = git.authority().display().to_string();
         let mut builder = setup
             .service()
-            .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", &allowed);
-        builder = match setup.sandboxing {
-            Sandboxing::Process | Sandboxing::UnconfinedProcess => builder
-                .env(
-                    "WORKSPACE_SANDBOX__ENV",
-                    &format!("GIT_SSL_CAINFO={authority}"),
-                )
-                .env("WORKSPACE_PROCESS__READABLE_PATHS", &authority),
-            Sandboxing::Docker(_) => builder
-                .env(
-                    "WORKSPACE_DOCKER__ENV",
-                    &format!("GIT_SSL_CAINFO={PRIVATE_CA}"),
-                )
-                .env(
-                    "WORKSPACE_DOCKER__MOUNTS",
-                    &format!("{authority}:{PRIVATE_CA}:ro"),
-                ),
-        };
+            .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", &allowed)
+            .env("WORKSPACE_GIT__CA_FILE", &authority);
         for (name, value) in variables {
             builder = builder.env(name, value);
         }
@@ -201,7 +184,8 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
     let world = GitWorld::build(&setup).await;
     let (user, service) = (&world.user, &world.service);
     let see = "RUN: (pwd; git symbolic-ref --short HEAD; git rev-list --count HEAD; cat README.md set-up.txt) >seen.txt; \
-               git remote -v >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt";
+               git config remote.origin.url >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt; \
+               git push --quiet origin HEAD >push.txt 2>&1; git fetch --quiet origin feature/next >>push.txt 2>&1 && git log -1 --format=%s FETCH_HEAD >>push.txt";
     let task = user.start(&request(see, &json!({}))).await;
     let conversation = user.wait_until_ready(&task).await;
     let ended = user.task(&task.id).await;
@@ -229,6 +213,9 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
         Some(&"Ann O'Neil <ann@example.test>"),
         "{seen}"
     );
+    let pushed = service.workspace_file(sandbox, "tools/push.txt");
+    let branch = format!("openhands-workspace-{end}");
+    assert!(world.git.has_branch(&branch), "not pushed: {pushed:?}");
     let checked = service.workspace_file(sandbox, "tools/.git/checked.txt");
     assert_eq!(checked.as_deref(), Some("checked\n"), "the git hook ran");
     let hooked = service.workspace_file(sandbox, "tools/agent-hook.txt");

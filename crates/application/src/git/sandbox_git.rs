@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::{Position, Url};
 
 use super::accesses;
-use crate::sandboxes::{SandboxTokens, TokenKind, TokenRefusal, service_url};
+use crate::sandboxes::{SandboxTokenRefusal, SandboxTokens, TokenKind, service_url};
 use crate::settings::{Settings, SettingsService};
 use crate::{AppError, Policy, Ports};
 
@@ -54,7 +54,7 @@ pub struct GitGrant<'a> {
 /// Why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitRefusal {
-    Token(TokenRefusal),
+    Token(SandboxTokenRefusal),
     /// The owner has no token for the host, and the host is not known to be public.
     UnknownHost,
 }

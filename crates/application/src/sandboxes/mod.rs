@@ -32,7 +32,7 @@ pub use reconcile::SandboxReconciler;
 pub(crate) use reconcile::{SpareBootSlot, endpoint, is_state_current, log_failure};
 pub(crate) use sandbox_factory::{SandboxFactory, SandboxKeys};
 use session_key_cache::SessionKeyCache;
-pub use tokens::TokenRefusal;
+pub use tokens::SandboxTokenRefusal;
 pub(crate) use tokens::{SandboxTokens, TokenKind, service_url};
 
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};

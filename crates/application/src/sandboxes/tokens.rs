@@ -40,7 +40,7 @@ impl TokenKind {
 
 /// Why a call with a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenRefusal {
+pub enum SandboxTokenRefusal {
     /// No token of this service, or one of a sandbox that is gone.
     Unknown,
     /// The sandbox neither runs nor starts.
@@ -94,15 +94,15 @@ impl SandboxTokens {
         &self,
         kind: TokenKind,
         token: &str,
-    ) -> Result<Result<(Arc<Sandbox>, SecretString), TokenRefusal>, AppError> {
+    ) -> Result<Result<(Arc<Sandbox>, SecretString), SandboxTokenRefusal>, AppError> {
         let Some((id, content)) = self.content(kind, token) else {
-            return Ok(Err(TokenRefusal::Unknown));
+            return Ok(Err(SandboxTokenRefusal::Unknown));
         };
         let Some(sandbox) = self.sandbox(&id).await? else {
-            return Ok(Err(TokenRefusal::Unknown));
+            return Ok(Err(SandboxTokenRefusal::Unknown));
         };
         if !may_read_secrets(&sandbox) {
-            return Ok(Err(TokenRefusal::NotRunning));
+            return Ok(Err(SandboxTokenRefusal::NotRunning));
         }
         Ok(Ok((sandbox, content)))
     }

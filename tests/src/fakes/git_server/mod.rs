@@ -101,6 +101,12 @@ impl GitServer {
         self.host.pack_requests.load(Ordering::SeqCst)
     }
 
+    /// Whether the repository has this branch.
+    #[must_use]
+    pub fn has_branch(&self, name: &str) -> bool {
+        repository::has_branch(&self.host.root.join("acme/tools.git"), name)
+    }
+
     /// Connections so far, authenticated or not.
     #[must_use]
     pub fn count_connections(&self) -> u64 {

@@ -66,3 +66,14 @@ pub(super) fn create(path: &Path) {
         &path.display().to_string(),
     ]);
 }
+
+/// Whether the repository at `path` has this branch.
+pub(super) fn has_branch(path: &Path, name: &str) -> bool {
+    let reference = format!("refs/heads/{name}");
+    let found = Command::new("git")
+        .arg("--git-dir")
+        .arg(path)
+        .args(["show-ref", "--verify", "--quiet", &reference])
+        .status();
+    found.expect("cannot run git").success()
+}

@@ -6,7 +6,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ContentType, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, route, web};
-use application::models::TokenRefusal;
+use application::models::SandboxTokenRefusal;
 use application::sandbox_git::{GIT_TOKEN_HEADER, GitGrant, GitRefusal};
 use broker::{CallBody, GitAnswerBody, GitBroker, GitCall, GitCallError};
 use domain::error::chain;
@@ -49,10 +49,12 @@ pub(crate) async fn git_call(
 
 fn text_of(refusal: GitRefusal) -> &'static str {
     match refusal {
-        GitRefusal::Token(TokenRefusal::Unknown) => {
+        GitRefusal::Token(SandboxTokenRefusal::Unknown) => {
             "the sandbox's token is not valid; a new conversation renews it"
         }
-        GitRefusal::Token(TokenRefusal::NotRunning) => "the sandbox of this token is not running",
+        GitRefusal::Token(SandboxTokenRefusal::NotRunning) => {
+            "the sandbox of this token is not running"
+        }
         GitRefusal::UnknownHost => {
             "there is no token for this host; store one in the settings, and start a conversation"
         }

@@ -7,7 +7,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, route, web};
-use application::models::{ModelGrant, TokenRefusal};
+use application::models::{ModelGrant, SandboxTokenRefusal};
 use broker::{
     CallBody, ModelAnswer, ModelBroker, ModelCall, ModelCallError, PathRefusal, check_path,
 };
@@ -120,18 +120,18 @@ pub(crate) async fn model_call(
     };
     let opened = match token_of(&req) {
         Some(token) => app.models.open(token).await?,
-        None => Err(TokenRefusal::Unknown),
+        None => Err(SandboxTokenRefusal::Unknown),
     };
     let (protocol, outcome) = match opened {
         Ok(grant) => {
             let sent = send(&req, (app, broker), &grant, &path, payload).await;
             (grant.endpoint.protocol, sent)
         }
-        Err(TokenRefusal::Unknown) => {
+        Err(SandboxTokenRefusal::Unknown) => {
             broker.count_refusal();
             (guess, Err(Refusal::unknown_token()))
         }
-        Err(TokenRefusal::NotRunning) => {
+        Err(SandboxTokenRefusal::NotRunning) => {
             broker.count_refusal();
             let text = "The sandbox of this token is not running.";
             (guess, Err(Refusal::new(StatusCode::FORBIDDEN, text)))

@@ -63,6 +63,7 @@ use crate::gateway::GatewayResolver;
 use crate::git::GitService;
 use crate::identity::administration::CallerCaches;
 use crate::identity::key_cache::KeyCache;
+use crate::identity::mail::MailService;
 use crate::inspection::SandboxInspector;
 use crate::models::ModelAccess;
 use crate::organizations::OrganizationService;
@@ -190,7 +191,9 @@ impl App {
             reporters.clone(),
             tasks.clone(),
         );
-        let sign_in = SignInService::new(ports, &policy, caches.sessions.clone(), tasks.clone());
+        let mail = MailService::new(ports, tasks.clone());
+        let sessions = caches.sessions.clone();
+        let sign_in = SignInService::new(ports, &policy, sessions, mail.clone(), tasks.clone());
         let single_user = SingleUserCheck::new(ports, &policy);
         let warm = WarmSandboxPool::new(ports, policy.clone(), reconciler.clone(), tasks.clone());
         let starts = StartService::new(
@@ -226,7 +229,8 @@ impl App {
             syncer: syncer.clone(),
             reconciler: reconciler.clone(),
         };
-        let organizations = OrganizationService::new(ports, caches.clone(), reconciler.clone());
+        let organizations =
+            OrganizationService::new(ports, mail, caches.clone(), reconciler.clone());
         Self {
             authenticate: KeyAuthenticator {
                 keys: Arc::clone(&ports.api_keys),

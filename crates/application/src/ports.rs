@@ -29,6 +29,7 @@ use domain::skill::SkillLibrary;
 use domain::start_task::{StartTaskQueue, StartTaskRepository};
 use domain::user::device_login::DeviceLoginRepository;
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::mail::Mailer;
 use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::secret::SecretRepository;
 use domain::user::settings::SettingsRepository;
@@ -77,6 +78,8 @@ pub struct Ports {
     pub identities: Arc<dyn IdentityRepository>,
     pub identity_providers: Arc<dyn IdentityProviders>,
     pub password_hasher: Arc<dyn PasswordHasher>,
+    /// `None` where the service sends no mail.
+    pub mailer: Option<Arc<dyn Mailer>>,
     pub organizations: Arc<dyn OrganizationRepository>,
     pub organization_deletions: Arc<dyn OrganizationDeletionRepository>,
     /// Changes of users and keys, each in one transaction with its audit entry.

@@ -103,7 +103,8 @@ pub(crate) enum Users {
     /// auth.mode = "accounts".
     Link(Link),
     /// Set the e-mail address of a user, as a verified one: a login at an identity provider with the same address can then
-    /// belong to the user (`link_verified_email`). Without an address, removes it.
+    /// belong to the user (`link_verified_email`), and links for a forgotten password are mailed to it. Without an address,
+    /// removes it.
     Email(Email),
     /// Delete a user permanently, with all data.
     Delete(Delete),

@@ -4,6 +4,7 @@ mod backends;
 pub(crate) mod egress;
 mod git;
 mod identity_providers;
+mod mail;
 mod models;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
 pub(crate) use identity_providers::is_issuer;
+pub(crate) use mail::{is_mail_sender, open_mailer};
 pub(crate) use settings::EnvVariables;
 pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
@@ -225,6 +227,7 @@ fn ports(
         identities: Arc::clone(store) as _,
         identity_providers: Arc::new(identity_providers::open(&config.auth.oidc)?),
         password_hasher: Arc::new(Argon2Passwords::new()),
+        mailer: mail::mailer(config.mail.as_ref())?,
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,

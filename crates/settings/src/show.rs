@@ -21,11 +21,12 @@ pub enum Redaction {
 }
 
 /// Settings of the service itself that are redacted.
-const REDACTED_KEYS: [(&str, Redaction); 7] = [
+const REDACTED_KEYS: [(&str, Redaction); 8] = [
     ("auth.bootstrap_key", Redaction::Value),
     ("secrets.master_key", Redaction::Value),
     ("secrets.previous_master_keys", Redaction::Value),
     ("metrics.key", Redaction::Value),
+    ("mail.password", Redaction::Value),
     ("telemetry.headers", Redaction::Assignments),
     ("storage.url", Redaction::Url),
     ("sandbox.callback_url", Redaction::Url),

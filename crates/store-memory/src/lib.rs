@@ -17,7 +17,7 @@ mod users;
 
 pub use fakes::{
     DormantServers, FakeAgentCalls, FakeAgentRuntime, FakeBehavior, FakeGitHosting,
-    FakeIdentityProviders, FakeProvider, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
-    FixedClock, MarkerCipher, MarkerPasswords, SequentialIds,
+    FakeIdentityProviders, FakeMailer, FakeProvider, FakeSandboxBackend, FakeSkills, FakeSpecs,
+    FakeWorkspace, FixedClock, MarkerCipher, MarkerPasswords, SequentialIds,
 };
 pub use state::MemoryStore;

@@ -89,6 +89,20 @@ function linkOf(answer) {
   return made?.invite_url ?? answer?.invite_url ?? null;
 }
 
+/** What the inviter does with the link. */
+function deliveryText(answer) {
+  switch (answer.successful?.[0]?.email_delivery) {
+    case "sent":
+      return "A mail with this link was sent. It cannot be shown again.";
+    case "failed":
+      return "The mail was not sent. Send this link to the person: it cannot be shown again.";
+    case "pending":
+      return "The mail server has not answered yet. To be sure, send this link to the person: it cannot be shown again.";
+    default:
+      return "Send this link to the person: it cannot be shown again.";
+  }
+}
+
 function invitations(organization, refresh) {
   const base = `${PATH}/${part(organization.id)}/members/invite`;
   const email = h("input", { id: "invite-email", type: "email", autocomplete: "off" });
@@ -107,7 +121,7 @@ function invitations(organization, refresh) {
       if (!made) return;
       email.value = "";
       const link = linkOf(made);
-      if (link) await showOnce("The invitation", "Send this link to the person: it cannot be shown again.", link);
+      if (link) await showOnce("The invitation", deliveryText(made), link);
     });
   };
   const withdraw = async (it) => {

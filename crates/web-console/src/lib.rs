@@ -11,8 +11,9 @@ mod template;
 
 pub use page::{ConsolePage, PageSignIn};
 pub use sign_in::{
-    DeviceDecision, DevicePage, InvitePage, LoginPage, ProviderButton, SIGN_IN_SECURITY_POLICY,
-    device_page, invite_page, login_page, password_page,
+    DeviceDecision, DevicePage, ForgottenPasswordPage, InvitePage, LoginPage, ProviderButton,
+    SIGN_IN_SECURITY_POLICY, device_page, forgotten_password_page, invite_page, login_page,
+    password_page,
 };
 
 use std::fmt::Write as _;
@@ -158,6 +159,7 @@ mod tests {
         for (template, folder) in [
             (sign_in::LOGIN_TEMPLATE, "{{prefix}}/console/"),
             (sign_in::PASSWORD_TEMPLATE, "{{prefix}}/console/"),
+            (sign_in::FORGOTTEN_PASSWORD_TEMPLATE, "{{prefix}}/console/"),
             (sign_in::INVITE_TEMPLATE, "{{prefix}}/console/"),
             (sign_in::DEVICE_TEMPLATE, "{{prefix}}/console/"),
             (page::PAGE_TEMPLATE, "{{assets}}"),

@@ -11,6 +11,8 @@ pub const SIGN_IN_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'
 
 pub(crate) const LOGIN_TEMPLATE: &str = include_str!("../templates/login.html");
 pub(crate) const PASSWORD_TEMPLATE: &str = include_str!("../templates/password.html");
+pub(crate) const FORGOTTEN_PASSWORD_TEMPLATE: &str =
+    include_str!("../templates/forgotten_password.html");
 pub(crate) const INVITE_TEMPLATE: &str = include_str!("../templates/invite.html");
 pub(crate) const DEVICE_TEMPLATE: &str = include_str!("../templates/device.html");
 const DEVICE_CODE_TEMPLATE: &str = include_str!("../templates/device_code.html");
@@ -32,6 +34,8 @@ pub struct LoginPage<'a> {
     pub message: Option<&'a str>,
     /// Identity providers.
     pub providers: &'a [ProviderButton],
+    /// Whether the service mails links for new passwords.
+    pub mails_links: bool,
 }
 
 /// The button of an identity provider.
@@ -54,6 +58,48 @@ pub fn login_page(page: &LoginPage<'_>) -> String {
             ("return_to", &escape(page.return_to)),
             ("name", &escape(page.name)),
             ("providers", &provider_buttons(page)),
+            ("forgotten", &forgotten_link(page)),
+        ],
+    )
+}
+
+fn forgotten_link(page: &LoginPage<'_>) -> String {
+    if !page.mails_links {
+        return String::new();
+    }
+    let prefix = escape(page.prefix);
+    format!("<p><a href=\"{prefix}/password/forgot\">Forgot your password?</a></p>")
+}
+
+/// The values of the page on which a person who forgot the password asks for a link.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ForgottenPasswordPage<'a> {
+    /// Path of the public URL, without a trailing slash.
+    pub prefix: &'a str,
+    /// The name or address as it was typed before.
+    pub name: &'a str,
+    /// Why no link is sent.
+    pub message: Option<&'a str>,
+    /// Whether the request was taken. The page says the same whether there is such an account or not.
+    pub is_taken: bool,
+}
+
+/// The page on which a person who forgot the password asks for a link by mail.
+#[must_use]
+pub fn forgotten_password_page(page: &ForgottenPasswordPage<'_>) -> String {
+    let taken = "<p role=\"status\">If there is an account of this name or address with a verified e-mail address, a mail with a \
+                 link is on its way.</p>";
+    let message = if page.is_taken {
+        taken.to_owned()
+    } else {
+        alert(page.message)
+    };
+    fill(
+        FORGOTTEN_PASSWORD_TEMPLATE,
+        &[
+            ("prefix", &escape(page.prefix)),
+            ("message", &message),
+            ("name", &escape(page.name)),
         ],
     )
 }
@@ -224,7 +270,9 @@ mod tests {
                 name: evil.to_owned(),
                 label: evil.to_owned(),
             }],
+            mails_links: false,
         });
+        assert!(!page.contains("Forgot your password?"));
         assert_eq!(page.matches("<script").count(), 1, "its own");
         assert!(page.contains("value=\"&quot;&gt;&lt;script&gt;alert(&#39;{{name}}&#39;)"));
         assert!(page.contains("action=\"/agents/login\""));
@@ -247,6 +295,14 @@ mod tests {
             page.contains("returnTo=%22%3E%3Cscript%3Ealert%28"),
             "{page}"
         );
+        let forgotten = forgotten_password_page(&ForgottenPasswordPage {
+            prefix: "/agents",
+            name: evil,
+            message: Some(evil),
+            is_taken: false,
+        });
+        assert_eq!(forgotten.matches("<script").count(), 0);
+        assert!(forgotten.contains("action=\"/agents/password/forgot\""));
         let device = device_page(&DevicePage {
             prefix: "/agents",
             user: evil,
@@ -263,6 +319,7 @@ mod tests {
         for page in [
             login_page(&LoginPage::default()),
             password_page("", "", None),
+            forgotten_password_page(&ForgottenPasswordPage::default()),
         ] {
             assert!(
                 !page.contains("{{") && !page.contains("role=\"alert\""),
@@ -278,6 +335,7 @@ mod tests {
         for template in [
             LOGIN_TEMPLATE,
             PASSWORD_TEMPLATE,
+            FORGOTTEN_PASSWORD_TEMPLATE,
             stranger.as_str(),
             device.as_str(),
         ] {

@@ -45,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("git-hosting", &["domain", "outbound-http"]),
     ("oidc", &["domain", "outbound-http"]),
+    ("smtp", &["domain"]),
     // Requests to other machines, without knowledge of their APIs.
     ("outbound-http", &[]),
     ("keyring", &["domain"]),
@@ -88,6 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "broker",
             "git-hosting",
             "oidc",
+            "smtp",
             "keyring",
             "skill-library",
             "client",
@@ -139,6 +141,7 @@ const OWNED: &[(&str, &[&str])] = &[
         ],
     ),
     ("hyper-rustls", &["outbound-http"]),
+    ("lettre", &["smtp"]),
     (
         "hyper-util",
         &[
@@ -365,6 +368,7 @@ fn only_the_composition_root_names_adapters() {
             "agent_client",
             "git_hosting",
             "oidc",
+            "smtp",
             "web_app",
         ] {
             if text.contains(&format!("{adapter}::")) {

@@ -1,4 +1,4 @@
-//! Limits attempts to guess a password, by account, by address, and by both.
+//! Limits attempts to guess a password, by account, by address, and by both, and mails with links by account.
 //!
 //! The limit of an account at one address is the lowest, so that a stranger elsewhere does not lock its owner out. Memory
 //! is bounded; when it is full, the attempts are forgotten rather than logins refused.
@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::clock::Timestamp;
+use domain::id::UserId;
 use domain::user::identity::KeyHash;
 
 /// Attempts are counted in windows of this length.
@@ -16,6 +17,7 @@ pub(crate) const ATTEMPT_WINDOW: Duration = Duration::from_secs(5 * 60);
 const MAX_ATTEMPTS_PER_ACCOUNT_AND_ADDRESS: u32 = 10;
 const MAX_ATTEMPTS_PER_ACCOUNT: u32 = 50;
 const MAX_ATTEMPTS_PER_ADDRESS: u32 = 100;
+const MAX_MAILS_PER_ACCOUNT: u32 = 3;
 const MAX_WINDOWS: usize = 20_000;
 
 /// What attempts are counted by. Names are hashed: they may be long, and they may be a password in the wrong field.
@@ -24,6 +26,8 @@ enum AttemptKey {
     AccountAndAddress(KeyHash, IpAddr),
     Account(KeyHash),
     Address(IpAddr),
+    /// Mails with a link for a new password.
+    Mail(KeyHash),
 }
 
 impl AttemptKey {
@@ -32,6 +36,7 @@ impl AttemptKey {
             Self::AccountAndAddress(..) => MAX_ATTEMPTS_PER_ACCOUNT_AND_ADDRESS,
             Self::Account(_) => MAX_ATTEMPTS_PER_ACCOUNT,
             Self::Address(_) => MAX_ATTEMPTS_PER_ADDRESS,
+            Self::Mail(_) => MAX_MAILS_PER_ACCOUNT,
         }
     }
 
@@ -73,7 +78,15 @@ impl LoginAttempts {
         address: Option<IpAddr>,
         now: Timestamp,
     ) -> bool {
-        let keys = AttemptKey::all(account, address);
+        self.try_count_all(AttemptKey::all(account, address), now)
+    }
+
+    /// Counts a mail to this user, which strangers can cause. Returns `false` if there were too many.
+    pub(crate) fn try_count_mail(&self, user: &UserId, now: Timestamp) -> bool {
+        self.try_count_all(vec![AttemptKey::Mail(KeyHash::of(user.as_str()))], now)
+    }
+
+    fn try_count_all(&self, keys: Vec<AttemptKey>, now: Timestamp) -> bool {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() + keys.len() > MAX_WINDOWS {
             windows.retain(|_, window| !window.is_over(now));
@@ -156,6 +169,20 @@ mod tests {
             attempts.forgive(Some("ada"), Some(address(1)));
         }
         assert_eq!(admitted(&attempts, "ada", 1, 0), 10);
+    }
+
+    #[test]
+    fn mails_are_limited_by_account() {
+        let attempts = LoginAttempts::default();
+        let user = |name: &str| UserId::parse(name).unwrap();
+        let sent = (0..10).filter(|_| attempts.try_count_mail(&user("ada"), at(0)));
+        assert_eq!(sent.count(), 3);
+        assert!(attempts.try_count_mail(&user("bob"), at(0)));
+        assert!(attempts.try_count_mail(&user("ada"), at(300)));
+        assert!(
+            attempts.try_count(Some("ada"), None, at(0)),
+            "a login is another thing"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod authenticate;
 pub mod device_login;
 pub(crate) mod key_cache;
 mod login_attempts;
+pub(crate) mod mail;
 mod new_keys;
 pub mod organizations;
 mod password_work;

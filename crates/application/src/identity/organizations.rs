@@ -3,6 +3,7 @@
 //! Each change is one transaction with its audit entry, in which the store authorizes the caller anew. A personal
 //! organization has no rows; it is answered from the user's name.
 
+mod invitation_mail;
 mod members;
 mod texts;
 
@@ -25,6 +26,7 @@ use self::texts::{INVITATION_REFUSED, organization_not_found};
 pub(super) use self::texts::{describe, refusal};
 use super::administration::{CallerCaches, Origin, administer};
 use super::authenticate::AuthenticatedUser;
+use super::mail::MailService;
 use super::users;
 use crate::sandboxes::SandboxReconciler;
 use crate::{AppError, Ports};
@@ -54,12 +56,18 @@ pub struct OrganizationService {
     administration: Arc<dyn AdministrationRepository>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
+    mail: Option<MailService>,
     caches: CallerCaches,
     reconciler: SandboxReconciler,
 }
 
 impl OrganizationService {
-    pub(crate) fn new(ports: &Ports, caches: CallerCaches, reconciler: SandboxReconciler) -> Self {
+    pub(crate) fn new(
+        ports: &Ports,
+        mail: Option<MailService>,
+        caches: CallerCaches,
+        reconciler: SandboxReconciler,
+    ) -> Self {
         Self {
             organizations: Arc::clone(&ports.organizations),
             identities: Arc::clone(&ports.identities),
@@ -67,6 +75,7 @@ impl OrganizationService {
             administration: Arc::clone(&ports.administration),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
+            mail,
             caches,
             reconciler,
         }

@@ -18,17 +18,20 @@ use domain::user::sign_in::{
     MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, ONE_TIME_LINK_TTL, OneTimeLink, PasswordHash,
     PasswordRepository, Session, SessionRepository, SessionWithRole, SignInChange,
 };
+use domain::user::single_sign_on::IdentityRepository;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::administration::{Origin, administer};
 use super::authenticate::{AuthenticatedUser, LAST_USED_INTERVAL, looks_like_key};
 use super::key_cache::KeyCache;
 use super::login_attempts::LoginAttempts;
+use super::mail::MailService;
 use super::password_work::PasswordWork;
 use crate::policy::SessionLifetimes;
 use crate::{AppError, AuthMode, BackgroundTasks, Policy, Ports};
 
 mod enrolment;
+mod forgotten_password;
 
 /// The one answer to every failed login.
 const LOGIN_REFUSED: &str = "The name or the password is wrong.";
@@ -97,6 +100,8 @@ pub struct SignInService {
     is_enabled: bool,
     organizations: Arc<dyn OrganizationRepository>,
     users: Arc<dyn UserRepository>,
+    identities: Arc<dyn IdentityRepository>,
+    mail: Option<MailService>,
     single_user: Option<SingleUserRule>,
     tasks: BackgroundTasks,
 }
@@ -106,6 +111,7 @@ impl SignInService {
         ports: &Ports,
         policy: &Policy,
         cache: KeyCache<SessionWithRole>,
+        mail: Option<MailService>,
         tasks: BackgroundTasks,
     ) -> Self {
         Self {
@@ -121,6 +127,8 @@ impl SignInService {
             is_enabled: policy.auth == AuthMode::Accounts,
             organizations: Arc::clone(&ports.organizations),
             users: Arc::clone(&ports.users),
+            identities: Arc::clone(&ports.identities),
+            mail,
             single_user: policy.single_user,
             tasks,
         }

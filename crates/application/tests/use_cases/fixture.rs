@@ -254,6 +254,7 @@ fn build(
         identities: Arc::clone(store) as _,
         identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),
+        mailer: None,
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         idempotent_responses: Arc::clone(store) as _,

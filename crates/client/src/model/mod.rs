@@ -42,7 +42,7 @@ pub use settings::{
 };
 pub use start::{Plugin, Processor, StartRequest, StartTask, SuggestedTask};
 pub use string_enums::{
-    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, MemberRole, SandboxStatus,
-    StartOrder, StartStatus, Trigger, UserRole,
+    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, MailDelivery, MemberRole,
+    SandboxStatus, StartOrder, StartStatus, Trigger, UserRole,
 };
 pub use time::UtcTime;

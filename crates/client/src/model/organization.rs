@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
-use super::string_enums::MemberRole;
+use super::string_enums::{MailDelivery, MemberRole};
 use super::time::UtcTime;
 
 /// An organization.
@@ -68,6 +68,8 @@ pub struct OrganizationInvitation {
     pub expires_at: UtcTime,
     /// The link; the service shows it only in the response that makes the invitation.
     pub invite_url: Option<Secret>,
+    /// Whether the mail was sent, in the same response. `None`: no mail is meant.
+    pub email_delivery: Option<MailDelivery>,
 }
 
 /// An address that was not invited.

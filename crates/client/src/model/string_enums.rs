@@ -104,6 +104,9 @@ string_enums! {
     /// The role of a member of an organization.
     MemberRole { Member = "member", Admin = "admin", Owner = "owner" }
 
+    /// Whether a mail was sent; `Pending` while the service is still trying.
+    MailDelivery { Sent = "sent", Failed = "failed", Pending = "pending" }
+
     /// The outcome of an audited action.
     AuditOutcome { Ok = "ok", Refused = "refused", Failed = "failed" }
 

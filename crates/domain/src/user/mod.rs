@@ -2,6 +2,7 @@
 
 pub mod device_login;
 pub mod identity;
+pub mod mail;
 pub mod organization;
 pub mod permission;
 pub mod scope;

@@ -17,6 +17,7 @@ use domain::page::{PageLimit, PageToken};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
 use domain::user::identity::Role;
+use domain::user::mail::MailDelivery;
 use domain::user::permission::MemberRole;
 use domain::user::usage::EventStorage;
 use serde_json::Value;
@@ -75,6 +76,7 @@ words!(
     EventStorage,
     ExecutionStatus,
     GitProvider,
+    MailDelivery,
     OwnerType,
     MemberRole,
     Role,

@@ -11,6 +11,7 @@ use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
 use domain::user::identity::Role;
+use domain::user::mail::MailDelivery;
 use domain::user::permission::MemberRole;
 use domain::user::usage::EventStorage;
 use utoipa::openapi::RefOr;
@@ -97,5 +98,6 @@ enum_schemas! {
     AgentTypeSchema = AgentType, "AgentType", "The kind of agent.";
     RoleSchema = Role, "UserRole", "A role.";
     MemberRoleSchema = MemberRole, "MemberRole", "A role in an organization.";
+    MailDeliverySchema = MailDelivery, "MailDelivery", "Whether a mail was sent: `pending` while the service is still trying.";
     AuditOutcomeSchema = AuditOutcome, "AuditOutcome", "The outcome of an audited action.";
 }

@@ -259,11 +259,12 @@ async fn forward_or_serve(
 }
 
 /// Paths by which people sign in and out, to free space for example.
-const SIGN_IN_PATHS: [&str; 6] = [
+const SIGN_IN_PATHS: [&str; 7] = [
     "/login",
     "/invite",
     "/logout",
     "/password",
+    "/password/forgot",
     "/api/authenticate",
     "/api/logout",
 ];

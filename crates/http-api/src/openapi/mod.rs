@@ -26,7 +26,7 @@ pub(crate) struct RouteSurface {
 }
 
 /// Routes of pages, which the document does not contain.
-const PAGES: [(&str, &[&str]); 10] = [
+const PAGES: [(&str, &[&str]); 11] = [
     ("/docs", &["GET"]),
     ("/docs/{file:.*}", &["GET"]),
     ("/console", &["GET", "HEAD"]),
@@ -36,6 +36,7 @@ const PAGES: [(&str, &[&str]); 10] = [
     ("/login", &["GET", "HEAD", "POST"]),
     ("/logout", &["POST"]),
     ("/password", &["GET", "HEAD", "POST"]),
+    ("/password/forgot", &["GET", "HEAD", "POST"]),
     ("/invite", &["GET", "HEAD", "POST"]),
 ];
 

@@ -51,6 +51,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         device_logins: store.clone(),
         identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),
+        mailer: None,
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),

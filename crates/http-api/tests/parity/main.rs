@@ -17,6 +17,10 @@ mod fixture;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+#[expect(dead_code, reason = "the route tests need more of it")]
+#[path = "../routes/response.rs"]
+mod response;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 #[expect(dead_code, reason = "the route tests need more of it")]

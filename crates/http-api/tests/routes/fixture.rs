@@ -1,13 +1,10 @@
 //! A service in memory with two users.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
-use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service};
-use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
 use application::single_sign_on::{ProviderRules, SingleSignOnPolicy};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
@@ -22,10 +19,11 @@ use http_api::{
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeIdentityProviders, FakeSandboxBackend, FakeSkills,
-    FakeWorkspace, FixedClock, MarkerPasswords, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeIdentityProviders, FakeMailer, FakeSandboxBackend,
+    FakeSkills, FakeWorkspace, FixedClock, MarkerPasswords, MemoryStore, SequentialIds,
 };
 
+pub(crate) use crate::response::{StreamedResponse, TestResponse};
 use crate::seed;
 
 pub(crate) const ADA: &str = "aw_ada";
@@ -75,98 +73,6 @@ pub(crate) struct World {
     pub(crate) providers: Arc<FakeIdentityProviders>,
     pub(crate) keys: Arc<dyn ApiKeyRepository>,
     pub(crate) store: Arc<MemoryStore>,
-}
-
-/// A response.
-#[derive(Debug)]
-pub(crate) struct TestResponse {
-    pub(crate) status: u16,
-    pub(crate) content_type: String,
-    /// Whether it is marked as replayed.
-    pub(crate) is_replay: bool,
-    pub(crate) text: String,
-    pub(crate) headers: HeaderMap,
-}
-
-impl TestResponse {
-    async fn of<B: MessageBody>(response: HttpResponse<B>) -> Self {
-        let status = response.status().as_u16();
-        let content_type = response.headers().get("content-type");
-        let content_type = content_type
-            .map_or("", |value| value.to_str().unwrap())
-            .to_owned();
-        let is_replay = response.headers().contains_key("idempotency-replayed");
-        let headers = response.headers().clone();
-        let bytes = actix_web::body::to_bytes(response.into_body()).await;
-        let text =
-            String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
-        Self {
-            status,
-            content_type,
-            is_replay,
-            text,
-            headers,
-        }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
-    }
-
-    /// Compares status and text at once, so that a failure shows both.
-    #[track_caller]
-    pub(crate) fn is(&self, status: u16, expected: &Value) {
-        assert_eq!(
-            (self.status, self.text.as_str()),
-            (status, expected.to_string().as_str())
-        );
-    }
-
-    /// `{"detail": "<text>"}`
-    #[track_caller]
-    pub(crate) fn refuses(&self, status: u16, detail: &str) {
-        self.is(status, &json!({"detail": detail}));
-    }
-
-    #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
-        assert_eq!(self.status, 200, "{}", self.text);
-        self.json()
-    }
-}
-
-/// A streamed response.
-pub(crate) struct StreamedResponse {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: BoxBody,
-}
-
-impl StreamedResponse {
-    /// The next chunk, within a generous timeout; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Option<String> {
-        let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
-        let next = tokio::time::timeout(Duration::from_secs(30), next).await;
-        let bytes = next.expect("something comes, or the end")?;
-        let bytes = bytes.unwrap_or_else(|_| panic!("no whole body"));
-        Some(String::from_utf8(bytes.to_vec()).unwrap())
-    }
-
-    /// Whether the stream breaks off within a generous timeout.
-    pub(crate) async fn breaks_off(mut self) -> bool {
-        let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
-        let next = tokio::time::timeout(Duration::from_secs(30), next).await;
-        matches!(next, Ok(Some(Err(_))))
-    }
-
-    /// The whole body of a finite stream.
-    pub(crate) async fn whole(mut self) -> Value {
-        let mut text = String::new();
-        while let Some(more) = self.next().await {
-            text.push_str(&more);
-        }
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"))
-    }
 }
 
 fn policy(mode: AuthMode) -> Policy {
@@ -228,6 +134,7 @@ fn ports(
         device_logins: store.clone(),
         identity_providers: providers,
         password_hasher: Arc::new(MarkerPasswords),
+        mailer: None,
         administration: store.clone(),
         audit: store.clone(),
         idempotent_responses: store.clone(),
@@ -268,6 +175,15 @@ impl World {
 
     /// Idle, with this configuration, in this mode.
     pub(crate) async fn build(config: HttpConfig, mode: AuthMode) -> Self {
+        Self::build_with(config, mode, None).await
+    }
+
+    /// Idle, and sends mail by `mailer`.
+    pub(crate) async fn build_with(
+        config: HttpConfig,
+        mode: AuthMode,
+        mailer: Option<Arc<FakeMailer>>,
+    ) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -286,6 +202,7 @@ impl World {
             providers.clone(),
         );
         ports.models = config.models.clone().map(|models| models as _);
+        ports.mailer = mailer.map(|mailer| mailer as _);
         seed::add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
         let accounts = mode == AuthMode::Accounts;

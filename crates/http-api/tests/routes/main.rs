@@ -14,6 +14,8 @@ mod metrics;
 #[cfg(test)]
 mod protocol;
 #[cfg(test)]
+mod response;
+#[cfg(test)]
 mod sandbox;
 #[cfg(test)]
 mod seed;

@@ -6,7 +6,7 @@ use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
-use domain::user::sign_in::{PasswordHasher as _, SignInChange};
+use domain::user::sign_in::{PasswordHasher as _, SignInChange, UserEmail};
 use secrecy::{ExposeSecret as _, SecretString};
 use store_memory::{MarkerPasswords, MemoryStore};
 
@@ -77,6 +77,25 @@ pub(crate) async fn set_password(
         link: KeyHash::of(token.expose_secret()),
         user: UserId::parse(user).unwrap(),
         password: MarkerPasswords.hash(&password.into()),
+    };
+    let (change, origin) = (AdminChange::SignIn(change), Origin::service("test"));
+    let done = administer(store, &origin, ids, now, &change).await;
+    done.unwrap();
+}
+
+/// Sets the address of a user.
+pub(crate) async fn set_email(
+    store: &MemoryStore,
+    now: Timestamp,
+    ids: &dyn IdGenerator,
+    (user, address, is_verified): (&str, &str, bool),
+) {
+    let change = SignInChange::SetEmail {
+        user: UserId::parse(user).unwrap(),
+        email: Some(UserEmail {
+            address: address.to_owned(),
+            is_verified,
+        }),
     };
     let (change, origin) = (AdminChange::SignIn(change), Origin::service("test"));
     let done = administer(store, &origin, ids, now, &change).await;

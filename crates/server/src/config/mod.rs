@@ -21,6 +21,7 @@ pub(crate) use sections::git::GitSettings;
 pub(crate) use sections::http::{HttpSettings, reachable};
 pub(crate) use sections::identity_providers::OidcSettings;
 pub(crate) use sections::log::{LogFormat, LogSettings};
+pub(crate) use sections::mail::{MailSettings, MailTlsSetting};
 pub(crate) use sections::metrics::MetricsSettings;
 pub(crate) use sections::sandbox::{SandboxSettings, StartSettings};
 pub(crate) use sections::storage::StorageSettings;
@@ -49,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) backends: Vec<Arc<dyn ConfiguredBackend>>,
     pub(crate) start: StartSettings,
     pub(crate) git: GitSettings,
+    /// `None`: no mail is sent.
+    pub(crate) mail: Option<MailSettings>,
     pub(crate) broker: BrokerSettings,
     pub(crate) egress: EgressSettings,
     /// Absolute paths.
@@ -140,6 +143,7 @@ impl Config {
             backends,
             start: StartSettings::read(reader),
             git: GitSettings::read(reader),
+            mail: MailSettings::read(reader),
             broker: BrokerSettings::read(reader),
             egress: EgressSettings::read(reader),
             skill_directories: reader.parsed_list(

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
-use client::{Error, Organization, OrganizationInvite, OrganizationMember, Organizations};
+use client::{
+    Error, MailDelivery, Organization, OrganizationInvite, OrganizationMember, Organizations,
+};
 use serde_json::json;
 
 use super::args::{Listing, OrganizationsCommand};
@@ -101,8 +103,15 @@ async fn invite(
     let invitation = invitation.context("the service made no invitation: update this program")?;
     let link = invitation.invite_url.as_ref();
     let link = link.context("the service sent no link: update this program")?;
+    let advice = match invitation.email_delivery {
+        Some(MailDelivery::Sent) => "A mail with this link was sent.",
+        Some(MailDelivery::Failed) => {
+            "The mail was not sent: pass this link on by a channel that you trust."
+        }
+        _ => "Pass this link on by a channel that you trust.",
+    };
     output.note(&format!(
-        "Pass this link on by a channel that you trust. It works once, until {}:",
+        "{advice} It works once, until {}:",
         seconds(invitation.expires_at)
     ));
     output.item(invitation, &plain(link.expose(), MAX_LINK_CHARS))

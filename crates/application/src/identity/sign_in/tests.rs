@@ -45,6 +45,8 @@ pub(crate) fn sign_in_over(
         passwords: store.clone(),
         organizations: store.clone(),
         users: store.clone(),
+        identities: store.clone(),
+        mail: None,
         single_user: None,
         administration: store.clone(),
         clock: clock.clone(),

@@ -5,6 +5,7 @@ use application::organizations::{MemberView, OrganizationView};
 use domain::clock::Timestamp;
 use domain::id::{InvitationId, OrganizationId, UserId};
 use domain::page::PageLimit;
+use domain::user::mail::MailDelivery;
 use domain::user::organization::{Invitation, MAX_EMAIL_CHARS};
 use domain::user::permission::{MemberRole, Permission};
 use secrecy::SecretString;
@@ -150,7 +151,8 @@ pub(crate) struct MemberUpdateDto {
 /// Whom to invite.
 #[model(body = OrganizationInvite)]
 pub(crate) struct InviteDto {
-    /// One invitation is made for each address, and one for anyone with the link if there is none. No mail is sent.
+    /// One invitation is made for each address, and one for anyone with the link if there is none. Each address gets a mail if
+    /// the service sends mail.
     #[validate(length(max = 50))]
     #[decode(default)]
     #[schema(required)]
@@ -172,7 +174,11 @@ pub(crate) fn is_email(text: &str) -> bool {
 }
 
 /// An invitation.
-#[model(response = OrganizationInvitation, from(found: Invitation, invite_url: Option<SecretText>))]
+#[model(response = OrganizationInvitation, from(
+    found: Invitation,
+    invite_url: Option<SecretText>,
+    email_delivery: Option<MailDelivery>,
+))]
 pub(crate) struct InvitationDto {
     id: InvitationId,
     #[from(found.organization)]
@@ -187,6 +193,9 @@ pub(crate) struct InvitationDto {
     /// The link, only in the response that makes the invitation.
     #[from(invite_url)]
     invite_url: Option<SecretText>,
+    /// Whether the mail was sent, only in the response that makes the invitation. `null`: no mail is meant.
+    #[from(email_delivery)]
+    email_delivery: Option<MailDelivery>,
 }
 
 /// The pending invitations of an organization.
@@ -212,7 +221,7 @@ pub(crate) struct InviteResultDto {
     pub(crate) successful: Vec<InvitationDto>,
     /// The addresses that were refused.
     pub(crate) failed: Vec<FailedInvitationDto>,
-    /// Always false: the inviter passes the link on.
+    /// Whether the service sends mail. Otherwise the inviter passes the link on.
     pub(crate) email_delivery_configured: bool,
 }
 

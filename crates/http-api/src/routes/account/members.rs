@@ -6,7 +6,7 @@ use actix_web::{HttpResponse, delete, get, patch, post, web};
 use application::organizations::NewInvitation;
 use domain::id::InvitationId;
 use domain::user::organization::MemberFilter;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::decode::model;
 use crate::dto::Success;
@@ -122,7 +122,8 @@ pub(crate) async fn remove(
     Ok(web::Json(Success::DONE))
 }
 
-/// Invites people. Only this response contains the links, which the inviter passes on.
+/// Invites people, by mail if the service sends mail. Only this response contains the links; the inviter passes on those that
+/// were not sent.
 #[utoipa::path(tag = "Organizations", request_body = InviteDto, responses(
     (status = 201, body = InviteResultDto),
     (status = 403, description = "The caller's role does not allow this"),
@@ -153,14 +154,23 @@ pub(crate) async fn invite(
             .await?
     };
     let base = state.addresses.public();
-    let successful = made.into_iter().map(|NewInvitation { invitation, token }| {
-        let link = format!("{base}/invite#{}", token.expose_secret());
-        InvitationDto::of(invitation, Some(secrecy::SecretString::from(link).into()))
+    let made: Vec<(NewInvitation, SecretString)> = made
+        .into_iter()
+        .map(|new| {
+            let link = format!("{base}/invite#{}", new.token.expose_secret());
+            (new, link.into())
+        })
+        .collect();
+    let deliveries = app.organizations.mail_invitations(&member.actor, &made);
+    let deliveries = deliveries.await;
+    let successful = made.into_iter().zip(deliveries);
+    let successful = successful.map(|((new, link), delivery)| {
+        InvitationDto::of(new.invitation, Some(link.into()), delivery)
     });
     Ok(HttpResponse::Created().json(InviteResultDto {
         successful: successful.collect(),
         failed,
-        email_delivery_configured: false,
+        email_delivery_configured: app.organizations.mails_invitations(),
     }))
 }
 
@@ -175,7 +185,9 @@ pub(crate) async fn invitations(
     ApiCall(member, ()): ApiCall<OrganizationMember, ()>,
 ) -> Result<web::Json<InvitationsDto>, Problem> {
     let found = app.organizations.invitations(&member.actor).await?;
-    let items = found.into_iter().map(|it| InvitationDto::of(it, None));
+    let items = found
+        .into_iter()
+        .map(|it| InvitationDto::of(it, None, None));
     Ok(web::Json(InvitationsDto {
         items: items.collect(),
     }))

@@ -3,6 +3,7 @@
 pub(super) mod console;
 pub(super) mod device_login;
 pub(super) mod docs;
+mod forgotten_password;
 mod gzip;
 pub(super) mod health;
 mod invite;

@@ -46,6 +46,7 @@ pub(crate) fn register(config: &mut web::ServiceConfig) {
         .service(log_out)
         .service(password_form)
         .service(set_password)
+        .configure(super::forgotten_password::register)
         .configure(super::invite::register);
 }
 
@@ -76,6 +77,7 @@ fn login_page_of(
         name,
         message,
         providers: &buttons.collect::<Vec<_>>(),
+        mails_links: app.sign_in.mails_links(),
     }))
 }
 

@@ -6,6 +6,7 @@ mod audit;
 mod device_login;
 mod legacy;
 mod links;
+mod mail;
 mod organization_matrix;
 mod organization_profiles;
 mod organizations;

@@ -1,5 +1,6 @@
 //! Signing in: the pages, the cookie, links, and attacks on all of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
@@ -9,7 +10,7 @@ use domain::clock::Clock as _;
 use http_api::{AddressConfig, HttpConfig};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use store_memory::SequentialIds;
+use store_memory::{FakeMailer, SequentialIds};
 
 use crate::fixture::{BOB, ROOT, TestResponse, World};
 use crate::seed;
@@ -25,6 +26,10 @@ pub(super) struct Accounts {
 
 impl Accounts {
     pub(super) async fn new() -> Self {
+        Self::with_mailer(None).await
+    }
+
+    pub(super) async fn with_mailer(mailer: Option<Arc<FakeMailer>>) -> Self {
         let addresses = AddressConfig {
             public_url: "https://agents.example/".parse().ok(),
             ..AddressConfig::default()
@@ -33,7 +38,7 @@ impl Accounts {
             addresses,
             ..HttpConfig::default()
         };
-        let world = World::build(config, AuthMode::Accounts).await;
+        let world = World::build_with(config, AuthMode::Accounts, mailer).await;
         let ids = SequentialIds::default();
         let now = world.clock.now();
         for user in ["ada", "root"] {
@@ -68,7 +73,7 @@ pub(super) fn post(path: &str) -> TestRequest {
         .insert_header(("sec-fetch-site", "same-origin"))
 }
 
-fn form(path: &str, fields: &[(&str, &str)]) -> TestRequest {
+pub(super) fn form(path: &str, fields: &[(&str, &str)]) -> TestRequest {
     let peer = "203.0.113.9:4000".parse().unwrap();
     post(path).peer_addr(peer).set_form(fields)
 }
@@ -248,6 +253,7 @@ async fn other_origins_cannot_use_the_cookie() {
         "/login",
         "/logout",
         "/password",
+        "/password/forgot",
         "/api/authenticate",
         "/api/logout",
     ] {
@@ -468,7 +474,7 @@ async fn a_session_follows_its_user() {
 #[actix_web::test]
 async fn other_modes_have_no_sessions() {
     let world = World::idle().await;
-    for path in ["/login", "/password"] {
+    for path in ["/login", "/password", "/password/forgot"] {
         assert_eq!(world.send(get(path)).await.status, 404, "{path}");
         let answer = world.send(form(path, &[("name", "ada")])).await;
         assert_eq!(answer.status, 404, "{path}");

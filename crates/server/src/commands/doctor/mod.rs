@@ -3,6 +3,7 @@
 mod clock;
 mod database;
 mod machine;
+mod mail;
 mod model;
 mod network;
 mod public_url;
@@ -44,6 +45,7 @@ pub(crate) async fn examine(config: &Config, variables: &EnvVariables) -> Doctor
         );
     }
     public_url::examine(config, is_running, clock.as_ref(), &mut report).await;
+    mail::examine(config.mail.as_ref(), &mut report).await;
     report
 }
 

@@ -24,15 +24,15 @@ impl GitSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             private_hosts: reader.list("git.allow_private_hosts"),
-            authorities: authorities(reader),
+            authorities: authorities(reader, "git.ca_file"),
             verify_tokens: reader.switch("git.verify_tokens"),
             timeout: reader.deadline("git.timeout"),
         }
     }
 }
 
-fn authorities(reader: &SettingReader<'_>) -> Option<(PathBuf, Vec<u8>)> {
-    let key = "git.ca_file";
+/// The file of this setting, and its content.
+pub(super) fn authorities(reader: &SettingReader<'_>, key: &str) -> Option<(PathBuf, Vec<u8>)> {
     let path = reader.optional_path(key)?;
     match read_bounded(&path) {
         Ok(text) => Some((path, text)),

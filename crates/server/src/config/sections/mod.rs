@@ -7,6 +7,7 @@ pub(super) mod git;
 pub(super) mod http;
 pub(super) mod identity_providers;
 pub(super) mod log;
+pub(super) mod mail;
 pub(super) mod metrics;
 pub(super) mod quota;
 pub(super) mod retention;

@@ -258,9 +258,11 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const EVIL: &str = "\"><script>alert('{{name}}')</script>&";
+
     #[test]
     fn values_never_become_markup() {
-        let evil = "\"><script>alert('{{name}}')</script>&";
+        let evil = EVIL;
         let page = login_page(&LoginPage {
             prefix: "/agents",
             return_to: evil,
@@ -295,6 +297,21 @@ mod tests {
             page.contains("returnTo=%22%3E%3Cscript%3Ealert%28"),
             "{page}"
         );
+        for page in [
+            login_page(&LoginPage::default()),
+            password_page("", "", None),
+            forgotten_password_page(&ForgottenPasswordPage::default()),
+        ] {
+            assert!(
+                !page.contains("{{") && !page.contains("role=\"alert\""),
+                "{page}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_never_become_markup_in_links_and_confirmations() {
+        let evil = EVIL;
         let forgotten = forgotten_password_page(&ForgottenPasswordPage {
             prefix: "/agents",
             name: evil,
@@ -316,16 +333,6 @@ mod tests {
         let page = password_page("", evil, Some(evil));
         assert_eq!(page.matches("<script").count(), 1, "its own");
         assert!(page.contains("role=\"alert\"") && page.contains("src=\"/console/password.js\""));
-        for page in [
-            login_page(&LoginPage::default()),
-            password_page("", "", None),
-            forgotten_password_page(&ForgottenPasswordPage::default()),
-        ] {
-            assert!(
-                !page.contains("{{") && !page.contains("role=\"alert\""),
-                "{page}"
-            );
-        }
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl SandboxTokens {
         }
         let (sandbox, sealed) = text.split_once('.')?;
         let sandbox = SandboxId::parse(sandbox).ok()?;
-        let context = kind.context(&sandbox);
-        let content = self.fingerprints.open_token(&context, sealed).ok()?;
+        let bound_to = kind.context(&sandbox);
+        let content = self.fingerprints.open_token(&bound_to, sealed).ok()?;
         Some((sandbox, content))
     }
 

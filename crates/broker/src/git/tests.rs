@@ -1,7 +1,7 @@
 //! Paths, headers and lists of git calls.
 
 use domain::git::CloneSource;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::paths::{check, moved, url};
@@ -213,7 +213,7 @@ fn only_listed_headers_pass_with_the_credentials_of_the_host() {
         Some("Basic b2F1dGgyOmdscGF0LXJlYWw=")
     );
     let passed = headers::of_call(credentials.as_deref(), &all).unwrap();
-    let mut names: Vec<&str> = passed.keys().map(|name| name.as_str()).collect();
+    let mut names: Vec<&str> = passed.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     let expected = [
         "authorization",

@@ -83,7 +83,7 @@ async fn members(
     let page = organizations.members(organization, listing.limit, None);
     let all = organizations.all_members(organization);
     let table = (MEMBER_TABLE_HEADER, member_row as _);
-    show_list(listing, table, page, all, (connection, output)).await
+    Box::pin(show_list(listing, table, page, all, (connection, output))).await
 }
 
 async fn invite(

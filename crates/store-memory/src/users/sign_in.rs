@@ -99,7 +99,7 @@ impl MemoryState {
                 self.set_password(user, password, None);
             }
             SignInChange::ConfirmDevice { code, user } => {
-                self.decide_device(code, Some(user), at)?
+                self.decide_device(code, Some(user), at)?;
             }
             SignInChange::DenyDevice { code, .. } => self.decide_device(code, None, at)?,
             SignInChange::RedeemDevice { hash, key } => self.redeem_device(hash, key, at)?,

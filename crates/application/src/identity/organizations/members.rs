@@ -30,13 +30,12 @@ impl OrganizationService {
         skip: usize,
         limit: usize,
     ) -> Result<Vec<MemberView>, AppError> {
-        let found = match caller.owner.shared_organization() {
-            Some(id) => self.organizations.members(id, filter, skip, limit).await?,
-            None => {
-                let own = own_membership(caller, self.clock.as_ref());
-                let own = std::iter::once(own).filter(|own| matches_name(own, filter));
-                own.skip(skip).take(limit).collect()
-            }
+        let found = if let Some(id) = caller.owner.shared_organization() {
+            self.organizations.members(id, filter, skip, limit).await?
+        } else {
+            let own = own_membership(caller, self.clock.as_ref());
+            let own = std::iter::once(own).filter(|own| matches_name(own, filter));
+            own.skip(skip).take(limit).collect()
         };
         self.with_emails(found).await
     }
@@ -65,13 +64,11 @@ impl OrganizationService {
         caller: &AuthenticatedUser,
         filter: &MemberFilter,
     ) -> Result<u64, AppError> {
-        match caller.owner.shared_organization() {
-            Some(id) => Ok(self.organizations.count_members(id, filter).await?),
-            None => {
-                let own = own_membership(caller, self.clock.as_ref());
-                Ok(u64::from(matches_name(&own, filter)))
-            }
-        }
+        let Some(id) = caller.owner.shared_organization() else {
+            let own = own_membership(caller, self.clock.as_ref());
+            return Ok(u64::from(matches_name(&own, filter)));
+        };
+        Ok(self.organizations.count_members(id, filter).await?)
     }
 
     /// A member of the organization in which the caller acts. Members are named by login name or by the user's UUID.

@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use domain::git::{CloneSource, CloneSourceResolver, GitAccess, GitProvider};
+use domain::git::{CloneSource, CloneSourceResolver, GitProvider};
 use domain::id::SandboxId;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::{Position, Url};
@@ -55,7 +55,7 @@ pub struct GitGrant<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitRefusal {
     Token(SandboxTokenRefusal),
-    /// The owner has no token for the host, and the host is not known to be public.
+    /// The owner has no token for the host.
     UnknownHost,
 }
 
@@ -87,31 +87,21 @@ impl SandboxGit {
         };
         let settings = self.0.settings.load(&sandbox.owner).await?;
         let own = accesses(&settings.unwrap_or_default());
-        // A public host of a provider whose token was removed: sandboxes still come here for it.
-        let public = GitProvider::ALL.iter().map(|(_, provider)| GitAccess {
-            provider: *provider,
-            host: None,
-            token: SecretString::default(),
-            user: None,
-        });
-        for access in own.into_iter().chain(public) {
-            let Ok(host) = self.0.sources.host(&access) else {
-                continue;
-            };
+        let hosts = own.iter().filter_map(|access| {
+            let host = self.0.sources.host(access).ok()?;
             let name = place_of(&host.url);
-            let rest = place
-                .strip_prefix(&name)
-                .and_then(|rest| rest.strip_prefix('/'));
-            if let Some(path) = rest {
-                return Ok(Ok(GitGrant {
-                    sandbox: sandbox.id.clone(),
-                    host,
-                    address: format!("{}/{name}", self.0.base),
-                    path,
-                }));
-            }
-        }
-        Ok(Err(GitRefusal::UnknownHost))
+            let path = place.strip_prefix(&name)?.strip_prefix('/')?;
+            Some((host, name, path))
+        });
+        // One machine may have a host at its root and another one below a path.
+        let nearest = hosts.max_by_key(|(_, name, _)| name.len());
+        let granted = nearest.map(|(host, name, path)| GitGrant {
+            sandbox: sandbox.id.clone(),
+            host,
+            address: format!("{}/{name}", self.0.base),
+            path,
+        });
+        Ok(granted.ok_or(GitRefusal::UnknownHost))
     }
 
     /// The configuration of git in a sandbox; `None` if its owner has no token of a git host.

@@ -19,7 +19,7 @@ use crate::secrets::may_read_secrets;
 use crate::{AppError, Ports};
 
 /// Purpose of the fingerprints that name cached sandboxes.
-const CACHE_PURPOSE: &str = "model calls";
+const CACHE_PURPOSE: &str = "sandbox tokens";
 /// Longest token that is opened. A key has at most a few kilobytes.
 const MAX_TOKEN_BYTES: usize = 100_000;
 

@@ -162,6 +162,15 @@ cd -- "$workspace" || exit 1
             "  git config --global --get-all include.path 2>/dev/null | grep -qxF '{path}' ||\n    \
              git config --global --add include.path '{path}' 2>/dev/null\n"
         );
+    } else {
+        let _ = write!(
+            script,
+            r#"for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
+  hosts="$base/{PRIVATE_DIRECTORY}/{GIT_CONFIGURATION}"
+  if [ -e "$hosts" ]; then rm -f -- "$hosts"; fi
+done
+"#
+        );
     }
     let _ = write!(
         script,

@@ -108,8 +108,13 @@ async fn other_tokens_hosts_paths_and_states_are_refused_in_plain_text_without_4
         );
         assert_eq!(answer.content_type, "text/plain; charset=utf-8");
     }
-    // Another user's host, and one of none.
-    for host in [place(&host), "127.0.0.1:1", "git.acme.test"] {
+    // Another user's host, hosts of none, and a public one: the service opens no way to it.
+    for host in [
+        place(&host),
+        "127.0.0.1:1",
+        "git.acme.test",
+        "github.example.com",
+    ] {
         let answer = get(&world, &others, &format!("/git/{host}/{REFS}")).await;
         assert_eq!(answer.status, 403, "{host}");
         assert!(answer.text.contains("no token for this host"));
@@ -195,4 +200,28 @@ async fn a_replaced_token_takes_effect_at_once() {
     // git-user:second
     let request = host.requests().pop().unwrap();
     assert!(request.contains("Basic Z2l0LXVzZXI6c2Vjb25k"), "{request}");
+}
+
+#[actix_web::test]
+async fn of_two_hosts_on_one_machine_the_nearest_gets_its_token() {
+    let host = Endpoint::answering(answer("200 OK", "", "fine"));
+    let world = world().await;
+    let below = format!("{}/forge", host.base);
+    let tokens = json!({"provider_tokens": {
+        "forgejo": {"token": "of-root", "host": host.base},
+        "gitlab": {"token": "of-forge", "host": below},
+        "github": {"token": "real-token"},
+    }});
+    let path = "/api/v1/secrets/git-providers";
+    world.post(ADA, path, &tokens).await.ok();
+    let (_, token) = launch(&world, ADA, &host.base).await;
+    let refs = format!("/git/{}/forge/{REFS}", place(&host));
+    assert_eq!(get(&world, &token, &refs).await.status, 200);
+    // git-user:of-forge
+    let request = host.requests().pop().unwrap();
+    assert!(
+        request.contains("Basic Z2l0LXVzZXI6b2YtZm9yZ2U="),
+        "{request}"
+    );
+    assert!(request.starts_with(&format!("GET /forge/{REFS} ")));
 }

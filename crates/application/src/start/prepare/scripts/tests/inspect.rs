@@ -117,5 +117,11 @@ fn git_reaches_listed_hosts_through_the_service_with_one_token() {
         assert_eq!(sandbox.ok(asked), "X-Access-Token: gb_1\n");
         let includes = sandbox.ok("git config --global --get-all include.path");
         assert_eq!(includes.lines().count(), 1, "{includes}");
+
+        // The owner has removed the tokens.
+        sandbox.inspect(None);
+        assert!(!Path::new(&hosts).exists());
+        let asked = "git ls-remote --get-url https://github.com/o/r.git";
+        assert_eq!(sandbox.ok(asked), "https://github.com/o/r.git\n");
     }
 }

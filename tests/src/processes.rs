@@ -1,13 +1,18 @@
 //! Processes of sandboxes in `/proc`, found by the marker in their environment or by their container.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memchr::memmem;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Signal, getrlimit, kill_process, setpriority_process, setrlimit,
 };
+
+/// Larger areas of memory are not searched.
+const MAX_AREA_BYTES: usize = 1 << 30;
 
 /// The variable that marks every process of a sandbox: `<installation>/<sandbox>`.
 const MARKER: &str = "AGENT_WORKSPACE_SANDBOX";
@@ -34,6 +39,36 @@ impl Process {
     pub fn is_agent_server(&self) -> bool {
         let has = |word: &str| self.arguments.iter().any(|argument| argument == word);
         self.is_main && has("--port") && has("--host")
+    }
+
+    /// Whether its memory, as far as it can be read, contains one of these texts.
+    #[must_use]
+    pub fn has_in_memory(&self, texts: &[&str]) -> bool {
+        let (maps, memory) = (
+            format!("/proc/{}/maps", self.pid),
+            format!("/proc/{}/mem", self.pid),
+        );
+        let (Ok(maps), Ok(memory)) = (fs::read_to_string(maps), File::open(memory)) else {
+            return false;
+        };
+        let areas = maps.lines().filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (begin, end) = range.split_once('-')?;
+            let begin = u64::from_str_radix(begin, 16).ok()?;
+            let end = u64::from_str_radix(end, 16).ok()?;
+            rest.starts_with('r').then_some(begin..end)
+        });
+        areas.into_iter().any(|area| {
+            let length = usize::try_from(area.end - area.start).unwrap_or(0);
+            // Reserved address space of runtimes, of which little is used, and areas of the kernel.
+            if length > MAX_AREA_BYTES || area.start > i64::MAX as u64 {
+                return false;
+            }
+            let mut bytes = vec![0; length];
+            let read = memory.read_at(&mut bytes, area.start).unwrap_or(0);
+            let found = |text: &&str| memmem::find(&bytes[..read], text.as_bytes()).is_some();
+            texts.iter().any(found)
+        })
     }
 
     /// A variable of its environment.

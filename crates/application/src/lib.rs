@@ -42,7 +42,7 @@ use std::time::Duration;
 use domain::sandbox::{SandboxBackend, SandboxCaps};
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
-pub use policy::{AuthMode, Policy, Retention, SessionLifetimes, WarmPolicy};
+pub use policy::{AuthMode, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy};
 pub use ports::Ports;
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
@@ -163,8 +163,6 @@ impl App {
             policy.quota.clone(),
             tasks.clone(),
         );
-        let secrets =
-            SecretsService::new(ports, quotas.clone(), settings.clone(), &policy.webhook_url);
         let (streams, recorder) = (StreamRegistry::default(), Arc::<MetricsRecorder>::default());
         let caches = CallerCaches {
             api_keys: KeyCache::default(),
@@ -181,6 +179,13 @@ impl App {
         };
         let audit = AuditService::new(Arc::clone(&ports.audit), clock(), Arc::clone(&ports.ids));
         let tokens = SandboxTokens::new(ports, reporters.clone());
+        let secrets = SecretsService::new(
+            ports,
+            &policy,
+            quotas.clone(),
+            settings.clone(),
+            tokens.clone(),
+        );
         let models = ModelAccess::new(ports, &policy, tokens.clone());
         let sandbox_git = SandboxGit::new(ports, &policy, tokens, settings.clone());
         let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());

@@ -22,6 +22,14 @@ pub enum AuthMode {
     Open(UserId),
 }
 
+/// What sandboxes get of secrets that have hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretForm {
+    Value,
+    /// Text that a proxy replaces in requests of the sandboxes, which all pass it.
+    Placeholder,
+}
+
 /// How long sessions last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLifetimes {
@@ -55,6 +63,7 @@ pub struct Policy {
     pub webhook_url: Url,
     /// Set if a second user is refused because the backend does not isolate sandboxes.
     pub single_user: Option<SingleUserRule>,
+    pub secrets_in_sandboxes: SecretForm,
     /// Allowed CORS origins. Agent servers get them too.
     pub cors_origins: Vec<String>,
     /// Whether new git tokens are verified with their provider before they are stored.
@@ -168,6 +177,7 @@ impl Policy {
             single_sign_on: SingleSignOnPolicy::default(),
             webhook_url,
             single_user: None,
+            secrets_in_sandboxes: SecretForm::Value,
             cors_origins: Vec::new(),
             verify_git_tokens: true,
             mcp_in_conversations: true,

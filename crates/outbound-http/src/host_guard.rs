@@ -88,6 +88,16 @@ impl HostGuard {
         is_permitted.then_some(()).ok_or(PRIVATE_ADDRESS)
     }
 
+    /// Whether an address that is written as such may be called.
+    pub fn permits_address(&self, address: IpAddr) -> bool {
+        self.private_hosts.permits("", address)
+    }
+
+    /// Whether the operator listed the address, or a network with it.
+    pub fn is_listed(&self, address: IpAddr) -> bool {
+        self.private_hosts.contains(address)
+    }
+
     /// Resolves a name. All its addresses must be allowed, because a name with a private address beside public ones may be an
     /// attack.
     ///

@@ -172,7 +172,8 @@ impl PrivateHosts {
         }
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    /// Whether a listed network contains the address.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let Self::Listed(list) = self else {
             return false;
         };

@@ -77,7 +77,11 @@ impl CaCertificates {
         self
     }
 
-    pub(crate) fn into_client_config(self) -> Result<ClientConfig, rustls::Error> {
+    /// The configuration of a client that trusts them.
+    ///
+    /// # Errors
+    /// The TLS library has no usable protocol version.
+    pub fn into_client_config(self) -> Result<ClientConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

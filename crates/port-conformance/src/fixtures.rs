@@ -79,6 +79,7 @@ pub fn secret(n: u64, owner: &str, name: &str, created_at: Timestamp) -> CustomS
         owner: user(owner),
         name: name.to_owned(),
         description: format!("purpose of {name} – é"),
+        hosts: "api.example.org *.example.net:8443".parse().unwrap(),
         value: secret_value(n),
         created_at,
         updated_at: created_at,

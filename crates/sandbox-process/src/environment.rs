@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::iter;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
 use crate::confinement::plan::{CALLBACK_ADDRESS, NetworkPolicy, PROXY_PORT};
+use crate::files::certificates;
 use crate::files::layout::SandboxPaths;
 use crate::processes::marker::{self, Marker};
 
@@ -70,7 +72,7 @@ pub(crate) fn variables(
     if let Some(confinement) = &config.confinement {
         let network = confinement.network;
         all.insert(NetworkPolicy::VARIABLE.to_owned(), network.name().into());
-        if network == NetworkPolicy::Proxy {
+        if confinement.egress.is_some() {
             set_proxy(&mut all);
         }
     }
@@ -83,15 +85,23 @@ pub(crate) fn variables(
     all
 }
 
-/// Names the service's forward proxy in the variables that programs read. They do not enforce the policy: without them a
-/// program reaches nothing.
+/// Makes programs trust the certificates of a file, and no others.
+pub(crate) fn set_certificates(all: &mut SandboxVariables, file: &Path) {
+    for name in iter::once(&certificates::FILE_VARIABLE).chain(&certificates::MORE_VARIABLES) {
+        let file = file.to_string_lossy().into_owned();
+        all.insert((*name).to_owned(), file.into());
+    }
+}
+
+/// Names the service's forward proxy in the variables that programs read. They do not enforce the policy: where it is not
+/// open, a program without them reaches nothing.
 fn set_proxy(all: &mut SandboxVariables) {
     let proxy = format!("http://{CALLBACK_ADDRESS}:{PROXY_PORT}");
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
         all.insert(name.to_owned(), proxy.clone().into());
     }
     // The service itself, and servers of the agent.
-    let direct = format!("localhost,127.0.0.1,{CALLBACK_ADDRESS},::1");
+    let direct = format!("localhost,127.0.0.1,{CALLBACK_ADDRESS},::1,0.0.0.0");
     for name in ["no_proxy", "NO_PROXY"] {
         all.insert(name.to_owned(), direct.clone().into());
     }

@@ -14,8 +14,8 @@ use domain::clock::{Clock as _, SystemClock};
 use domain::sandbox::SingleUserRule;
 use ipnet::Ipv4Net;
 use sandbox_provider::{
-    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressPolicy, EgressSlot,
-    Installation, SandboxNetworking, SandboxPorts, SandboxProvider,
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressPolicy, EgressRoute,
+    EgressSlot, Installation, SandboxNetworking, SandboxPorts, SandboxProvider,
 };
 use settings::{Redaction, SettingReader, SettingSection};
 
@@ -107,6 +107,7 @@ pub(crate) struct ConfiguredProcess {
     callbacks: Arc<OnceLock<SocketAddr>>,
     /// The service's forward proxy.
     egress: EgressSlot,
+    sends_secrets: bool,
     /// Limits of confined sandboxes.
     pub(crate) limits: ProcessLimits,
 }
@@ -166,6 +167,7 @@ impl ConfiguredProcess {
             writable_paths: absolute_paths(reader, "process.writable_paths"),
             callbacks: Arc::default(),
             egress: EgressSlot::default(),
+            sends_secrets: sandbox_provider::sends_secrets(reader),
             limits: ProcessLimits::read(reader),
         }
     }
@@ -188,7 +190,7 @@ impl ConfiguredProcess {
             network: self.network,
             reachable_networks: self.reachable_networks.clone(),
             callbacks: Arc::clone(&self.callbacks),
-            egress: Arc::clone(&self.egress),
+            egress: self.has_proxy().then(|| Arc::clone(&self.egress)),
         });
         let data_dir = installation.data_dir;
         let command = self.command.iter().flatten().map(OsString::from);
@@ -219,6 +221,24 @@ impl ConfiguredProcess {
             lifetime: self.lifetime,
             ..defaults
         })
+    }
+
+    fn egress_route(&self) -> EgressRoute {
+        let networks = self.reachable_networks.iter();
+        EgressRoute {
+            gateway: Arc::clone(&self.egress),
+            reachable_networks: networks.map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Whether programs of sandboxes use the service's forward proxy.
+    fn has_proxy(&self) -> bool {
+        let may_use = match self.network {
+            NetworkPolicy::Open => self.sends_secrets,
+            NetworkPolicy::Proxy => true,
+            NetworkPolicy::None => false,
+        };
+        self.is_confined && may_use
     }
 
     pub(crate) fn path(&self, installation: &Installation<'_>) -> Option<String> {
@@ -290,7 +310,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             specs,
             gateway: None,
             callbacks: self.is_confined.then(|| Arc::clone(&self.callbacks)),
-            egress: self.is_confined.then(|| Arc::clone(&self.egress)),
+            egress: self.has_proxy().then(|| self.egress_route()),
         })
     }
 

@@ -37,7 +37,7 @@ pub use agent_server::{
 };
 pub use digest::short_digest;
 pub use disk_limit::{OverLimitGrace, over_disk_limit};
-pub use egress::{EgressGateway, EgressPolicy, EgressSlot};
+pub use egress::{EgressGateway, EgressPolicy, EgressRoute, EgressSlot, sends_secrets};
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;
 
@@ -181,8 +181,8 @@ pub struct SandboxPorts {
     pub gateway: Option<GatewayLookup>,
     /// For sandboxes whose callbacks the backend forwards: the service sets the address of its listener for callbacks.
     pub callbacks: Option<Arc<OnceLock<SocketAddr>>>,
-    /// For sandboxes whose connections the backend hands to the service: the service sets its forward proxy.
-    pub egress: Option<EgressSlot>,
+    /// For sandboxes whose connections the backend hands to the service.
+    pub egress: Option<EgressRoute>,
 }
 
 /// Templates that do not change while the service runs.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use agent_client::HttpAgentRuntime;
 use anyhow::{Context as _, ensure};
-use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
+use application::{App, AuthMode, BackgroundTasks, Policy, Ports, SecretForm};
 use async_trait::async_trait;
 use broker::ModelBroker;
 use domain::clock::{Clock, SystemClock};
@@ -144,18 +144,18 @@ pub(crate) fn service(
     );
     let fingerprints = Arc::clone(&vault.installation);
     let models = models::open(config, &sandboxes.features)?;
-    let proxy = egress::open(config, &sandboxes.features)?;
-    if let (Some(proxy), Some(slot)) = (&proxy, &sandboxes.ports.egress) {
-        // This is the only place that sets it.
-        let _ = slot.set(Arc::new(egress::ProxyGateway(Arc::clone(proxy))));
-    }
+    let rules = egress::rules(config, sandboxes)?;
     let (hosting, git) = git::open(&config.git)?;
     let ports = ports(config, vault, store, sandboxes, models.clone(), hosting)?;
     let mut policy = policy(config, host, route)?;
     policy.single_sign_on.public_url = Some(config.http.public_url(bound));
     policy.single_user = sandboxes.features.single_user;
     policy.warm.target_count = config.kept_warm(&sandboxes.features);
+    if egress::sends_secrets(config, sandboxes) {
+        policy.secrets_in_sandboxes = SecretForm::Placeholder;
+    }
     let app = App::new(&ports, policy, tasks);
+    let proxy = egress::open(config, sandboxes, rules, &app)?;
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
         readiness: Arc::new(ServiceParts {

@@ -100,6 +100,7 @@ export async function ownSettings(signal) {
 }
 
 export const post = (path, body) => ask("POST", path, { body });
+export const put = (path, body) => ask("PUT", path, { body });
 export const patch = (path, body) => ask("PATCH", path, { body });
 export const remove = (path) => ask("DELETE", path);
 

@@ -6,6 +6,7 @@ import { gitProviders } from "./git.js";
 import { h } from "./dom.js";
 import { keysAt } from "./keys.js";
 import { memberships, organization } from "./organization.js";
+import { secrets } from "./secrets.js";
 import { skills } from "./skills.js";
 
 const keys = (place, { signal }) => {
@@ -21,6 +22,7 @@ const VIEWS = [
   { id: "account", title: "Account", open: account },
   { id: "keys", title: "API keys", open: keys },
   { id: "git", title: "Git providers", open: gitProviders },
+  { id: "secrets", title: "Secrets", open: secrets },
   { id: "organization", title: "Organization", open: organization },
   { id: "skills", title: "Skills", open: skills },
 ];
@@ -29,7 +31,6 @@ const VIEWS = [
 const ELSEWHERE = [
   ["settings/llm", "Models"],
   ["settings/agents", "Agents"],
-  ["settings/secrets", "Secrets"],
   ["mcp", "MCP servers"],
 ];
 

@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Name below `/console/`, content type, and content.
-const SOURCES: [(&str, &str, &[u8]); 31] = [
+const SOURCES: [(&str, &str, &[u8]); 32] = [
     source!("account.js", SCRIPT),
     source!("administration.js", SCRIPT),
     source!("api.js", SCRIPT),
@@ -67,6 +67,7 @@ const SOURCES: [(&str, &str, &[u8]); 31] = [
     source!("overview.js", SCRIPT),
     source!("password.js", SCRIPT),
     source!("sandboxes.js", SCRIPT),
+    source!("secrets.js", SCRIPT),
     source!("settings.js", SCRIPT),
     source!("skills.js", SCRIPT),
     source!("starts.js", SCRIPT),

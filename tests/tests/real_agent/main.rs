@@ -84,6 +84,7 @@ mod of_repositories {
             repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
             repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
             repositories::what_takes_too_long_is_ended,
+            repositories::secrets_go_to_their_hosts_only,
         ]);
     }
     mod docker {

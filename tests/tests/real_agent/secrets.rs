@@ -11,6 +11,9 @@ use serde_json::json;
 
 use crate::support::World;
 
+/// Begins each placeholder (docs/explanation/secrets.md).
+pub(crate) const PLACEHOLDER_PREFIX: &str = "workspace_secret_";
+
 /// The text after the command [`SHIFT_LETTERS`].
 fn shifted(text: &str) -> String {
     let next = |c: char| match c {
@@ -47,12 +50,17 @@ pub(crate) fn command(file: &str) -> String {
     format!("RUN: echo \"$MY_SECRET $GITHUB_TOKEN\" | tee /dev/stderr | {SHIFT_LETTERS} > {file}")
 }
 
-/// Fails unless the command that wrote the file saw the values of this number.
+/// Fails unless the command that wrote the file saw the values of this number. In a confined process, a placeholder stands for
+/// the token of a git host.
 pub(crate) fn assert_seen(world: &World, conversation: &Conversation, file: &str, number: usize) {
     let (secret, token) = VALUES[number];
-    let expected = shifted(&format!("{secret} {token}"));
-    let written = world.file(conversation, file);
-    assert_eq!(written, Some(expected), "{file}");
+    let written = world.file(conversation, file).unwrap_or_default();
+    if world.is_confined_process() {
+        let expected = shifted(&format!("{secret} {PLACEHOLDER_PREFIX}"));
+        assert!(written.starts_with(&expected), "{file}: {written}");
+    } else {
+        assert_eq!(written, shifted(&format!("{secret} {token}")), "{file}");
+    }
 }
 
 /// Changes both secrets, and runs the command in the conversation.

@@ -107,6 +107,12 @@ impl SandboxTokens {
         Ok(Ok((sandbox, content)))
     }
 
+    /// The sandbox, if it runs or starts.
+    pub(crate) async fn active(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, AppError> {
+        let found = self.sandbox(id).await?;
+        Ok(found.filter(|sandbox| may_read_secrets(sandbox)))
+    }
+
     fn content(&self, kind: TokenKind, token: &str) -> Option<(SandboxId, SecretString)> {
         let text = token.strip_prefix(kind.prefix)?;
         if text.len() > MAX_TOKEN_BYTES {

@@ -5,6 +5,7 @@
 //! * Values only leave to a running sandbox of their owner ([`SecretsService::reveal`]).
 //! * Every write is one transaction that does not depend on an earlier read, so parallel writers lose nothing.
 
+mod placeholders;
 mod sandbox_access;
 mod validation;
 
@@ -12,7 +13,10 @@ use std::sync::Arc;
 
 use domain::clock::Clock;
 use domain::encryption::cipher::Cipher;
+use domain::encryption::vault::Fingerprints;
 use domain::error::{ErrorClass, StoreError};
+use domain::git::CloneSourceResolver;
+use domain::host_rule::HostRules;
 use domain::id::{IdGenerator, OwnerId, SecretId};
 use domain::page::{Page, PageRequest};
 use domain::user::secret::{
@@ -22,15 +26,16 @@ use domain::user::usage::Quota;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::AppError;
-use crate::ports::Ports;
 use crate::quotas::Quotas;
+use crate::sandboxes::SandboxTokens;
 use crate::settings::SettingsService;
+use crate::{AppError, Policy, Ports, SecretForm};
 
+pub use placeholders::BoundSecret;
 pub(crate) use sandbox_access::ProviderTokens;
 pub use sandbox_access::{SecretInfo, may_read_secrets};
 pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
-pub use validation::{check_description, check_name, check_value};
+pub use validation::{check_description, check_hosts, check_name, check_value};
 
 /// What a new secret uses of the quotas.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
@@ -43,12 +48,16 @@ pub struct NewSecret {
     pub value: SecretString,
     /// Description; `None` keeps the stored one, or is empty.
     pub description: Option<String>,
+    /// The hosts to which the service sends the value, see [`check_hosts`]; `None` keeps the stored ones, or is none.
+    pub hosts: Option<HostRules>,
 }
 
 #[derive(Debug, Clone)]
 pub struct SecretUpdate {
     pub name: String,
     pub description: String,
+    /// See [`NewSecret::hosts`]; `None` keeps the stored ones.
+    pub hosts: Option<HostRules>,
     /// The new value; `None` keeps the stored one.
     pub value: Option<SecretString>,
 }
@@ -61,17 +70,22 @@ pub struct SecretsService {
     ids: Arc<dyn IdGenerator>,
     quotas: Quotas,
     settings: SettingsService,
+    tokens: SandboxTokens,
+    sources: Arc<dyn CloneSourceResolver>,
+    fingerprints: Arc<dyn Fingerprints>,
+    /// Whether requests of sandboxes pass a proxy that replaces placeholders.
+    has_placeholders: bool,
     /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
 
 impl SecretsService {
-    /// Uses these ports; `webhook_url` is the URL for webhook reports (`…/api/v1/webhooks`).
-    pub fn new(
+    pub(crate) fn new(
         ports: &Ports,
+        policy: &Policy,
         quotas: Quotas,
         settings: SettingsService,
-        webhook_url: &Url,
+        tokens: SandboxTokens,
     ) -> Self {
         Self {
             secrets: Arc::clone(&ports.secrets),
@@ -80,7 +94,11 @@ impl SecretsService {
             ids: Arc::clone(&ports.ids),
             quotas,
             settings,
-            base: sandbox_access::base_of(webhook_url),
+            tokens,
+            sources: Arc::clone(&ports.clone_sources),
+            fingerprints: Arc::clone(&ports.fingerprints),
+            has_placeholders: policy.secrets_in_sandboxes == SecretForm::Placeholder,
+            base: sandbox_access::base_of(&policy.webhook_url),
         }
     }
 
@@ -107,6 +125,7 @@ impl SecretsService {
         let change = SecretChange {
             name: None,
             description: input.description.clone(),
+            hosts: input.hosts.clone(),
             value: Some(secret.value.clone()),
         };
         if let Err(refusal) = self.check_quota(owner).await
@@ -149,6 +168,7 @@ impl SecretsService {
         let change = SecretChange {
             name: Some(input.name.clone()),
             description: Some(input.description.clone()),
+            hosts: input.hosts.clone(),
             value,
         };
         let now = self.clock.now();
@@ -179,6 +199,7 @@ impl SecretsService {
             owner: owner.clone(),
             name: input.name.clone(),
             description: input.description.clone().unwrap_or_default(),
+            hosts: input.hosts.clone().unwrap_or_default(),
             value: self.seal(owner, &input.value)?,
             created_at: now,
             updated_at: now,

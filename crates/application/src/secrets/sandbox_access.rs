@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::agent::LaunchSecret;
 use domain::git::GitProvider;
+use domain::host_rule::HostRules;
 use domain::sandbox::{DesiredState, Sandbox};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use url::Url;
 
 use super::SecretsService;
-use super::validation::is_valid_name;
 use crate::AppError;
 use crate::sandboxes::conversation_credential;
 use crate::settings::{ProviderToken, token_name};
@@ -28,6 +28,7 @@ const KEY_HEADER: &str = "X-Session-API-Key";
 pub struct SecretInfo {
     pub name: String,
     pub description: Option<String>,
+    pub hosts: HostRules,
 }
 
 impl SecretsService {
@@ -40,6 +41,7 @@ impl SecretsService {
             .map(|secret| SecretInfo {
                 name: secret.name,
                 description: Some(secret.description).filter(|text| !text.is_empty()),
+                hosts: secret.hosts,
             })
             .collect();
         let own: BTreeSet<_> = found.iter().map(|secret| secret.name.clone()).collect();
@@ -49,13 +51,14 @@ impl SecretsService {
                 found.push(SecretInfo {
                     name,
                     description: Some(description_of(provider)),
+                    hosts: HostRules::default(),
                 });
             }
         }
         Ok(found)
     }
 
-    /// The value of a secret of the sandbox's owner.
+    /// The value of a secret of the sandbox's owner, or its placeholder.
     pub async fn reveal(&self, to: &Sandbox, name: &str) -> Result<SecretString, AppError> {
         self.reveal_with(to, name, None).await
     }
@@ -67,24 +70,8 @@ impl SecretsService {
         name: &str,
         tokens: Option<&ProviderTokens>,
     ) -> Result<SecretString, AppError> {
-        let not_found = || AppError::not_found("Secret not found");
-        if !is_valid_name(name) {
-            return Err(not_found());
-        }
-        let value = if let Some(secret) = self.secrets.find(&to.owner, name).await? {
-            self.open(&secret)?
-        } else {
-            let provider = provider_of(name).ok_or_else(not_found)?;
-            let token = match tokens {
-                Some(tokens) => tokens.get(&provider).cloned(),
-                None => self.tokens_of(to).await?.remove(&provider),
-            };
-            token.ok_or_else(not_found)?.token
-        };
-        if value.expose_secret().is_empty() {
-            return Err(AppError::not_found("Secret has no value"));
-        }
-        Ok(value)
+        let secret = self.bound(to, name, tokens).await?;
+        self.for_sandbox(&to.id, name, secret)
     }
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
@@ -131,7 +118,7 @@ impl SecretsService {
         url
     }
 
-    async fn tokens_of(&self, sandbox: &Sandbox) -> Result<ProviderTokens, AppError> {
+    pub(super) async fn tokens_of(&self, sandbox: &Sandbox) -> Result<ProviderTokens, AppError> {
         let settings = self.settings.load(&sandbox.owner).await?;
         Ok(settings.unwrap_or_default().provider_tokens)
     }
@@ -162,7 +149,7 @@ fn description_of(provider: GitProvider) -> String {
     format!("{provider} authentication token")
 }
 
-fn provider_of(name: &str) -> Option<GitProvider> {
+pub(super) fn provider_of(name: &str) -> Option<GitProvider> {
     let all = GitProvider::ALL.iter().map(|(_, provider)| *provider);
     all.into_iter()
         .find(|provider| name == token_name(*provider) || name == listed_name(*provider))

@@ -1,5 +1,7 @@
 //! Validation of secrets: one list of reserved names for the user's own secrets and those of a request.
 
+use domain::host_rule::{HostRule, HostRules};
+use domain::user::secret::MAX_HOSTS_PER_SECRET;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::settings::MASK;
@@ -7,6 +9,8 @@ use crate::settings::MASK;
 const MAX_SECRET_NAME_CHARS: usize = 255;
 const MAX_DESCRIPTION_CHARS: usize = 4_096;
 pub(crate) const MAX_SECRET_VALUE_BYTES: usize = 65_536;
+/// Of an invalid host, in its error.
+const MAX_SHOWN_HOST_CHARS: usize = 100;
 /// Names that the sandbox itself needs.
 const RESERVED_NAMES: &[&str] = &[
     "OPENVSCODE_SERVER_ROOT",
@@ -63,6 +67,21 @@ pub fn check_description(text: &str) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Checks the hosts of a secret, such as `api.example.org` or `*.example.org:8443`.
+pub fn check_hosts(hosts: &[String]) -> Result<HostRules, String> {
+    if hosts.len() > MAX_HOSTS_PER_SECRET {
+        return Err(format!("A secret has at most {MAX_HOSTS_PER_SECRET} hosts"));
+    }
+    let rule = |text: &String| {
+        let rule: Result<HostRule, _> = text.trim().parse();
+        rule.map_err(|reason| {
+            let shown: String = text.chars().take(MAX_SHOWN_HOST_CHARS).collect();
+            format!("The host {shown:?} {reason}")
+        })
+    };
+    hosts.iter().map(rule).collect()
 }
 
 /// Checks a value. The error never repeats it.

@@ -68,6 +68,12 @@ pub fn token_name(provider: GitProvider) -> String {
 /// Longest git author name or address in characters.
 const MAX_GIT_IDENTITY_CHARS: usize = 255;
 impl Settings {
+    /// The MCP servers of both forms, and notes about unusable ones.
+    pub(crate) fn mcp_servers(&self) -> (Vec<McpServer>, Vec<String>) {
+        let opaque = self.agent.mcp_document();
+        mcp::for_agent(self.mcp.as_ref(), opaque.as_ref())
+    }
+
     /// What a start with these settings uses, with another model if one is named.
     pub(crate) fn launch_profile(&self, model: Option<&str>) -> Result<LaunchProfile, AppError> {
         profile(self, model).map_err(|needs| AppError::invalid(needs.0))
@@ -93,8 +99,7 @@ pub(super) fn profile(
         }
         None => language_model(settings, model_override)?,
     };
-    let opaque = settings.agent.mcp_document();
-    let (mcp, mcp_notes) = mcp::for_agent(settings.mcp.as_ref(), opaque.as_ref());
+    let (mcp, mcp_notes) = settings.mcp_servers();
     notes.extend(mcp_notes);
     let analyzer = settings.conversation_effective("security_analyzer");
     let max_iterations = settings.conversation_effective("max_iterations").as_u64();

@@ -90,6 +90,7 @@ impl LaunchBuilder {
                 profile.secret_names.as_deref(),
             )
             .await?;
+        let mcp = self.secrets.without_keys(&sandbox.id, profile.mcp)?;
         let placed = self.models.for_sandbox(&sandbox.id, spends, profile.llm);
         let (llm, note) = placed.await?;
         notes.extend(note);
@@ -106,7 +107,7 @@ impl LaunchBuilder {
             max_iterations: profile.max_iterations,
             confirmation_mode: profile.confirmation_mode,
             security_analyzer: profile.security_analyzer,
-            mcp: profile.mcp.into_iter().chain(mcp_server).collect(),
+            mcp: mcp.into_iter().chain(mcp_server).collect(),
             search_api_key: profile.search_api_key,
             system_message_suffix: joined([
                 is_planning.then(|| PLANNING.to_owned()),

@@ -141,6 +141,7 @@ async fn secrets_and_waiting_messages_have_quotas() {
         name: name.to_owned(),
         value: value.to_owned().into(),
         description: None,
+        hosts: None,
     };
     let secrets = &fixture.app.secrets;
     assert!(

@@ -4,12 +4,15 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use domain::error::BoxError;
+use domain::host_rule::parse_host;
 use outbound_http::{HostError, HostGuard};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Host;
 
-use super::rules::{EgressRules, parse_host};
+use super::rules::EgressRules;
+use super::secrets::PlaceholderRefusal;
 
 /// For all addresses of a host together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Destination {
     pub(super) host: Host,
     pub(super) port: u16,
+    /// Whether no rule names it, because sandboxes reach all public hosts.
+    is_open: bool,
 }
 
 /// Why a sandbox does not reach a host. The texts are for the agent.
@@ -31,8 +36,8 @@ pub(super) enum EgressError {
     )]
     NotListed { host: String, port: u16 },
     #[error(
-        "{0} has an address in a private network or of the machine of the service, which the egress policy does not allow. \
-         The operator of the service can list the address in egress.allow"
+        "{0} has an address in a private network or of the machine of the service, which sandboxes do not reach. The operator \
+         of the service can list the address in egress.allow, or in process.reachable_networks if the egress policy is open"
     )]
     PrivateAddress(String),
     #[error("the name {0} cannot be resolved")]
@@ -41,12 +46,21 @@ pub(super) enum EgressError {
     NotConnected(String),
     #[error("{0} sent no response")]
     NoResponse(String),
+    #[error("the service cannot establish TLS with {0}: {1}")]
+    NotTrusted(String, #[source] io::Error),
+    #[error(transparent)]
+    Placeholder(#[from] PlaceholderRefusal),
+    #[error("the service cannot look up the secrets of the sandbox")]
+    Secrets(#[source] BoxError),
 }
 
 impl EgressError {
     /// Whether the policy refuses the request, so that a repetition does not help.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Self::NotListed { .. } | Self::PrivateAddress(_))
+        matches!(
+            self,
+            Self::NotListed { .. } | Self::PrivateAddress(_) | Self::Placeholder(_)
+        )
     }
 }
 
@@ -63,26 +77,48 @@ impl Destination {
             let host = host.to_string();
             return Err(EgressError::NotListed { host, port });
         }
-        Ok(Self { host, port })
+        let is_open = matches!(rules, EgressRules::Open(_));
+        Ok(Self {
+            host,
+            port,
+            is_open,
+        })
     }
 
     /// Looks the name up once, checks all its addresses, and connects to one of these.
     pub(super) async fn connect(&self, guard: &HostGuard) -> Result<TcpStream, EgressError> {
-        let (addresses, is_listed) = match &self.host {
-            // A rule names exactly this address.
-            Host::Ipv4(address) => (vec![SocketAddr::from((*address, self.port))], true),
-            Host::Ipv6(address) => (vec![SocketAddr::from((*address, self.port))], true),
-            Host::Domain(name) => {
+        let forbidden = || EgressError::PrivateAddress(self.host.to_string());
+        let literal = match &self.host {
+            Host::Ipv4(address) => Some(IpAddr::V4(*address)),
+            Host::Ipv6(address) => Some(IpAddr::V6(*address)),
+            Host::Domain(_) => None,
+        };
+        let addresses = match (literal, &self.host) {
+            (Some(address), _) if guard.permits_address(address) => {
+                vec![SocketAddr::from((address, self.port))]
+            }
+            (None, Host::Domain(name)) => {
                 let found = guard.resolve(name, self.port).await;
-                let found = found.map_err(|error| match error {
-                    HostError::ForbiddenHost(_) => EgressError::PrivateAddress(name.clone()),
+                found.map_err(|error| match error {
+                    HostError::ForbiddenHost(_) => forbidden(),
                     HostError::NotResolved(_) => EgressError::NotResolved(name.clone()),
-                })?;
-                (found, false)
+                })?
+            }
+            _ => return Err(forbidden()),
+        };
+        // A listed network is open at all ports, a rule with an address only as it is written.
+        let may_be_own = |address: &SocketAddr| {
+            if self.is_open {
+                guard.is_listed(address.ip())
+            } else {
+                literal.is_some()
             }
         };
-        if !is_listed && addresses.iter().any(|address| is_own(*address)) {
-            return Err(EgressError::PrivateAddress(self.host.to_string()));
+        if addresses
+            .iter()
+            .any(|address| !may_be_own(address) && is_own(*address))
+        {
+            return Err(forbidden());
         }
         let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));

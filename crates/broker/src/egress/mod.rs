@@ -8,13 +8,20 @@
 //! The caller knows which sandbox a connection comes from: nothing here trusts what the sandbox says about itself.
 
 mod activity;
+mod authority;
 mod client_hello;
 mod destination;
+mod placeholders;
 mod proxy;
 mod rules;
+#[cfg(test)]
+mod secret_tests;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod tunnel;
 
+pub use authority::AuthorityError;
 pub use proxy::{EgressCounts, EgressProxy};
-pub use rules::{EgressRule, EgressRules};
+pub use rules::EgressRules;
+pub use secrets::SandboxSecrets;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use domain::id::SandboxId;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -18,13 +19,17 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use outbound_http::{HostGuard, RequestSlots};
+use outbound_http::{CaCertificates, HostGuard, RequestSlots};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 
 use super::activity::{ActiveStream, ActivityClock};
+use super::authority::AuthorityError;
 use super::destination::{Destination, EgressError};
+use super::placeholders::{SearchedValue, find};
 use super::rules::EgressRules;
+use super::secrets::{PlaceholderRefusal, SandboxSecrets, SecretConnection, SecretSender};
 use super::tunnel::{self, TLS_PORT, TunnelEnd};
 
 /// Connections of all sandboxes, and of one.
@@ -32,12 +37,12 @@ const MAX_CONNECTIONS: usize = 2_048;
 const MAX_CONNECTIONS_PER_SANDBOX: usize = 64;
 const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
-const MAX_HEAD_BYTES: usize = 32 * 1024;
-const MAX_HEADERS: usize = 100;
+pub(super) const MAX_HEAD_BYTES: usize = 32 * 1024;
+pub(super) const MAX_HEADERS: usize = 100;
 /// Also the time for which a connection without a request stays open.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// From a request with its body to the head of the response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Different refusals that the log names: an agent must not fill it.
@@ -56,7 +61,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("upgrade"),
 ];
 
-type ProxyBody = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(super) type ProxyBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// Requests and tunnels since the start of the service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,17 +80,26 @@ pub struct EgressProxy {
     rules: EgressRules,
     guard: HostGuard,
     slots: RequestSlots,
+    secrets: Option<SecretSender>,
     allowed: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
-    logged: Mutex<HashSet<(String, String)>>,
+    logged: Mutex<HashSet<(SandboxId, String)>>,
 }
 
 /// A tunnel that begins when its client has the response.
 struct OpenTunnel {
     client: OnUpgrade,
-    host: TcpStream,
+    host: HostStream,
     destination: Destination,
+}
+
+/// A connection to a host.
+enum HostStream {
+    /// The client speaks with the host.
+    Tunnel(TcpStream),
+    /// The proxy speaks with the host, because secrets may go there.
+    Secrets(Box<TlsStream<TcpStream>>),
 }
 
 /// The tunnel of a connection, if it asked for one.
@@ -94,16 +108,41 @@ type TunnelSlot = Mutex<Option<OpenTunnel>>;
 impl EgressProxy {
     /// A proxy with these rules. Connects to nothing.
     pub fn new(rules: EgressRules) -> Self {
-        let guard = HostGuard::new(rules.listed_addresses());
+        let guard = HostGuard::new(rules.private_hosts());
         Self {
             rules,
             guard,
             slots: RequestSlots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_SANDBOX),
+            secrets: None,
             allowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             logged: Mutex::default(),
         }
+    }
+
+    /// Replaces placeholders of these secrets, in requests to hosts with certificates of these authorities.
+    ///
+    /// # Errors
+    /// The TLS library is not usable.
+    pub fn with_secrets(
+        mut self,
+        secrets: Arc<dyn SandboxSecrets>,
+        trusted: CaCertificates,
+    ) -> Result<Self, rustls::Error> {
+        self.secrets = Some(SecretSender::new(secrets, trusted)?);
+        Ok(self)
+    }
+
+    /// The certificate, as PEM, of the authority that programs of a sandbox must trust. `None`: the proxy replaces no
+    /// placeholders.
+    pub fn authority(&self, sandbox: &SandboxId) -> Option<Result<String, AuthorityError>> {
+        let sender = self.secrets.as_ref()?;
+        Some(sender.certificate(sandbox))
+    }
+
+    pub(super) fn guard(&self) -> &HostGuard {
+        &self.guard
     }
 
     /// What happened since the start.
@@ -116,9 +155,9 @@ impl EgressProxy {
     }
 
     /// Serves one connection of a sandbox until it ends. The caller knows for certain that it comes from this sandbox.
-    pub async fn serve(&self, sandbox: &str, stream: TcpStream) {
+    pub async fn serve(&self, sandbox: &SandboxId, stream: TcpStream) {
         // Without a slot, the client sees a closed connection.
-        let Ok(Ok(_slot)) = timeout(SLOT_TIMEOUT, self.slots.take(sandbox)).await else {
+        let Ok(Ok(_slot)) = timeout(SLOT_TIMEOUT, self.slots.take(sandbox.as_str())).await else {
             return;
         };
         let clock = ActivityClock::new();
@@ -129,7 +168,7 @@ impl EgressProxy {
         }
     }
 
-    async fn serve_requests(&self, sandbox: &str, stream: ActiveStream<TcpStream>) {
+    async fn serve_requests(&self, sandbox: &SandboxId, stream: ActiveStream<TcpStream>) {
         let tunnel = TunnelSlot::default();
         let service = service_fn(|request| async {
             Ok::<_, Infallible>(self.respond(sandbox, request, &tunnel).await)
@@ -149,11 +188,20 @@ impl EgressProxy {
         }
     }
 
-    async fn run_tunnel(&self, sandbox: &str, open: OpenTunnel) {
+    async fn run_tunnel(&self, sandbox: &SandboxId, open: OpenTunnel) {
         let Ok(client) = open.client.await else {
             return;
         };
-        let ended = tunnel::run(TokioIo::new(client), open.host, &open.destination).await;
+        let destination = &open.destination;
+        let host = match (open.host, &self.secrets) {
+            (HostStream::Secrets(host), Some(sender)) => {
+                let connection = SecretConnection::new(self, sender, sandbox, destination);
+                return connection.serve(client, *host).await;
+            }
+            (HostStream::Tunnel(host), _) => host,
+            (HostStream::Secrets(_), None) => return,
+        };
+        let ended = tunnel::run(TokioIo::new(client), host, destination).await;
         if let Ok(TunnelEnd::Refused(reason)) = ended {
             self.log_refusal(sandbox, &format!("{}: {reason}", open.destination.host));
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -162,14 +210,14 @@ impl EgressProxy {
 
     async fn respond(
         &self,
-        sandbox: &str,
+        sandbox: &SandboxId,
         request: Request<Incoming>,
         tunnel: &TunnelSlot,
     ) -> Response<ProxyBody> {
         let result = if request.method() == Method::CONNECT {
-            self.connect(request, tunnel).await
+            self.connect(sandbox, request, tunnel).await
         } else {
-            self.forward(request).await
+            self.forward(sandbox, request).await
         };
         let error = match result {
             Ok(response) => {
@@ -189,13 +237,27 @@ impl EgressProxy {
 
     async fn connect(
         &self,
+        sandbox: &SandboxId,
         mut request: Request<Incoming>,
         tunnel: &TunnelSlot,
     ) -> Result<Response<ProxyBody>, EgressError> {
         let (host, port) = authority(request.uri())?;
         let port = port.ok_or(EgressError::Invalid("CONNECT needs a port"))?;
         let destination = Destination::new(&self.rules, host, port, TLS_PORT)?;
+        let gets_secrets = match &self.secrets {
+            Some(sender) => sender
+                .are_for(sandbox, &destination)
+                .await?
+                .then_some(sender),
+            None => None,
+        };
         let host = destination.connect(&self.guard).await?;
+        let host = match gets_secrets {
+            Some(sender) => {
+                HostStream::Secrets(Box::new(sender.host_tls(&destination, host).await?))
+            }
+            None => HostStream::Tunnel(host),
+        };
         let open = OpenTunnel {
             client: hyper::upgrade::on(&mut request),
             host,
@@ -207,6 +269,7 @@ impl EgressProxy {
 
     async fn forward(
         &self,
+        sandbox: &SandboxId,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, EgressError> {
         let uri = request.uri();
@@ -223,7 +286,14 @@ impl EgressProxy {
         let (host, port) = authority(uri)?;
         let port = port.unwrap_or(HTTP_PORT);
         let destination = Destination::new(&self.rules, host, port, HTTP_PORT)?;
-        let request = outgoing(request, &destination)?;
+        let request = outgoing(request, &destination, HTTP_PORT)?;
+        if let Some(sender) = &self.secrets
+            && has_placeholder(&request)
+        {
+            let error = EgressError::from(PlaceholderRefusal::PlainHttp);
+            self.refuse_placeholder(sender, sandbox, &error);
+            return Ok(error_response(&error));
+        }
         let stream = destination.connect(&self.guard).await?;
         let no_response = || EgressError::NoResponse(destination.host.to_string());
         let opened = handshake(TokioIo::new(stream)).await;
@@ -234,23 +304,32 @@ impl EgressProxy {
         });
         let response = timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await;
         let response = response.ok().and_then(Result::ok).ok_or_else(no_response)?;
-        let (mut parts, body) = response.into_parts();
-        remove_hop_by_hop(&mut parts.headers);
-        parts.version = Version::HTTP_11;
-        Ok(Response::from_parts(parts, body.boxed_unsync()))
+        Ok(returned(response))
     }
 
     /// Names a refusal once.
-    fn log_refusal(&self, sandbox: &str, reason: &str) {
+    pub(super) fn log_refusal(&self, sandbox: &SandboxId, reason: &str) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() < MAX_LOGGED_REFUSALS
-            && logged.insert((sandbox.to_owned(), reason.to_owned()))
+        if logged.len() < MAX_LOGGED_REFUSALS && logged.insert((sandbox.clone(), reason.to_owned()))
         {
             tracing::info!(
-                sandbox.id = sandbox,
+                sandbox.id = %sandbox,
                 "refused a connection of sandbox {sandbox}: {reason}"
             );
         }
+    }
+
+    /// Names and records the refusal of a request with a placeholder.
+    pub(super) fn refuse_placeholder(
+        &self,
+        sender: &SecretSender,
+        sandbox: &SandboxId,
+        error: &EgressError,
+    ) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let reason = error.to_string();
+        self.log_refusal(sandbox, &reason);
+        sender.secrets.refused(sandbox, &reason);
     }
 }
 
@@ -271,10 +350,27 @@ fn authority(uri: &Uri) -> Result<(&str, Option<u16>), EgressError> {
     Ok((authority.host(), port))
 }
 
-/// The request as the host gets it. `Host` is that of the URL, whatever the client sent.
-fn outgoing(
+/// Whether a request shows a placeholder to everyone on its way.
+fn has_placeholder(request: &Request<Incoming>) -> bool {
+    let in_header = |value: &HeaderValue| find(SearchedValue::new(value.as_bytes()).text());
+    let target = request.uri().to_string();
+    find(target.as_bytes()).is_some()
+        || request.headers().values().any(|it| in_header(it).is_some())
+}
+
+/// The response as the client gets it.
+pub(super) fn returned(response: Response<Incoming>) -> Response<ProxyBody> {
+    let (mut parts, body) = response.into_parts();
+    remove_hop_by_hop(&mut parts.headers);
+    parts.version = Version::HTTP_11;
+    Response::from_parts(parts, body.boxed_unsync())
+}
+
+/// The request as the host gets it. `Host` is that of the connection, whatever the client sent.
+pub(super) fn outgoing(
     request: Request<Incoming>,
     destination: &Destination,
+    usual_port: u16,
 ) -> Result<Request<Incoming>, EgressError> {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -283,7 +379,7 @@ fn outgoing(
         .map_err(|_| EgressError::Invalid("its path is not valid"))?;
     remove_hop_by_hop(&mut parts.headers);
     let host = match destination.port {
-        HTTP_PORT => destination.host.to_string(),
+        port if port == usual_port => destination.host.to_string(),
         port => format!("{}:{port}", destination.host),
     };
     let host = HeaderValue::try_from(host);
@@ -306,7 +402,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn error_response(error: &EgressError) -> Response<ProxyBody> {
+pub(super) fn error_response(error: &EgressError) -> Response<ProxyBody> {
     let mut response = Response::new(text_body(format!("agent-workspace: {error}.\n")));
     *response.status_mut() = match error {
         EgressError::Invalid(_) => StatusCode::BAD_REQUEST,

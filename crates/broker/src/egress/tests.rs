@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use domain::host_rule::parse_host;
+use domain::id::SandboxId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -11,7 +13,6 @@ use tokio::time::timeout;
 
 use super::client_hello::tests::hello;
 use super::destination::Destination;
-use super::rules::parse_host;
 use super::tunnel::{self, TunnelEnd};
 use super::{EgressCounts, EgressProxy, EgressRules};
 
@@ -24,7 +25,8 @@ async fn connected(proxy: &Arc<EgressProxy>, tasks: &mut JoinSet<()>) -> TcpStre
     let client = client.await.unwrap();
     let (served, _) = listener.accept().await.unwrap();
     let proxy = Arc::clone(proxy);
-    tasks.spawn(async move { proxy.serve("sandbox-1", served).await });
+    let sandbox = SandboxId::parse("sandbox-1").unwrap();
+    tasks.spawn(async move { proxy.serve(&sandbox, served).await });
     client
 }
 
@@ -284,8 +286,8 @@ async fn a_head_that_does_not_end_closes_the_connection() {
 
 /// What the host gets from a tunnel whose client begins with these bytes.
 async fn tunneled(host: &str, port: u16, bytes: &[u8]) -> (TunnelEnd, Vec<u8>) {
-    let host = parse_host(host).unwrap();
-    let destination = Destination { host, port };
+    let rules = EgressRules::parse([host, &format!("{host}:{port}")]).unwrap();
+    let destination = Destination::new(&rules, host, port, 443).unwrap();
     let (mut client, served) = duplex(64 * 1024);
     let (connected, mut host) = duplex(64 * 1024);
     client.write_all(bytes).await.unwrap();

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
+use domain::host_rule::parse_host;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
 use tokio::time::timeout;
 use url::Host;
 
 use super::client_hello::{ClientHello, MAX_HELLO_BYTES};
 use super::destination::Destination;
-use super::rules::parse_host;
 
 /// The port at which a tunnel must contain TLS.
 pub(super) const TLS_PORT: u16 = 443;

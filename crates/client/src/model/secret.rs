@@ -45,6 +45,9 @@ impl<'de> Deserialize<'de> for Secret {
 pub struct SecretName {
     pub name: String,
     pub description: Option<String>,
+    /// The hosts to which the service sends the value; sandboxes have a placeholder. Empty: sandboxes have the value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// A secret to save.
@@ -55,6 +58,8 @@ pub struct NewSecret {
     pub name: String,
     pub value: Secret,
     pub description: Option<String>,
+    /// Hosts such as `api.example.org` or `*.example.org:8443`, see [`SecretName::hosts`]. `None` keeps the stored ones.
+    pub hosts: Option<Vec<String>>,
 }
 
 /// A change of a secret.
@@ -63,6 +68,8 @@ pub struct NewSecret {
 pub struct SecretChange {
     pub name: String,
     pub description: Option<String>,
+    /// The new hosts; `None` keeps the stored ones.
+    pub hosts: Option<Vec<String>>,
     pub value: Option<Secret>,
 }
 

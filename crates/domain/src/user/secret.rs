@@ -5,11 +5,18 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
+use crate::host_rule::HostRules;
 use crate::id::{OwnerId, SecretId};
 use crate::page::{Page, PageRequest};
 
 /// Maximum number of secrets of one user.
 pub const MAX_SECRETS_PER_USER: usize = 1_000;
+
+/// Begins a placeholder: `<prefix><sandbox>.<sealed name>`, of letters, digits, `_`, `-` and one point. A sandbox has it in
+/// place of the value of a secret with hosts.
+pub const PLACEHOLDER_PREFIX: &str = "workspace_secret_";
+/// Maximum number of hosts of one secret.
+pub const MAX_HOSTS_PER_SECRET: usize = 32;
 
 /// The entity of a [`StoreError::Full`] about secrets.
 pub const SECRETS_ENTITY: &str = "secrets";
@@ -39,6 +46,9 @@ pub struct CustomSecret {
     pub name: String,
     /// Its purpose; may be empty.
     pub description: String,
+    /// The hosts to which the service sends the value for a sandbox, which gets a placeholder. Without any, sandboxes
+    /// get the value.
+    pub hosts: HostRules,
     pub value: SecretValue,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -50,6 +60,8 @@ pub struct SecretSummary {
     pub name: String,
     /// Its purpose; may be empty.
     pub description: String,
+    /// See [`CustomSecret::hosts`].
+    pub hosts: HostRules,
     /// Length of the sealed text in bytes. Sealing does not hide the length: a value as long as a sealed empty text is
     /// empty.
     pub sealed_length: usize,
@@ -60,6 +72,7 @@ impl From<&CustomSecret> for SecretSummary {
         Self {
             name: secret.name.clone(),
             description: secret.description.clone(),
+            hosts: secret.hosts.clone(),
             sealed_length: secret.value.sealed.as_text().len(),
         }
     }
@@ -70,6 +83,7 @@ impl From<&CustomSecret> for SecretSummary {
 pub struct SecretChange {
     pub name: Option<String>,
     pub description: Option<String>,
+    pub hosts: Option<HostRules>,
     pub value: Option<SecretValue>,
 }
 

@@ -58,8 +58,8 @@ pub struct Confinement {
     pub reachable_networks: Vec<Ipv4Net>,
     /// The address of the listener for callbacks. Until it is set, callbacks wait.
     pub callbacks: Arc<OnceLock<SocketAddr>>,
-    /// The forward proxy, with [`NetworkPolicy::Proxy`].
-    pub egress: EgressSlot,
+    /// The forward proxy. With [`NetworkPolicy::Open`] it is not the only way out.
+    pub egress: Option<EgressSlot>,
 }
 
 /// What differs between sandboxes.
@@ -70,6 +70,8 @@ pub(crate) struct ConfinedLaunch<'a> {
     pub(crate) cgroup: Option<&'a Cgroup>,
     pub(crate) command: Vec<OsString>,
     pub(crate) fork_server: Option<PathBuf>,
+    /// The file of trusted certificates.
+    pub(crate) certificates: Option<PathBuf>,
 }
 
 impl Confinement {
@@ -120,6 +122,7 @@ impl Confinement {
             }
         }
         readable.extend(agent);
+        readable.extend(launch.certificates.clone());
         let own = launch.paths.writable().into_iter();
         FileView {
             readable,
@@ -181,7 +184,7 @@ mod tests {
             network: NetworkPolicy::Open,
             reachable_networks: Vec::new(),
             callbacks: Arc::default(),
-            egress: EgressSlot::default(),
+            egress: None,
         };
         let shown = |dir: &Path| confinement.shown_ancestor(dir, &[]);
         assert_eq!(shown(Path::new("/usr/share")), Some("/usr".into()));

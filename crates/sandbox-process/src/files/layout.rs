@@ -6,6 +6,7 @@
 //!   <id>/
 //!     process.json         process, port, and whether the sandbox was stopped on request
 //!     agent-server.log     and .log.1
+//!     certificates.pem     of a confined sandbox: what its programs trust
 //!     home/ workspace/ conversations/ bash_events/ persist/
 //! <runtime>/<hash of instance and id>/
 //!   tmux-<uid>/ tmp/       short paths, because socket paths are limited to 107 bytes
@@ -148,6 +149,11 @@ impl SandboxPaths {
             // The agent server's own settings.
             self.root.join("persist"),
         ]
+    }
+
+    /// The certificates that programs of a confined sandbox trust.
+    pub(crate) fn certificates(&self) -> PathBuf {
+        self.root.join("certificates.pem")
     }
 
     /// The output of the network process of a confined sandbox.

@@ -1,5 +1,6 @@
 //! The files of a sandbox: paths, lock, state and logs.
 
+pub(crate) mod certificates;
 pub(crate) mod confine;
 pub(crate) mod layout;
 pub(crate) mod lock;

@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::ProcessInner;
-use crate::confinement::plan::NetworkPolicy;
 use crate::confinement::{callbacks, egress};
 use crate::errors::blocking;
 use crate::files::log_file;
@@ -297,11 +296,10 @@ async fn forward_callbacks(inner: &ProcessInner, control: &Path) -> Infallible {
 
 /// Serves the connections of a confined sandbox to other machines while it runs.
 async fn serve_egress(inner: &ProcessInner, id: &SandboxId, control: &Path) -> Infallible {
-    match &inner.config.confinement {
-        Some(confinement) if confinement.network == NetworkPolicy::Proxy => {
-            egress::serve(control, id, &confinement.egress).await
-        }
-        _ => std::future::pending().await,
+    let confinement = inner.config.confinement.as_ref();
+    match confinement.and_then(|it| it.egress.as_ref()) {
+        Some(gateway) => egress::serve(control, id, gateway).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -32,7 +32,7 @@ use crate::errors::{self, blocking};
 use crate::files::layout::SandboxPaths;
 use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
-use crate::files::{if_exists, log_file};
+use crate::files::{certificates, if_exists, log_file};
 use crate::lifecycle::monitor::{BootInProgress, MainProcess};
 use crate::lifecycle::stop::StopMode;
 use crate::processes::marker;
@@ -138,7 +138,11 @@ impl ProcessInner {
     ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
         let (paths, marker) = (self.paths(&launch.id), self.marker(&launch.id));
         let program = command.first().cloned().unwrap_or_default();
-        let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        let mut variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        let certificates = self.write_certificates(&launch.id).await?;
+        if let Some(file) = &certificates {
+            environment::set_certificates(&mut variables, file);
+        }
         let search_path = environment::search_path(&program, &self.config.path);
         let fork_server = self.fork_server_socket(&command).await?;
         let mut command = command;
@@ -152,12 +156,33 @@ impl ProcessInner {
             let _runtime = runtime.enter();
             find_program(&program, &search_path)?;
             let log_file = log_file::open(&paths.log_file())?;
-            let (arguments, stdin) = inner.launcher_command(&id, command, port, fork_server)?;
+            let (arguments, stdin) =
+                inner.launcher_command(&id, command, port, fork_server, certificates)?;
             crash_point::around("process: spawning", || {
                 spawn::spawn(&arguments, &variables, &paths.root, stdin, log_file)
             })
         })
         .await
+    }
+
+    /// The file of certificates that the sandbox's programs trust, if the service stands for hosts.
+    async fn write_certificates(&self, id: &SandboxId) -> Result<Option<PathBuf>, SandboxError> {
+        let confinement = self.config.confinement.as_ref();
+        let gateway = confinement.and_then(|it| it.egress.as_ref()?.get());
+        let Some(gateway) = gateway else {
+            return Ok(None);
+        };
+        let authority = gateway.authority(id).map_err(SandboxError::other)?;
+        let Some(authority) = authority else {
+            return Ok(None);
+        };
+        let file = self.paths(id).certificates();
+        let operators = self.config.extra_env.get(certificates::FILE_VARIABLE);
+        let operators = operators.map(|path| path.expose_secret().to_owned());
+        let written = blocking(move || {
+            certificates::write(&file, operators.as_deref(), &authority).map(|()| file)
+        });
+        written.await?.map(Some).map_err(SandboxError::other)
     }
 
     /// The command that launches the agent server, and its standard input. Blocks.
@@ -167,6 +192,7 @@ impl ProcessInner {
         command: Vec<OsString>,
         port: u16,
         fork_server: Option<PathBuf>,
+        certificates: Option<PathBuf>,
     ) -> io::Result<(Vec<OsString>, Stdio)> {
         let paths = self.paths(id);
         let Some(confinement) = &self.config.confinement else {
@@ -187,6 +213,7 @@ impl ProcessInner {
             cgroup: cgroup.as_ref(),
             command,
             fork_server,
+            certificates,
         })?;
         let mut arguments = vec![self.config.launcher.binary().into_os_string()];
         arguments.extend(confinement::launcher_arguments(port));

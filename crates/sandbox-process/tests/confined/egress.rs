@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use domain::error::BoxError;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendState, SandboxLifecycle as _};
 use sandbox_process::{NetworkPolicy, ProcessConfig, ProcessSandboxes};
@@ -23,13 +24,20 @@ impl EgressGateway for NamingGateway {
     async fn serve(&self, sandbox: &SandboxId, mut stream: TcpStream) {
         let _ = stream.write_all(sandbox.as_str().as_bytes()).await;
     }
+
+    fn authority(&self, sandbox: &SandboxId) -> Result<Option<String>, BoxError> {
+        Ok(Some(format!("authority of {sandbox}\n")))
+    }
 }
 
 fn config(fixture: &ProcessFixture, network: NetworkPolicy) -> ProcessConfig {
     let mut config = fixture.config();
     let confinement = config.confinement.as_mut().unwrap();
     confinement.network = network;
-    confinement.egress.set(Arc::new(NamingGateway)).unwrap();
+    if network != NetworkPolicy::None {
+        let gateway: Arc<dyn EgressGateway> = Arc::new(NamingGateway);
+        confinement.egress = Some(Arc::new(gateway.into()));
+    }
     config
 }
 
@@ -132,4 +140,38 @@ async fn a_running_sandbox_with_another_network_is_stopped() {
     assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
     drop(open);
     fixture.backend().await.remove(&launch.id).await.unwrap();
+}
+
+/// Shows what programs of a sandbox trust, and how they find the proxy.
+const TRUST: &str = r#"
+{
+echo "$SSL_CERT_FILE $NODE_EXTRA_CA_CERTS $REQUESTS_CA_BUNDLE"
+tail -n 1 "$SSL_CERT_FILE"
+echo "proxy: $HTTPS_PROXY"
+(echo x > "$SSL_CERT_FILE") 2> /dev/null && echo changed || echo kept
+} > workspace/results.new
+mv workspace/results.new workspace/results
+sleep 600 & wait"#;
+
+#[tokio::test]
+async fn programs_trust_the_authority_of_their_sandbox() {
+    let fixture = ProcessFixture::new();
+    fixture.set_agent_script(TRUST);
+    let backend = ProcessSandboxes::new(config(&fixture, NetworkPolicy::Open)).await;
+    let (backend, launch) = (backend.unwrap(), launch("s1"));
+    // At the second start the file exists.
+    for _start in 0..2 {
+        backend.start(&launch).await.unwrap();
+        let results = fixture.root(&launch.id).join("workspace/results");
+        wait_until("the file is read", || results.exists()).await;
+        let text = fs::read_to_string(&results).unwrap();
+        let file = fixture.root(&launch.id).join("certificates.pem");
+        let file = file.display();
+        let expected =
+            format!("{file} {file} {file}\nauthority of s1\nproxy: http://127.0.0.2:26228\nkept\n");
+        assert_eq!(text, expected);
+        backend.stop(&launch.id).await.unwrap();
+        fs::remove_file(&results).unwrap();
+    }
+    backend.remove(&launch.id).await.unwrap();
 }

@@ -95,7 +95,7 @@ impl ProcessFixture {
                 writable_paths: Vec::new(),
                 limits: ProcessLimits::default(),
                 network: NetworkPolicy::Open,
-                egress: Arc::default(),
+                egress: None,
                 reachable_networks: Vec::new(),
                 callbacks: Arc::default(),
             });

@@ -1,26 +1,71 @@
 //! The egress policy: what sandboxes reach beside the service.
 
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
+use application::App;
+use application::administration::Origin;
 use async_trait::async_trait;
-use broker::{EgressProxy, EgressRules};
+use broker::{CaCertificates, EgressProxy, EgressRules, SandboxSecrets};
+use domain::audit::{AuditActor, sanitize_text};
+use domain::error::BoxError;
+use domain::host_rule::HostRules;
 use domain::id::SandboxId;
 use sandbox_provider::{BackendFeatures, EgressGateway, EgressPolicy};
+use secrecy::SecretString;
 use tokio::net::TcpStream;
 
+use super::backends::OpenedBackend;
+use super::git::authorities;
 use crate::config::{Config, EgressSettings};
 
+/// The action of audit entries about refused placeholders.
+const REFUSAL_ACTION: &str = "secrets send";
+const FORBIDDEN: u16 = 403;
 const ALLOW_KEY: &str = "egress.allow (WORKSPACE_EGRESS__ALLOW)";
 
-/// The forward proxy of sandboxes. `None`: the policy needs none.
+/// What sandboxes reach through the forward proxy.
+pub(super) fn rules(config: &Config, sandboxes: &OpenedBackend) -> anyhow::Result<EgressRules> {
+    let listed = check(&config.egress, &sandboxes.features)?;
+    if config.egress.policy != EgressPolicy::Open {
+        return Ok(listed);
+    }
+    let route = sandboxes.ports.egress.iter();
+    let networks = route.flat_map(|route| &route.reachable_networks);
+    // The backend has checked them.
+    let networks = networks.filter_map(|network| network.parse().ok());
+    Ok(EgressRules::Open(networks.collect()))
+}
+
+/// Whether sandboxes get placeholders of secrets.
+pub(super) fn sends_secrets(config: &Config, sandboxes: &OpenedBackend) -> bool {
+    config.broker.secrets && sandboxes.ports.egress.is_some()
+}
+
+/// The forward proxy of sandboxes, which their backend gets. `None`: it uses none.
 pub(super) fn open(
     config: &Config,
-    sandboxes: &BackendFeatures,
+    sandboxes: &OpenedBackend,
+    rules: EgressRules,
+    app: &App,
 ) -> anyhow::Result<Option<Arc<EgressProxy>>> {
-    let rules = check(&config.egress, sandboxes)?;
-    let is_listed = config.egress.policy == EgressPolicy::AllowList;
-    Ok(is_listed.then(|| Arc::new(EgressProxy::new(rules))))
+    let Some(route) = &sandboxes.ports.egress else {
+        return Ok(None);
+    };
+    let mut proxy = EgressProxy::new(rules);
+    if sends_secrets(config, sandboxes) {
+        let secrets = Arc::new(OwnersSecrets(app.clone()));
+        // Tokens of git hosts go to hosts with the operator's authorities.
+        let trusted = CaCertificates::of_system().and(&authorities(&config.git)?);
+        proxy = proxy.with_secrets(secrets, trusted)?;
+    }
+    let proxy = Arc::new(proxy);
+    // This is the only place that sets it.
+    let _ = route
+        .gateway
+        .set(Arc::new(ProxyGateway(Arc::clone(&proxy))));
+    Ok(Some(proxy))
 }
 
 /// Fails if the hosts are not valid, or if the sandboxes of this backend could ignore the policy.
@@ -51,12 +96,59 @@ pub(crate) fn describe(egress: &EgressSettings) -> &'static str {
 
 /// Hands connections of sandboxes to the forward proxy.
 #[derive(Debug)]
-pub(super) struct ProxyGateway(pub(super) Arc<EgressProxy>);
+struct ProxyGateway(Arc<EgressProxy>);
 
 #[async_trait]
 impl EgressGateway for ProxyGateway {
     async fn serve(&self, sandbox: &SandboxId, stream: TcpStream) {
-        self.0.serve(sandbox.as_str(), stream).await;
+        self.0.serve(sandbox, stream).await;
+    }
+
+    fn authority(&self, sandbox: &SandboxId) -> Result<Option<String>, BoxError> {
+        Ok(self.0.authority(sandbox).transpose()?)
+    }
+}
+
+/// The secrets of sandboxes' owners.
+struct OwnersSecrets(App);
+
+impl Debug for OwnersSecrets {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnersSecrets")
+    }
+}
+
+#[async_trait]
+impl SandboxSecrets for OwnersSecrets {
+    async fn hosts(&self, sandbox: &SandboxId) -> Result<HostRules, BoxError> {
+        Ok(self.0.secrets.hosts(sandbox).await?)
+    }
+
+    async fn reveal(
+        &self,
+        sandbox: &SandboxId,
+        placeholder: &str,
+    ) -> Result<Option<(SecretString, HostRules)>, BoxError> {
+        let opened = self
+            .0
+            .secrets
+            .open_placeholder(sandbox, placeholder)
+            .await?;
+        Ok(opened.map(|secret| (secret.value, secret.hosts)))
+    }
+
+    fn refused(&self, sandbox: &SandboxId, reason: &str) {
+        let origin = Origin {
+            actor: AuditActor::Sandbox(sandbox.clone()),
+            status: Some(FORBIDDEN),
+            ..Origin::service(REFUSAL_ACTION)
+        };
+        let detail = Some(sanitize_text(reason));
+        self.0.audit.record(origin, None, detail);
+    }
+
+    fn authority_seed(&self, sandbox: &SandboxId) -> SecretString {
+        self.0.secrets.authority_seed(sandbox)
     }
 }
 

@@ -10,15 +10,7 @@ const PRIVATE_HOSTS_KEY: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_P
 
 /// What calls git hosts: for the service itself, and for sandboxes.
 pub(super) fn open(config: &GitSettings) -> anyhow::Result<(HttpGitHosting, GitBroker)> {
-    let authorities = match &config.authorities {
-        None => CaCertificates::default(),
-        Some((path, text)) => CaCertificates::from_pem(text).map_err(|problem| {
-            anyhow::anyhow!(
-                "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {problem}",
-                path.display()
-            )
-        })?,
-    };
+    let authorities = authorities(config)?;
     let git = Config {
         private_hosts: private_hosts(PRIVATE_HOSTS_KEY, &config.private_hosts)?,
         authorities,
@@ -31,6 +23,19 @@ pub(super) fn open(config: &GitSettings) -> anyhow::Result<(HttpGitHosting, GitB
     let all = CaCertificates::of_system().and(&git.authorities);
     let broker = GitBroker::new(git.private_hosts, all).map_err(failed)?;
     Ok((hosting, broker))
+}
+
+/// The operator's certificate authorities.
+pub(super) fn authorities(config: &GitSettings) -> anyhow::Result<CaCertificates> {
+    let Some((path, text)) = &config.authorities else {
+        return Ok(CaCertificates::default());
+    };
+    CaCertificates::from_pem(text).map_err(|problem| {
+        anyhow::anyhow!(
+            "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {problem}",
+            path.display()
+        )
+    })
 }
 
 /// Reads a list of private hosts. `key` names the setting in errors.

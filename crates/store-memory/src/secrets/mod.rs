@@ -59,6 +59,9 @@ impl MemoryState {
             if let Some(description) = &change.description {
                 secret.description.clone_from(description);
             }
+            if let Some(hosts) = &change.hosts {
+                secret.hosts.clone_from(hosts);
+            }
             if let Some(value) = &change.value {
                 secret.value.clone_from(value);
             }

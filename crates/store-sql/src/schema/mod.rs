@@ -295,6 +295,7 @@ tables! {
         value -> Text,
         created_at -> Instant,
         updated_at -> Instant,
+        hosts -> Text,
     }
 
     vault (name) {

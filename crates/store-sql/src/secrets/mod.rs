@@ -10,6 +10,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::error::{Entity, StoreError};
+use domain::host_rule::HostRules;
 use domain::id::OwnerId;
 use domain::page::{Page, PageRequest};
 use domain::user::secret::{
@@ -41,13 +42,14 @@ diesel::define_sql_function! {
     fn replace(text: Text, needle: Text, by: Text) -> Text;
 }
 
-/// Name, description, and length of the sealed value.
-type SummaryRow = (String, String, i32);
+/// Name, description, hosts, and length of the sealed value.
+type SummaryRow = (String, String, TextCol<HostRules>, i32);
 
-fn summary((name, description, length): SummaryRow) -> SecretSummary {
+fn summary((name, description, hosts, length): SummaryRow) -> SecretSummary {
     SecretSummary {
         name,
         description,
+        hosts: hosts.0,
         sealed_length: usize::try_from(length).unwrap_or(usize::MAX),
     }
 }
@@ -62,10 +64,11 @@ struct SecretRow {
     value: String,
     created_at: TimestampCol,
     updated_at: TimestampCol,
+    hosts: TextCol<HostRules>,
 }
 
 same_fields! {
-    SecretRow, CustomSecret, [owner, name, description, created_at, updated_at],
+    SecretRow, CustomSecret, [owner, name, description, created_at, updated_at, hosts],
     |secret| {
         value_id: secret.value.id.into(),
         value: secret.value.sealed.as_text().to_owned(),
@@ -80,6 +83,7 @@ same_fields! {
 struct ChangedSecretColumns {
     name: Option<String>,
     description: Option<String>,
+    hosts: Option<TextCol<HostRules>>,
     value_id: Option<UuidCol>,
     value: Option<String>,
     updated_at: TimestampCol,
@@ -91,6 +95,7 @@ impl ChangedSecretColumns {
         Self {
             name: change.name.clone(),
             description: change.description.as_deref().map(replace_nul),
+            hosts: change.hosts.clone().map(TextCol),
             value_id: value.map(|value| value.id.into()),
             value: value.map(|value| value.sealed.as_text().to_owned()),
             updated_at: TimestampCol(at),
@@ -195,6 +200,7 @@ impl SecretRepository for SqlStore {
                 .select((
                     secrets::name,
                     secrets::description,
+                    secrets::hosts,
                     octet_length(secrets::value),
                 ))
                 .load(conn)?;
@@ -216,6 +222,7 @@ impl SecretRepository for SqlStore {
                 .select((
                     secrets::name,
                     secrets::description,
+                    secrets::hosts,
                     octet_length(secrets::value),
                 ))
                 .load(conn)?;

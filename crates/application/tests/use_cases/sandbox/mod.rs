@@ -3,6 +3,7 @@
 mod housekeeping;
 mod inspection;
 mod logs;
+mod placeholders;
 mod reconcile;
 mod sandbox_grouping;
 mod sandboxes;

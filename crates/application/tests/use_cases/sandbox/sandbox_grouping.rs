@@ -6,6 +6,7 @@ use application::settings::McpConfigUpdate;
 use domain::agent::{AgentKind, LaunchSecret};
 use domain::encryption::cipher::Sealed;
 use domain::git::GitProvider;
+use domain::host_rule::HostRules;
 use domain::id::{HostId, SandboxId, SecretId};
 use domain::sandbox::{DesiredState, HostSandboxRepository, MAX_SHARED_CONVERSATIONS};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskQueue};
@@ -228,6 +229,7 @@ async fn conversations_show_their_acp_agent() {
         name: "OPENAI_API_KEY".to_owned(),
         value: "v0".to_owned().into(),
         description: None,
+        hosts: None,
     };
     fixture
         .app
@@ -260,6 +262,7 @@ async fn the_coding_agent_looks_up_secrets() {
         name: "MINE".to_owned(),
         value: "v0".to_owned().into(),
         description: Some("for me".to_owned()),
+        hosts: None,
     };
     fixture
         .app
@@ -345,6 +348,7 @@ async fn an_agent_starts_without_unreadable_secrets() {
             owner: alice(),
             name: "DAMAGED".to_owned(),
             description: String::new(),
+            hosts: HostRules::default(),
             value: SecretValue {
                 id: SecretId::new(Uuid::from_u128(1)),
                 sealed: Sealed::from_text("no seal of ours ".repeat(20)),

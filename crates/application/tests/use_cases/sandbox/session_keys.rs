@@ -68,6 +68,7 @@ async fn fixture_with_secret() -> Fixture {
         name: "MINE".to_owned(),
         value: "v0".to_owned().into(),
         description: None,
+        hosts: None,
     };
     let stored = fixture.app.secrets.create(&alice(), &secret).await;
     stored.expect("stored");

@@ -2,9 +2,10 @@
 //! text.
 
 use application::secrets::{
-    NewSecret, SecretInfo, SecretUpdate, check_description, check_name, check_value,
+    NewSecret, SecretInfo, SecretUpdate, check_description, check_hosts, check_name, check_value,
 };
 use application::settings::MASK;
+use domain::host_rule::HostRules;
 use domain::user::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -19,6 +20,14 @@ pub(crate) struct SecretDto {
     pub name: String,
     /// The purpose; may be empty.
     pub description: Option<String>,
+    /// The hosts to which the service sends the value; sandboxes have a placeholder. Absent: sandboxes have the value.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[from(texts(&secret.hosts))]
+    pub hosts: Vec<String>,
+}
+
+fn texts(hosts: &HostRules) -> Vec<String> {
+    hosts.iter().map(ToString::to_string).collect()
 }
 
 impl From<SecretSummary> for SecretDto {
@@ -26,6 +35,7 @@ impl From<SecretSummary> for SecretDto {
         Self {
             name: secret.name,
             description: Some(secret.description),
+            hosts: texts(&secret.hosts),
         }
     }
 }
@@ -83,6 +93,16 @@ pub(crate) struct NewSecretDto {
     #[validate(custom(function = check_description))]
     #[schema(max_length = 4096)]
     description: Option<String>,
+    /// Hosts such as `api.example.org` or `*.example.org:8443`. Then sandboxes get a placeholder, and the service sends the
+    /// value to these hosts. Absent or null keeps the stored ones.
+    #[validate(custom(function = check_host_texts))]
+    #[schema(max_items = 32)]
+    #[into(hosts.and_then(|hosts| check_hosts(&hosts).ok()))]
+    hosts: Option<Vec<String>>,
+}
+
+fn check_host_texts(hosts: &[String]) -> Result<(), String> {
+    check_hosts(hosts).map(drop)
 }
 
 /// A changed secret.
@@ -97,6 +117,11 @@ pub(crate) struct SecretUpdateDto {
     #[schema(max_length = 4096)]
     #[into(description.unwrap_or_default())]
     description: Option<String>,
+    /// The new hosts; an empty list gives sandboxes the value. Absent or null keeps the stored ones.
+    #[validate(custom(function = check_host_texts))]
+    #[schema(max_items = 32)]
+    #[into(hosts.and_then(|hosts| check_hosts(&hosts).ok()))]
+    hosts: Option<Vec<String>>,
     /// The new value; absent, null or the mask keeps the stored one.
     #[validate(custom(function = check_new_value))]
     #[schema(write_only)]

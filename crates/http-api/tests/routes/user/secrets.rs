@@ -106,6 +106,50 @@ async fn a_secret_is_stored_found_changed_and_deleted() {
 }
 
 #[actix_web::test]
+async fn hosts_are_stored_kept_and_removed() {
+    let world = World::idle().await;
+    let path = format!("{V1}/KEY");
+    let first =
+        json!({"name": "KEY", "value": "v", "hosts": ["API.example.org", " *.example.net:8443"]});
+    create(&world, ADA, &first).await;
+    let shown = json!(["api.example.org", "*.example.net:8443"]);
+    // Clients that know no hosts keep them.
+    create(&world, ADA, &json!({"name": "KEY", "value": "new"})).await;
+    for (change, hosts) in [
+        (json!({"name": "KEY"}), &shown),
+        (json!({"name": "KEY", "hosts": null}), &shown),
+        (
+            json!({"name": "KEY", "hosts": ["[::1]:1"]}),
+            &json!(["[::1]:1"]),
+        ),
+        (json!({"name": "KEY", "hosts": []}), &Value::Null),
+    ] {
+        let _ = world.put(ADA, &path, &change).await.ok();
+        let listed = world.get(ADA, LEGACY).await.json();
+        assert_eq!(&listed["custom_secrets"][0]["hosts"], hosts, "{change}");
+        let found = world.get(ADA, &format!("{V1}/search")).await.json();
+        assert_eq!(&found["items"][0]["hosts"], hosts, "{change}");
+    }
+    let many = vec!["a.example"; 33];
+    for wrong in [
+        json!(["https://x.example"]),
+        json!([""]),
+        json!(many),
+        json!("a.example"),
+        json!([1]),
+    ] {
+        let body = json!({"name": "KEY", "value": "v", "hosts": wrong});
+        for answer in [
+            world.post(ADA, V1, &body).await,
+            world.put(ADA, &path, &body).await,
+        ] {
+            let (place, _) = &faults(&answer)[0];
+            assert_eq!(place[1], "hosts", "{wrong}: {}", answer.text);
+        }
+    }
+}
+
+#[actix_web::test]
 async fn the_legacy_api_has_words_of_its_own() {
     let world = World::idle().await;
     world
@@ -232,6 +276,7 @@ async fn a_user_may_keep_so_many() {
             name: format!("S{n}"),
             value: SecretString::from("v"),
             description: None,
+            hosts: None,
         };
         assert!(world.app.secrets.put(&ada, &secret).await.unwrap());
     }

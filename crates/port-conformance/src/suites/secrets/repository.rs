@@ -1,6 +1,7 @@
 //! Conformance tests of `SecretRepository`.
 
 use domain::error::StoreError;
+use domain::host_rule::HostRules;
 use domain::page::{PageLimit, PageRequest, PageToken};
 use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary,
@@ -98,12 +99,20 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
                 ..nothing.clone()
             },
         ),
-        (14, renamed("B")),
+        (
+            14,
+            SecretChange {
+                hosts: Some(HostRules::default()),
+                ..nothing.clone()
+            },
+        ),
+        (15, renamed("B")),
     ] {
         let name = expected.name.clone();
         assert!(secrets.change(&alice, &name, &change, at(n)).await.unwrap());
         expected.name = change.name.unwrap_or(expected.name);
         expected.description = change.description.unwrap_or(expected.description);
+        expected.hosts = change.hosts.unwrap_or(expected.hosts);
         expected.value = change.value.unwrap_or(expected.value);
         expected.updated_at = at(n);
         let found = secrets.find(&alice, &expected.name).await.unwrap();

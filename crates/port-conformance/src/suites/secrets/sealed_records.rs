@@ -2,6 +2,7 @@
 
 use domain::encryption::cipher::Sealed;
 use domain::encryption::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
+use domain::host_rule::HostRules;
 use domain::id::SecretId;
 use domain::user::secret::{CustomSecret, SecretValue};
 use domain::user::settings::{SettingsOwner, StoredSettings};
@@ -25,6 +26,7 @@ fn secret(owner: &str, n: u64) -> CustomSecret {
         owner: user(owner),
         name: format!("NAME_{n}"),
         description: String::new(),
+        hosts: HostRules::default(),
         value: SecretValue {
             id: SecretId::new(uuid(n)),
             sealed: sealed(&format!("secret {n}")),

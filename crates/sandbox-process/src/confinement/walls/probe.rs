@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
 use rustix::fs::{Access, access};
-use sandbox_provider::EgressSlot;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -282,7 +281,7 @@ fn confinement() -> Confinement {
         network: NetworkPolicy::Open,
         reachable_networks: Vec::new(),
         callbacks: Arc::default(),
-        egress: EgressSlot::default(),
+        egress: None,
     }
 }
 

@@ -4,10 +4,12 @@ use broker::{PriceList, parse_price};
 use domain::agent::spending::NanoUsd;
 use settings::SettingReader;
 
-/// Model calls that the service makes for sandboxes. `compose/models.rs` interprets the hosts.
+/// Calls that the service makes for sandboxes. `compose/models.rs` interprets the hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct BrokerSettings {
     pub(crate) models: bool,
+    /// Whether sandboxes get placeholders of secrets that have hosts.
+    pub(crate) secrets: bool,
     /// Private hosts that may be called: names, networks, or `*`.
     pub(crate) private_hosts: Vec<String>,
     /// Of each user in each organization.
@@ -20,6 +22,7 @@ impl BrokerSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
         Self {
             models: reader.switch("broker.models"),
+            secrets: sandbox_provider::sends_secrets(reader),
             private_hosts: reader.list("broker.allow_private_hosts"),
             month_budget: reader
                 .count_limit::<u64>("broker.monthly_budget", 1_000_000)

@@ -13,6 +13,7 @@ use url::Host;
 
 use super::rules::EgressRules;
 use super::secrets::PlaceholderRefusal;
+use super::tunnel::TLS_PORT;
 
 /// For all addresses of a host together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,6 +84,11 @@ impl Destination {
             port,
             is_open,
         })
+    }
+
+    /// Whether a tunnel must contain TLS that asks for this host. Where all hosts are open, nothing would be gained.
+    pub(super) fn must_be_tls(&self) -> bool {
+        !self.is_open && self.port == TLS_PORT
     }
 
     /// Looks the name up once, checks all its addresses, and connects to one of these.

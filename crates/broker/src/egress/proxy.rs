@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::io::Cursor;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,9 +21,9 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use outbound_http::{CaCertificates, HostGuard, RequestSlots};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
 
 use super::activity::{ActiveStream, ActivityClock};
 use super::authority::AuthorityError;
@@ -30,7 +31,7 @@ use super::destination::{Destination, EgressError};
 use super::placeholders::{SearchedValue, find};
 use super::rules::EgressRules;
 use super::secrets::{PlaceholderRefusal, SandboxSecrets, SecretConnection, SecretSender};
-use super::tunnel::{self, TLS_PORT, TunnelEnd};
+use super::tunnel::{self, ClientBegin, TLS_PORT, TunnelEnd};
 
 /// Connections of all sandboxes, and of one.
 const MAX_CONNECTIONS: usize = 2_048;
@@ -90,16 +91,10 @@ pub struct EgressProxy {
 /// A tunnel that begins when its client has the response.
 struct OpenTunnel {
     client: OnUpgrade,
-    host: HostStream,
+    host: TcpStream,
     destination: Destination,
-}
-
-/// A connection to a host.
-enum HostStream {
-    /// The client speaks with the host.
-    Tunnel(TcpStream),
-    /// The proxy speaks with the host, because secrets may go there.
-    Secrets(Box<TlsStream<TcpStream>>),
+    /// Whether secrets may go to the host.
+    gets_secrets: bool,
 }
 
 /// The tunnel of a connection, if it asked for one.
@@ -193,15 +188,24 @@ impl EgressProxy {
             return;
         };
         let destination = &open.destination;
-        let host = match (open.host, &self.secrets) {
-            (HostStream::Secrets(host), Some(sender)) => {
-                let connection = SecretConnection::new(self, sender, sandbox, destination);
-                return connection.serve(client, *host).await;
-            }
-            (HostStream::Tunnel(host), _) => host,
-            (HostStream::Secrets(_), None) => return,
+        let mut client = TokioIo::new(client);
+        let begin = if destination.must_be_tls() || open.gets_secrets {
+            let Ok(begin) = ClientBegin::read(&mut client).await else {
+                return;
+            };
+            Some(begin)
+        } else {
+            None
         };
-        let ended = tunnel::run(TokioIo::new(client), host, destination).await;
+        if let (Some(begin), Some(sender), true) = (&begin, &self.secrets, open.gets_secrets)
+            && begin.is_plain_tls()
+        {
+            let (read, write) = tokio::io::split(client);
+            let client = tokio::io::join(Cursor::new(begin.bytes.clone()).chain(read), write);
+            let connection = SecretConnection::new(self, sender, sandbox, destination, open.host);
+            return connection.serve(client).await;
+        }
+        let ended = tunnel::run(client, open.host, destination, begin).await;
         if let Ok(TunnelEnd::Refused(reason)) = ended {
             self.log_refusal(sandbox, &format!("{}: {reason}", open.destination.host));
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -245,23 +249,15 @@ impl EgressProxy {
         let port = port.ok_or(EgressError::Invalid("CONNECT needs a port"))?;
         let destination = Destination::new(&self.rules, host, port, TLS_PORT)?;
         let gets_secrets = match &self.secrets {
-            Some(sender) => sender
-                .are_for(sandbox, &destination)
-                .await?
-                .then_some(sender),
-            None => None,
+            Some(sender) => sender.are_for(sandbox, &destination).await?,
+            None => false,
         };
         let host = destination.connect(&self.guard).await?;
-        let host = match gets_secrets {
-            Some(sender) => {
-                HostStream::Secrets(Box::new(sender.host_tls(&destination, host).await?))
-            }
-            None => HostStream::Tunnel(host),
-        };
         let open = OpenTunnel {
             client: hyper::upgrade::on(&mut request),
             host,
             destination,
+            gets_secrets,
         };
         *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
         Ok(Response::new(text_body(String::new())))

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ struct EchoHost {
     port: u16,
     authority: String,
     requests: Arc<Mutex<Vec<String>>>,
+    /// Of which it has got bytes.
+    connections: Arc<AtomicUsize>,
 }
 
 impl EchoHost {
@@ -104,12 +107,18 @@ impl EchoHost {
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
+        let connections = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&connections);
         tasks.spawn(async move {
-            let mut connections = JoinSet::new();
+            let mut tasks = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
-                connections.spawn(async move {
+                let count = Arc::clone(&count);
+                tasks.spawn(async move {
+                    if stream.peek(&mut [0]).await.is_ok_and(|bytes| bytes > 0) {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }
                     if let Ok(tls) = acceptor.accept(stream).await {
                         let service = service_fn(|request| echo(request, &seen));
                         let _ = server::Builder::new()
@@ -123,6 +132,7 @@ impl EchoHost {
             port,
             authority: issuer.pem(),
             requests,
+            connections,
         }
     }
 }
@@ -193,12 +203,8 @@ impl Fixture {
         client
     }
 
-    /// TLS with the host through the proxy, by a client that trusts the authority of a sandbox.
-    async fn client(
-        &mut self,
-        sandbox: &str,
-    ) -> std::io::Result<client::SendRequest<http_body_util::combinators::BoxBody<Bytes, Infallible>>>
-    {
+    /// A tunnel to the host.
+    async fn tunnel(&mut self) -> std::io::Result<TcpStream> {
         let mut stream = self.connected().await;
         let connect = format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n\r\n", self.host.port);
         stream.write_all(connect.as_bytes()).await?;
@@ -207,6 +213,16 @@ impl Fixture {
             head.push(stream.read_u8().await?);
         }
         assert!(head.starts_with(b"HTTP/1.1 200"), "{head:?}");
+        Ok(stream)
+    }
+
+    /// TLS with the host through the proxy, by a client that trusts the authority of a sandbox.
+    async fn client(
+        &mut self,
+        sandbox: &str,
+    ) -> std::io::Result<client::SendRequest<http_body_util::combinators::BoxBody<Bytes, Infallible>>>
+    {
+        let stream = self.tunnel().await?;
         let authority = self.proxy.authority(&SandboxId::parse(sandbox).unwrap());
         let authority = authority.unwrap().unwrap();
         let trusted = CaCertificates::from_pem(authority.as_bytes()).unwrap();
@@ -364,15 +380,36 @@ async fn a_host_with_a_foreign_certificate_gets_nothing() {
     let secrets = Arc::clone(&fixture.secrets) as _;
     let proxy = EgressProxy::new(rules).with_secrets(secrets, trusted);
     fixture.proxy = Arc::new(proxy.unwrap());
-    let mut client = fixture.connected().await;
-    let connect = format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n\r\n", fixture.host.port);
-    client.write_all(connect.as_bytes()).await.unwrap();
-    let mut text = Vec::new();
-    while !text.ends_with(b".\n") {
-        text.push(client.read_u8().await.unwrap());
-    }
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 502"), "{text}");
+    let (status, text) = fixture.exchange(get(&placeholder("s1", 'a'))).await;
+    assert_eq!(status, 502, "{text}");
     assert!(text.contains("cannot establish TLS"), "{text}");
     assert!(fixture.requests().is_empty());
+}
+
+/// A browser trusts authorities of its own, so its connection stays a tunnel. It is known by the extension for encrypted names.
+#[tokio::test]
+async fn a_client_that_encrypts_the_server_name_speaks_with_the_host() {
+    const ALERT: u8 = 21;
+    let mut fixture = Fixture::new().await;
+    for extension in [0xfe0d_u16, 0xfe0e] {
+        let mut stream = fixture.tunnel().await.unwrap();
+        stream.write_all(&hello_with(extension)).await.unwrap();
+        let mut answer = vec![0; 1];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, [ALERT], "{extension:x}");
+        let _ = stream.read_to_end(&mut answer).await;
+    }
+    assert_eq!(fixture.host.connections.load(Ordering::SeqCst), 1);
+}
+
+/// A message with this extension alone, which no server takes.
+fn hello_with(extension: u16) -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend([0; 32 + 1]);
+    body.extend([0, 2, 0x13, 0x01, 1, 0, 0, 4]);
+    body.extend(extension.to_be_bytes());
+    body.extend([0, 0]);
+    let length = u8::try_from(body.len()).unwrap();
+    let begin = [22, 3, 1, 0, length + 4, 1, 0, 0, length];
+    [&begin[..], &body].concat()
 }

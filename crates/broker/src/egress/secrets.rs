@@ -21,7 +21,6 @@ use hyper::header::HeaderValue;
 use hyper::rt::Executor as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::Upgraded;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use moka::sync::Cache;
@@ -29,6 +28,7 @@ use outbound_http::CaCertificates;
 use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -162,6 +162,8 @@ pub(super) struct SecretConnection<'a> {
     pub(super) sender: &'a SecretSender,
     pub(super) sandbox: &'a SandboxId,
     pub(super) destination: &'a Destination,
+    /// Connected before the client had its tunnel; for the first request.
+    first: Mutex<Option<TcpStream>>,
     /// The connection to the host, between two requests.
     host: Mutex<Option<HostConnection>>,
 }
@@ -172,18 +174,20 @@ impl<'a> SecretConnection<'a> {
         sender: &'a SecretSender,
         sandbox: &'a SandboxId,
         destination: &'a Destination,
+        host: TcpStream,
     ) -> Self {
         Self {
             proxy,
             sender,
             sandbox,
             destination,
+            first: Mutex::new(Some(host)),
             host: Mutex::default(),
         }
     }
 
-    /// Serves until the client ends it. `host` is connected, and takes the first request.
-    pub(super) async fn serve(self, client: Upgraded, host: HostTls) {
+    /// Serves until the client ends it.
+    pub(super) async fn serve(self, client: impl AsyncRead + AsyncWrite + Send + Unpin) {
         let Ok(config) = self
             .sender
             .server_config(self.sandbox, &self.destination.host)
@@ -192,7 +196,7 @@ impl<'a> SecretConnection<'a> {
             return;
         };
         let acceptor = TlsAcceptor::from(config);
-        let accepted = timeout(TLS_TIMEOUT, acceptor.accept(TokioIo::new(client))).await;
+        let accepted = timeout(TLS_TIMEOUT, acceptor.accept(client)).await;
         let Ok(Ok(client)) = accepted else {
             let host = &self.destination.host;
             let reason = format!(
@@ -201,9 +205,6 @@ impl<'a> SecretConnection<'a> {
             self.proxy.log_refusal(self.sandbox, &reason);
             return;
         };
-        // The proxy speaks for one host only: a client of another server name would not have got this certificate.
-        let connection = self.open(host).await.ok();
-        *self.host.lock().await = connection;
         let service = service_fn(|request| async {
             Ok::<_, Infallible>(match self.send(request).await {
                 Ok(response) => response,
@@ -310,7 +311,10 @@ impl<'a> SecretConnection<'a> {
                 }
             }
         }
-        let stream = self.destination.connect(self.proxy.guard()).await?;
+        let stream = match self.first.lock().await.take() {
+            Some(connected) => connected,
+            None => self.destination.connect(self.proxy.guard()).await?,
+        };
         let tls = self.sender.host_tls(self.destination, stream).await?;
         let mut open = self.open(tls).await?;
         let response = open.send_request(request).await;

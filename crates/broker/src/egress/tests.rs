@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::client_hello::tests::hello;
 use super::destination::Destination;
-use super::tunnel::{self, TunnelEnd};
+use super::tunnel::{self, ClientBegin, TunnelEnd};
 use super::{EgressCounts, EgressProxy, EgressRules};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -288,12 +288,18 @@ async fn a_head_that_does_not_end_closes_the_connection() {
 async fn tunneled(host: &str, port: u16, bytes: &[u8]) -> (TunnelEnd, Vec<u8>) {
     let rules = EgressRules::parse([host, &format!("{host}:{port}")]).unwrap();
     let destination = Destination::new(&rules, host, port, 443).unwrap();
-    let (mut client, served) = duplex(64 * 1024);
+    let (mut client, mut served) = duplex(64 * 1024);
     let (connected, mut host) = duplex(64 * 1024);
     client.write_all(bytes).await.unwrap();
     client.shutdown().await.unwrap();
     host.shutdown().await.unwrap();
-    let ended = tunnel::run(served, connected, &destination).await.unwrap();
+    let begin = if destination.must_be_tls() {
+        Some(ClientBegin::read(&mut served).await.unwrap())
+    } else {
+        None
+    };
+    let ended = tunnel::run(served, connected, &destination, begin).await;
+    let ended = ended.unwrap();
     let mut got = Vec::new();
     host.read_to_end(&mut got).await.unwrap();
     (ended, got)

@@ -26,21 +26,57 @@ pub(super) enum TunnelEnd {
     Refused(&'static str),
 }
 
-/// Runs until either side ends it.
+/// The first message of a client, which the host has not got yet.
+#[derive(Debug)]
+pub(super) struct ClientBegin {
+    hello: ClientHello,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl ClientBegin {
+    /// Waits for the message.
+    pub(super) async fn read(client: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        let read = async {
+            loop {
+                let hello = ClientHello::parse(&bytes);
+                if hello != ClientHello::Incomplete || bytes.len() >= MAX_HELLO_BYTES {
+                    return Ok(hello);
+                }
+                if client.read_buf(&mut bytes).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        };
+        let hello: io::Result<ClientHello> = timeout(HELLO_TIMEOUT, read).await?;
+        Ok(Self {
+            hello: hello?,
+            bytes,
+        })
+    }
+
+    /// Whether the proxy may end its TLS. Browsers encrypt the name or seem to, and trust authorities of their own.
+    pub(super) fn is_plain_tls(&self) -> bool {
+        matches!(self.hello, ClientHello::Plain(_))
+    }
+}
+
+/// Runs until either side ends it. `begin` is what was read of the client before.
 pub(super) async fn run(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     mut host: impl AsyncRead + AsyncWrite + Unpin,
     destination: &Destination,
+    begin: Option<ClientBegin>,
 ) -> io::Result<TunnelEnd> {
-    if destination.port == TLS_PORT {
-        let (hello, begin) = read_hello(&mut client).await?;
-        if let Some(reason) = refusal(&hello, &destination.host) {
+    if let Some(begin) = begin {
+        let reason = refusal(&begin.hello, &destination.host);
+        if let Some(reason) = reason.filter(|_| destination.must_be_tls()) {
             // The client may be gone.
             let _ = client.write_all(&ACCESS_DENIED).await;
             let _ = client.shutdown().await;
             return Ok(TunnelEnd::Refused(reason));
         }
-        host.write_all(&begin).await?;
+        host.write_all(&begin.bytes).await?;
     }
     copy_bidirectional(&mut client, &mut host).await?;
     Ok(TunnelEnd::Closed)
@@ -56,21 +92,4 @@ fn refusal(hello: &ClientHello, host: &Host) -> Option<&'static str> {
         (ClientHello::Encrypted, _) => Some("the TLS client encrypts the server name (ECH)"),
         (ClientHello::Incomplete | ClientHello::Invalid, _) => Some("it does not begin with TLS"),
     }
-}
-
-async fn read_hello(client: &mut (impl AsyncRead + Unpin)) -> io::Result<(ClientHello, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    let read = async {
-        loop {
-            let hello = ClientHello::parse(&bytes);
-            if hello != ClientHello::Incomplete || bytes.len() >= MAX_HELLO_BYTES {
-                return Ok(hello);
-            }
-            if client.read_buf(&mut bytes).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    };
-    let hello: io::Result<ClientHello> = timeout(HELLO_TIMEOUT, read).await?;
-    Ok((hello?, bytes))
 }

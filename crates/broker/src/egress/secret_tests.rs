@@ -320,6 +320,14 @@ async fn placeholders_in_wrong_places_are_refused_and_recorded() {
         ("not valid in a header", get(&placeholder("s1", 'c'))),
         ("too many", get(&[own; 9].join(" "))),
         (
+            "TRACE and CONNECT",
+            Request::builder()
+                .method("TRACE")
+                .uri("/")
+                .body(vec![])
+                .unwrap(),
+        ),
+        (
             "not in a URL",
             Request::get(format!("/?key={own}")).body(vec![]).unwrap(),
         ),

@@ -21,7 +21,7 @@ use hyper::header::HeaderValue;
 use hyper::rt::Executor as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use moka::sync::Cache;
 use outbound_http::CaCertificates;
@@ -230,6 +230,9 @@ impl<'a> SecretConnection<'a> {
     }
 
     async fn send(&self, request: Request<Incoming>) -> Result<Response<ProxyBody>, EgressError> {
+        if [Method::TRACE, Method::CONNECT].contains(request.method()) {
+            return Err(EgressError::Placeholder(PlaceholderRefusal::Method));
+        }
         let mut request = outgoing(request, self.destination, TLS_PORT)?;
         let target = request.uri().to_string();
         if find(target.as_bytes()).is_some() {
@@ -349,6 +352,9 @@ pub(super) enum PlaceholderRefusal {
     InUrl,
     #[error("a placeholder is replaced in headers only, and not in a body")]
     InBody,
+    /// A host answers `TRACE` with the headers that it got.
+    #[error("TRACE and CONNECT are not possible at hosts that get secrets")]
+    Method,
     #[error("a placeholder is replaced over https only")]
     PlainHttp,
     #[error("a header has too many placeholders")]

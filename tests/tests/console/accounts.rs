@@ -160,6 +160,45 @@ pub(crate) async fn set_a_git_token(session: &mut ConsoleSession) {
     session.assert_no_errors(&[]).await;
 }
 
+/// Stores a secret with a host, which agents get as a placeholder, and removes the host.
+pub(crate) async fn keep_a_secret_outside(session: &mut ConsoleSession) {
+    session.open_section("Secrets").await;
+    session.browser.wait_for_text("No secrets.").await;
+    for (field, text) in [
+        ("#secret-name", "API_TOKEN"),
+        ("#secret-value", "secret-canary-value"),
+        ("#secret-hosts", "api.example.org, *.example.net:8443"),
+    ] {
+        session.browser.type_into(field, text).await;
+    }
+    let row = table_row("API_TOKEN");
+    let cell = |text: &str| format!("{row}?.textContent.includes('{text}')");
+    let save = "document.querySelector('main form button')";
+    let listed = cell("api.example.org, *.example.net:8443a placeholder");
+    session.browser.press_once(save, &listed).await;
+    session.save_screenshot("settings-secrets").await;
+    assert_accessible(session, "secrets").await;
+    let change =
+        format!("[...{row}.querySelectorAll('button')].find(it => it.textContent === 'Change…')");
+    let filled = "document.querySelector('#secret-hosts').value.includes('example.net')";
+    session.browser.click(&change, filled).await;
+    let clear = "document.querySelector('#secret-hosts').value = ''";
+    let _ = session.browser.eval(clear).await;
+    session
+        .browser
+        .press_once(save, &cell("anythe value"))
+        .await;
+    let text = session
+        .browser
+        .eval("document.documentElement.outerHTML")
+        .await;
+    assert!(
+        !text.to_string().contains("secret-canary-value"),
+        "it is shown"
+    );
+    session.assert_no_errors(&[]).await;
+}
+
 /// Turns a skill off, which is then in the settings.
 pub(crate) async fn turn_a_skill_off(session: &mut ConsoleSession) {
     let folder = session.world.service.data_dir().join("skills");

@@ -181,6 +181,7 @@ async fn console_scenarios_work_in_a_browser() {
     accounts::change_the_password_and_end_sessions(&mut session).await;
     accounts::create_and_revoke_a_key(&mut session).await;
     accounts::set_a_git_token(&mut session).await;
+    accounts::keep_a_secret_outside(&mut session).await;
     accounts::turn_a_skill_off(&mut session).await;
     accounts::invite_a_person(&mut session).await;
     accounts::use_the_console_with_the_session(&mut session).await;

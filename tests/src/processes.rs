@@ -11,6 +11,9 @@ use rustix::process::{
     Pid, Resource, Signal, getrlimit, kill_process, setpriority_process, setrlimit,
 };
 
+/// Begins what confined sandboxes have in place of secrets (docs/explanation/secrets.md).
+pub const PLACEHOLDER_PREFIX: &str = "workspace_secret_";
+
 /// Larger areas of memory are not searched.
 const MAX_AREA_BYTES: usize = 1 << 30;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use acceptance::Client;
-use acceptance::processes::command_lines;
+use acceptance::processes::{PLACEHOLDER_PREFIX, command_lines};
 use serde_json::json;
 
 use crate::support::World;
@@ -113,7 +113,11 @@ async fn assert_lookups(user: &Client, sandbox: &str, key: &str, created: &str) 
             "the agent server received {value}"
         );
         let reply = inside.get(&path).await;
-        assert_eq!((reply.status, reply.text.as_str()), (200, value));
+        assert_eq!(reply.status, 200);
+        // A confined process has placeholders of git tokens.
+        let is_placeholder = reply.text.starts_with(PLACEHOLDER_PREFIX);
+        assert_eq!(is_placeholder, name == "GITHUB_TOKEN");
+        assert!(is_placeholder || reply.text == value, "{name}");
     }
 }
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use acceptance::client::Conversation;
 use acceptance::git_server::{BRANCH, ENDLESS, SKILL};
-use acceptance::processes::{command_lines, git_and_children, of_sandboxes_in};
+use acceptance::processes::{PLACEHOLDER_PREFIX, command_lines, git_and_children, of_sandboxes_in};
 use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
 
-use crate::secrets::PLACEHOLDER_PREFIX;
 use crate::support::{RECONCILE_TIMEOUT, Setup};
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";

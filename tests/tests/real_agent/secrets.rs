@@ -7,12 +7,10 @@ use std::path::Path;
 
 use acceptance::Client;
 use acceptance::client::Conversation;
+use acceptance::processes::PLACEHOLDER_PREFIX;
 use serde_json::json;
 
 use crate::support::World;
-
-/// Begins each placeholder (docs/explanation/secrets.md).
-pub(crate) const PLACEHOLDER_PREFIX: &str = "workspace_secret_";
 
 /// The text after the command [`SHIFT_LETTERS`].
 fn shifted(text: &str) -> String {

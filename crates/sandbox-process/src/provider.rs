@@ -234,7 +234,8 @@ impl ConfiguredProcess {
     /// Whether programs of sandboxes use the service's forward proxy.
     fn has_proxy(&self) -> bool {
         let may_use = match self.network {
-            NetworkPolicy::Open => self.sends_secrets,
+            // Programs may reach nothing but by a proxy of the operator.
+            NetworkPolicy::Open => self.sends_secrets && !self.env.keys().any(|it| is_proxy(it)),
             NetworkPolicy::Proxy => true,
             NetworkPolicy::None => false,
         };
@@ -337,6 +338,12 @@ impl ConfiguredBackend for ConfiguredProcess {
             Err(error) => Err(error),
         })
     }
+}
+
+/// Whether programs find a proxy by the variable.
+fn is_proxy(variable: &str) -> bool {
+    let all = ["http_proxy", "https_proxy", "all_proxy"];
+    all.iter().any(|name| variable.eq_ignore_ascii_case(name))
 }
 
 /// The narrower of `process.network` and `egress.policy`.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::iter;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
@@ -74,6 +73,9 @@ pub(crate) fn variables(
         all.insert(NetworkPolicy::VARIABLE.to_owned(), network.name().into());
         if confinement.egress.is_some() {
             set_proxy(&mut all);
+            for name in certificates::variables() {
+                all.insert(name.to_owned(), text(&paths.certificates()).into());
+            }
         }
     }
     add_launch_variables(&mut all, launch, &text(&paths.root));
@@ -83,14 +85,6 @@ pub(crate) fn variables(
             .any(|member| name.starts_with(member))
     });
     all
-}
-
-/// Makes programs trust the certificates of a file, and no others.
-pub(crate) fn set_certificates(all: &mut SandboxVariables, file: &Path) {
-    for name in iter::once(&certificates::FILE_VARIABLE).chain(&certificates::MORE_VARIABLES) {
-        let file = file.to_string_lossy().into_owned();
-        all.insert((*name).to_owned(), file.into());
-    }
 }
 
 /// Names the service's forward proxy in the variables that programs read. They do not enforce the policy: where it is not

@@ -410,4 +410,17 @@ mod tests {
             assert_eq!(parse(text).as_deref(), expected, "{text}");
         }
     }
+
+    #[test]
+    fn a_proxy_of_the_operator_is_recognized_by_its_variable() {
+        for (name, expected) in [
+            ("HTTPS_PROXY", true),
+            ("http_proxy", true),
+            ("All_Proxy", true),
+            ("NO_PROXY", false),
+            ("MY_HTTPS_PROXY", false),
+        ] {
+            assert_eq!(is_proxy(name), expected, "{name}");
+        }
+    }
 }

@@ -87,6 +87,13 @@ impl Service {
         std::fs::read_to_string(workspace.join(name)).ok()
     }
 
+    /// What the agent server of a process sandbox has written, since its last start.
+    #[must_use]
+    pub fn agent_server_log(&self, sandbox: &str) -> String {
+        let file = self.sandbox_dir(sandbox).join("agent-server.log");
+        std::fs::read_to_string(file).unwrap_or_default()
+    }
+
     /// The full id of a sandbox's container, if it exists.
     #[must_use]
     pub fn container(&self, sandbox: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
 
-use crate::support::{RECONCILE_TIMEOUT, Setup};
+use crate::support::{RECONCILE_TIMEOUT, Setup, assert_not_slowed};
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 /// A planted text, which the search for the token must find.
@@ -440,6 +440,7 @@ pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
     user.wait_for_execution_status(&conversation.id, "finished")
         .await;
     let sandbox = &conversation.sandbox_id;
+    assert_not_slowed(&world.service, sandbox);
     let results = world.service.workspace_file(sandbox, "results.txt");
     assert_eq!(results.as_deref(), Some(RESULTS));
     let events = json!(user.events(&conversation.id).await).to_string();

@@ -165,6 +165,7 @@ impl World {
         let servers = self.service.agent_servers();
         assert_eq!(servers.len(), 1, "{servers:#?}");
         self.service.assert_no_orphans(&[&self.user]).await;
+        assert_not_slowed(&self.service, &conversation.sandbox_id);
         let url = conversation.conversation_url.as_deref();
         let (server, _) = url.unwrap_or_default().rsplit_once('/').expect("a URL");
         let key = conversation.session_api_key.as_deref().expect("a key");
@@ -177,6 +178,12 @@ impl World {
         let text = self.service.workspace_file(&conversation.sandbox_id, name);
         text.map(|text| text.trim().to_owned())
     }
+}
+
+/// Asserts that the fork server, if there is one, has started the agent server.
+pub(crate) fn assert_not_slowed(service: &Service, sandbox: &str) {
+    let log = service.agent_server_log(sandbox);
+    assert!(!log.contains("boots more slowly"), "not forked: {log}");
 }
 
 /// Prints the times of a start, without an assertion.

@@ -3,13 +3,18 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+
+use crate::config::ProcessConfig;
 
 /// The variable with the file of all trusted certificates, of OpenSSL and what is built on it.
-pub(crate) const FILE_VARIABLE: &str = "SSL_CERT_FILE";
+const FILE_VARIABLE: &str = "SSL_CERT_FILE";
 /// Those of programs that do not read it.
-pub(crate) const MORE_VARIABLES: [&str; 8] = [
+const MORE_VARIABLES: [&str; 8] = [
     "AWS_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
     "CURL_CA_BUNDLE",
@@ -20,6 +25,11 @@ pub(crate) const MORE_VARIABLES: [&str; 8] = [
     "REQUESTS_CA_BUNDLE",
 ];
 
+/// The variables that name certificates.
+pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
+    iter::once(FILE_VARIABLE).chain(MORE_VARIABLES)
+}
+
 /// Where distributions keep what the system trusts: Debian and Alpine, Fedora, SUSE, OpenSSL's own.
 const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -28,15 +38,52 @@ const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Writes the file, with the operator's own certificates or those of the system. Blocks.
-pub(crate) fn write(file: &Path, operators: Option<&str>, authority: &str) -> io::Result<()> {
-    let base = operators.map(PathBuf::from).or_else(|| {
-        let mut known = SYSTEM_FILES.iter().map(PathBuf::from);
-        known.find(|path| path.exists())
+/// Where the certificates of the operator's variables (name and file) are, or of the system without [`FILE_VARIABLE`].
+fn sources<'a>(operators: &'a [(&str, String)]) -> Vec<(&'a str, &'a Path)> {
+    let mut all: Vec<_> = operators
+        .iter()
+        .map(|(name, file)| (*name, Path::new(file)))
+        .collect();
+    if !all.iter().any(|(name, _)| *name == FILE_VARIABLE) {
+        let known = SYSTEM_FILES.iter().map(Path::new);
+        all.extend(
+            known
+                .filter(|path| path.exists())
+                .take(1)
+                .map(|it| ("the system", it)),
+        );
+    }
+    all.sort_by_key(|(_, path)| *path);
+    all.dedup_by_key(|(_, path)| *path);
+    all
+}
+
+/// Writes the file that [`variables`] name in a sandbox with a proxy. Blocks.
+pub(crate) fn write(file: &Path, config: &ProcessConfig, authority: &str) -> io::Result<()> {
+    let operators = variables().filter_map(|name| {
+        let path = config.extra_env.get(name)?;
+        Some((name, path.expose_secret().to_owned()))
     });
-    let mut all = base.map(fs::read).transpose()?.unwrap_or_default();
-    if !all.is_empty() && !all.ends_with(b"\n") {
-        all.push(b'\n');
+    let operators: Vec<_> = operators.collect();
+    write_all(file, &operators, authority)
+}
+
+/// Writes all certificates of the operator's variables, or those of the system, and the authority's.
+fn write_all(file: &Path, operators: &[(&str, String)], authority: &str) -> io::Result<()> {
+    let mut all = Vec::new();
+    for (name, path) in sources(operators) {
+        let read = fs::read(path);
+        let text = read.map_err(|error| {
+            let path = path.display();
+            io::Error::new(
+                error.kind(),
+                format!("the certificates of {name}, {path}: {error}"),
+            )
+        })?;
+        all.extend(text);
+        if !all.is_empty() && !all.ends_with(b"\n") {
+            all.push(b'\n');
+        }
     }
     all.extend_from_slice(authority.as_bytes());
     let new = file.with_extension("new");
@@ -51,18 +98,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_the_operators_certificates_and_the_authority() {
+    fn the_file_has_the_certificates_of_all_variables_and_the_authority() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, own) = (dir.path().join("all.pem"), dir.path().join("own.pem"));
-        fs::write(&own, "own").unwrap();
-        for authority in ["first\n", "second\n"] {
-            write(&file, own.to_str(), authority).unwrap();
+        let [file, first, second] = ["all.pem", "1.pem", "2.pem"].map(|name| dir.path().join(name));
+        fs::write(&first, "first").unwrap();
+        fs::write(&second, "second\n").unwrap();
+        let named = |name, path: &Path| (name, path.display().to_string());
+        let operators = [
+            named("CURL_CA_BUNDLE", &second),
+            named(FILE_VARIABLE, &first),
+            named("PIP_CERT", &second),
+        ];
+        for authority in ["one\n", "two\n"] {
+            write_all(&file, &operators, authority).unwrap();
             let text = fs::read_to_string(&file).unwrap();
-            assert_eq!(text, format!("own\n{authority}"));
+            assert_eq!(text, format!("first\nsecond\n{authority}"));
         }
-        let missing = dir.path().join("missing.pem");
-        assert!(write(&file, missing.to_str(), "x").is_err());
-        write(&file, None, "authority\n").unwrap();
-        assert!(fs::read_to_string(&file).unwrap().ends_with("authority\n"));
+        // One beside the system's.
+        write_all(
+            &file,
+            &[named("NODE_EXTRA_CA_CERTS", &second)],
+            "authority\n",
+        )
+        .unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("second\n") && text.ends_with("authority\n"));
+        let missing = [named("PIP_CERT", &dir.path().join("missing.pem"))];
+        let error = write_all(&file, &missing, "x").unwrap_err().to_string();
+        assert!(
+            error.contains("PIP_CERT") && error.contains("missing.pem"),
+            "{error}"
+        );
     }
 }

@@ -33,6 +33,7 @@ import runpy
 import select
 import signal
 import socket
+import ssl
 import struct
 import sys
 import tempfile
@@ -352,10 +353,19 @@ def isolate_memory(request, state):
     time.tzset()
     tempfile.tempdir = None
     relocate(state["paths"], replacements)
+    if "SSL_CERT_FILE" in environment:
+        trust_authority(environment["SSL_CERT_FILE"], state["contexts"])
     # `random` reseeds its own generator after a fork, but not those that libraries have created.
     for generator in state["generators"]:
         generator.seed()
     write_title([sys.executable, *request["arguments"]], request["marker"])
+
+
+def trust_authority(file, contexts):
+    """Libraries make TLS contexts when they are imported. The last certificate in the file is that of the sandbox's authority."""
+    _, begin, rest = pathlib.Path(file).read_text("latin-1").rpartition("-----BEGIN CERTIFICATE-----")
+    for context in contexts if begin else []:
+        context.load_verify_locations(cadata=begin + rest)
 
 
 def write_title(arguments, marker):
@@ -394,6 +404,7 @@ def main():
         "variables": variables,
         "additions": {name: value for name, value in os.environ.items() if initial.get(name) != value},
         "paths": paths_of_server(directory),
+        "contexts": [item for item in gc.get_objects() if isinstance(item, ssl.SSLContext)],
         "generators": [item for item in gc.get_objects() if type(item) is random.Random],
     }
     libc.malloc_trim(0)

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
 use crate::environment;
+use crate::files::certificates;
 use crate::files::layout::SandboxPaths;
 use crate::fork_server::record::RecordKey;
 use crate::processes::marker::{self, Marker};
@@ -76,9 +77,19 @@ impl ForkServerTemplate {
         fs::DirBuilder::new().mode(0o700).create(&self.directory)?;
         fs::write(self.directory.join("fork_server.py"), FORK_SERVER)?;
         fs::write(self.directory.join("self_test.py"), SELF_TEST)?;
-        ["server", "self-test-0", "self-test-1"]
-            .iter()
-            .try_for_each(|name| self.paths(name).create())?;
+        let has_proxy = self
+            .config
+            .confinement
+            .as_ref()
+            .is_some_and(|it| it.egress.is_some());
+        for name in ["server", "self-test-0", "self-test-1"] {
+            let paths = self.paths(name);
+            paths.create()?;
+            if has_proxy {
+                // Without an authority: what imports load stays in memory of all children.
+                certificates::write(&paths.certificates(), &self.config, "")?;
+            }
+        }
         let python = self.command.first().map(Path::new);
         let key = RecordKey::new(
             python.ok_or(io::ErrorKind::InvalidInput)?,

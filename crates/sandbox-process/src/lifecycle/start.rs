@@ -138,11 +138,8 @@ impl ProcessInner {
     ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
         let (paths, marker) = (self.paths(&launch.id), self.marker(&launch.id));
         let program = command.first().cloned().unwrap_or_default();
-        let mut variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
         let certificates = self.write_certificates(&launch.id).await?;
-        if let Some(file) = &certificates {
-            environment::set_certificates(&mut variables, file);
-        }
         let search_path = environment::search_path(&program, &self.config.path);
         let fork_server = self.fork_server_socket(&command).await?;
         let mut command = command;
@@ -165,22 +162,21 @@ impl ProcessInner {
         .await
     }
 
-    /// The file of certificates that the sandbox's programs trust, if the service stands for hosts.
-    async fn write_certificates(&self, id: &SandboxId) -> Result<Option<PathBuf>, SandboxError> {
+    /// The file of certificates that the sandbox's programs trust, if they use the service's proxy.
+    async fn write_certificates(
+        self: &Arc<Self>,
+        id: &SandboxId,
+    ) -> Result<Option<PathBuf>, SandboxError> {
         let confinement = self.config.confinement.as_ref();
-        let gateway = confinement.and_then(|it| it.egress.as_ref()?.get());
-        let Some(gateway) = gateway else {
+        let Some(slot) = confinement.and_then(|it| it.egress.as_ref()) else {
             return Ok(None);
         };
-        let authority = gateway.authority(id).map_err(SandboxError::other)?;
-        let Some(authority) = authority else {
-            return Ok(None);
-        };
-        let file = self.paths(id).certificates();
-        let operators = self.config.extra_env.get(certificates::FILE_VARIABLE);
-        let operators = operators.map(|path| path.expose_secret().to_owned());
+        let authority = slot.get().map(|gateway| gateway.authority(id)).transpose();
+        let authority = authority.map_err(SandboxError::other)?.flatten();
+        let (inner, file) = (Arc::clone(self), self.paths(id).certificates());
         let written = blocking(move || {
-            certificates::write(&file, operators.as_deref(), &authority).map(|()| file)
+            let authority = authority.unwrap_or_default();
+            certificates::write(&file, &inner.config, &authority).map(|()| file)
         });
         written.await?.map(Some).map_err(SandboxError::other)
     }

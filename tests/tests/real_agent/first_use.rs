@@ -20,7 +20,9 @@ async fn the_first_conversation_installs_the_agent_server() {
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "");
     if let Some(home) = variable_of("HOME") {
         // `cargo xtask prepare` has downloaded the same packages.
-        builder = builder.env("PIP_CACHE_DIR", &format!("{home}/.cache/pip"));
+        builder = builder
+            .env("PIP_CACHE_DIR", &format!("{home}/.cache/pip"))
+            .env("UV_CACHE_DIR", &format!("{home}/.cache/uv"));
     }
     let service = builder.start().await;
     let user = service.admin();

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use domain::error::chain;
@@ -19,8 +20,24 @@ use crate::files::if_exists;
 /// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
 
+/// Has a `uv` while an installation is under way.
+const UV_FOLDER: &str = "uv";
+
 /// The lower bound for `uv` if it has to download a Python.
 const PYTHON_FOR_UV: &str = "3.12";
+
+/// Installs the packages where the machine has no `uv`.
+const UV: &str = "uv==0.13.9";
+
+/// Settings of `pip` that `uv` does not read.
+const SETTINGS_OF_PIP_ONLY: [&str; 6] = [
+    "index-url",
+    "extra-index-url",
+    "no-index",
+    "proxy",
+    "trusted-host",
+    "client-cert",
+];
 
 /// Interval of log lines about a long step.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -41,14 +58,13 @@ impl Provisioner {
         tracing::info!(
             version = %self.config.version,
             python = %python.program.display(),
-            with = if uv.is_some() { "uv" } else { "pip" },
             root = %root.display(),
             "the agent server is not installed yet; installing it"
         );
         run.clear(&root).await?;
         run.create_environment(&python, &root).await?;
         let server = InstalledAgentServer { root };
-        run.install_packages(&server).await?;
+        run.install_packages_quickly(&server).await?;
         run.compile(&server).await?;
         run.verify(&server).await?;
         run.complete(&server, &python).await?;
@@ -80,6 +96,7 @@ impl Provisioner {
     }
 }
 
+#[derive(Clone, Copy)]
 struct InstallRun<'a> {
     provisioner: &'a Provisioner,
     uv: Option<&'a Path>,
@@ -135,6 +152,65 @@ impl InstallRun<'_> {
             .await
     }
 
+    /// Installs the packages with `uv`, which takes a quarter of the time of `pip`, or with `pip` where that fails.
+    async fn install_packages_quickly(
+        &self,
+        server: &InstalledAgentServer,
+    ) -> Result<(), ProvisionError> {
+        if self.uv.is_none()
+            && let Some(uv) = self.download_uv(server).await
+        {
+            let with_uv = InstallRun {
+                uv: Some(&uv),
+                ..*self
+            };
+            match with_uv.install_packages(server).await {
+                Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
+                    error = %chain(&error),
+                    "uv cannot install the agent server; trying pip"
+                ),
+                result => return result,
+            }
+        }
+        self.install_packages(server).await
+    }
+
+    /// Puts `uv` into a folder of the installation, until it is complete. `None` if that fails, or if `uv` would use
+    /// another index than `pip`.
+    async fn download_uv(&self, server: &InstalledAgentServer) -> Option<PathBuf> {
+        let config = &self.provisioner.config;
+        if config.wheels.is_some() || self.has_settings_of_pip(server).await {
+            return None;
+        }
+        let folder = server.root.join(UV_FOLDER);
+        let mut command = self.pip_install(server);
+        command.args(["--no-deps", "--target"]).arg(&folder).arg(UV);
+        self.credentials(&mut command);
+        let step = self.step("installing uv", command, config.deadlines.environment);
+        match step.await {
+            Ok(()) => Some(folder.join("bin/uv")),
+            Err(error) => {
+                tracing::info!(error = %chain(&error), "uv cannot be installed; using pip");
+                None
+            }
+        }
+    }
+
+    /// Whether a file or a variable has settings for `pip` that `uv` ignores, as far as `pip` says.
+    async fn has_settings_of_pip(&self, server: &InstalledAgentServer) -> bool {
+        let mut command = self.provisioner.command(server.python());
+        command.args(["-I", "-m", "pip", "config", "list"]);
+        let limit = self.provisioner.config.deadlines.probe;
+        let listed = child::run(command, Stdio::null(), limit, |_| {}).await;
+        listed.map_or(true, |output| {
+            output.tail.iter().any(|line| {
+                let name = line.split_once('=').map_or("", |(name, _)| name);
+                let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
+                SETTINGS_OF_PIP_ONLY.contains(&name)
+            })
+        })
+    }
+
     /// Installs the tested libraries of this version if they are known and available, otherwise libraries that satisfy the
     /// requirements.
     async fn install_packages(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
@@ -181,17 +257,24 @@ impl InstallRun<'_> {
                 .args(["pip", "install", "--python"])
                 .arg(server.python());
         } else {
-            command = self.provisioner.command(server.python());
-            command
-                .args(["-I", "-m", "pip", "install"])
-                .args(["--no-input", "--progress-bar", "off"])
-                .env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+            command = self.pip_install(server);
+            // All processors compile afterwards.
+            command.arg("--no-compile");
         }
         if let Some(wheels) = &self.provisioner.config.wheels {
             command.arg("--no-index").arg("--find-links").arg(wheels);
         }
         command.arg("-r").arg(requirements);
         self.credentials(&mut command);
+        command
+    }
+
+    fn pip_install(&self, server: &InstalledAgentServer) -> Command {
+        let mut command = self.provisioner.command(server.python());
+        command
+            .args(["-I", "-m", "pip", "install"])
+            .args(["--no-input", "--progress-bar", "off"])
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         command
     }
 
@@ -242,6 +325,7 @@ impl InstallRun<'_> {
         };
         let root = server.root.clone();
         self.blocking("finishing the installation", move || {
+            if_exists(fs::remove_dir_all(root.join(UV_FOLDER)))?;
             let dir = File::open(&root)?;
             rustix::fs::syncfs(&dir)?;
             let unfinished = root.join(".complete.tmp");

@@ -91,6 +91,10 @@ echo "python $*" >> $BASE/log
 case "$*" in
   *AGENT-WORKSPACE*) echo "AGENT-WORKSPACE cpython @VERSION@ 1 $0" ;;
   *"-m venv "*) for root; do :; done; mkdir -p "$root/bin" "$root/lib"; cp "$0" "$root/bin/python" ;;
+  *"-m pip config list"*) if [ -e $BASE/switches/own-index ]; then echo "global.index-url='https://mirror.test/simple'"; fi ;;
+  *"-m pip install"*" --target "*)
+    if [ ! -e $BASE/switches/uv ]; then echo "ERROR: no such release" >&2; exit 1; fi
+    while [ "$1" != --target ]; do shift; done; mkdir -p "$2/bin"; cp $BASE/uv "$2/bin/uv" ;;
   *"-m pip install"*)
     env >> $BASE/env
     echo "Collecting openhands-agent-server"
@@ -103,6 +107,12 @@ case "$*" in
 esac
 exit 0
 "#;
+
+/// In the arguments of `pip` for the agent server's packages.
+const WITH_PIP: &str = "--no-compile";
+
+/// An installer that logs its arguments.
+const UV: &str = r#"echo "uv $*" >> $BASE/log; if [ -e $BASE/switches/uv-fails ]; then exit 2; fi"#;
 
 #[tokio::test]
 async fn the_first_call_installs_and_the_second_one_reuses() {
@@ -130,7 +140,7 @@ async fn the_first_call_installs_and_the_second_one_reuses() {
     let compile_env = fs::read_to_string(machine.path("compile-env")).unwrap();
     assert!(!compile_env.contains("PYTHONDONTWRITEBYTECODE"));
     assert_eq!(provisioner.ensure().await.unwrap(), server);
-    assert_eq!(machine.count("pip install"), 1);
+    assert_eq!(machine.count(WITH_PIP), 1);
 }
 
 #[tokio::test]
@@ -174,7 +184,7 @@ async fn tested_libraries_are_installed_if_available() {
     without.python("bin/python3.12", "3.12.1");
     without.switch("no-release");
     without.provisioner().ensure().await.unwrap();
-    assert_eq!(without.count("pip install"), 2);
+    assert_eq!(without.count(WITH_PIP), 2);
     assert_eq!(without.count("constraints.txt"), 1);
 }
 
@@ -228,7 +238,7 @@ async fn a_configured_python_is_used_or_refused_but_never_replaced() {
     assert!(error.contains("3.9.1, older than 3.12"), "{error}");
     config.python = Some(machine.python("new/python", "3.13.2"));
     Provisioner::new(config).unwrap().ensure().await.unwrap();
-    assert_eq!(machine.count("pip install"), 1);
+    assert_eq!(machine.count(WITH_PIP), 1);
 }
 
 #[tokio::test]
@@ -238,7 +248,7 @@ async fn an_interrupted_installation_is_repeated() {
     machine.switch("hang");
     let provisioner = machine.provisioner();
     let installs = async {
-        while machine.count("pip install") == 0 {
+        while machine.count(WITH_PIP) == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -291,7 +301,7 @@ async fn concurrent_calls_install_once() {
     let roots: std::collections::BTreeSet<_> =
         all.into_iter().map(|server| server.unwrap().root).collect();
     assert_eq!(roots.len(), 1);
-    assert_eq!(machine.count("pip install"), 1);
+    assert_eq!(machine.count(WITH_PIP), 1);
 }
 
 #[tokio::test]
@@ -349,6 +359,33 @@ esac
     assert_eq!(machine.count("uv python install"), 1);
     assert_eq!(machine.count("uv pip install --python"), 1);
     assert_eq!(machine.count("-m pip install"), 0);
+}
+
+#[tokio::test]
+async fn a_downloaded_uv_installs_and_is_removed() {
+    let machine = FakeMachine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    machine.script("uv", UV);
+    machine.switch("uv");
+    let server = machine.provisioner().ensure().await.unwrap();
+    assert_eq!(machine.count("uv pip install --python"), 1);
+    assert_eq!(machine.count(WITH_PIP), 0);
+    assert!(!server.root.join("uv").exists());
+}
+
+#[tokio::test]
+async fn pip_installs_where_uv_fails_or_would_use_another_index() {
+    for (switches, uses) in [(["uv", "uv-fails"], 2), (["uv", "own-index"], 0)] {
+        let machine = FakeMachine::new();
+        machine.python("bin/python3.12", "3.12.1");
+        machine.script("uv", UV);
+        for name in switches {
+            machine.switch(name);
+        }
+        machine.provisioner().ensure().await.unwrap();
+        assert_eq!(machine.count("uv pip install"), uses, "{switches:?}");
+        assert_eq!(machine.count(WITH_PIP), 1, "{switches:?}");
+    }
 }
 
 #[tokio::test]

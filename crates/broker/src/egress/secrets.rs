@@ -25,8 +25,8 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use moka::sync::Cache;
 use outbound_http::CaCertificates;
-use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -75,17 +75,8 @@ pub trait SandboxSecrets: Debug + Send + Sync {
 #[derive(Debug)]
 pub(super) struct SecretSender {
     pub(super) secrets: Arc<dyn SandboxSecrets>,
-    connector: TlsConnectorParts,
+    client_config: Arc<ClientConfig>,
     configs: Cache<(SandboxId, String), Arc<ServerConfig>>,
-}
-
-/// Apart, because the connector has no `Debug`.
-struct TlsConnectorParts(TlsConnector);
-
-impl Debug for TlsConnectorParts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsConnector")
-    }
 }
 
 type HostTls = TlsStream<TcpStream>;
@@ -100,7 +91,7 @@ impl SecretSender {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             secrets,
-            connector: TlsConnectorParts(Arc::new(config).into()),
+            client_config: Arc::new(config),
             configs: Cache::builder()
                 .max_capacity(MAX_CACHED_CONFIGS)
                 .time_to_live(CONFIG_LIFETIME)
@@ -150,7 +141,8 @@ impl SecretSender {
             Host::Ipv6(address) => Some(ServerName::from(std::net::IpAddr::V6(*address))),
         };
         let name = name.ok_or(EgressError::Invalid("its host is not valid"))?;
-        let connected = timeout(TLS_TIMEOUT, self.connector.0.connect(name, stream)).await;
+        let connector = TlsConnector::from(Arc::clone(&self.client_config));
+        let connected = timeout(TLS_TIMEOUT, connector.connect(name, stream)).await;
         let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         connected.map_err(|error| EgressError::NotTrusted(destination.host.to_string(), error))
     }

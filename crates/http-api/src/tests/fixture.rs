@@ -246,25 +246,44 @@ impl TestResponse {
     }
 }
 
-/// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
-/// response.
+/// Sends one request to a fresh application.
 pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> TestResponse {
+    let mut responses = send_all_to(state, [request]).await;
+    responses.pop().expect("a response")
+}
+
+/// Sends requests to a fresh application. As the dispatcher does, an error of the outermost layer becomes its response.
+pub(super) async fn send_all_to(
+    state: HttpState,
+    requests: impl IntoIterator<Item = test::TestRequest>,
+) -> Vec<TestResponse> {
     let application = super::memory::application(&MemoryStore::new(), &state.ports.clock);
     let app = crate::assemble(state, TestRoutes).app_data(Application::new(application));
     let app = test::init_service(app).await;
-    let response = match app.call(request.to_request()).await {
-        Ok(response) => response.into_parts().1,
-        Err(error) => error.error_response(),
-    };
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let bytes = actix_web::body::to_bytes(response.into_body())
-        .await
-        .unwrap();
-    TestResponse {
-        status,
-        headers,
-        body: String::from_utf8_lossy(&bytes).into_owned(),
+    let mut responses = Vec::new();
+    for request in requests {
+        let response = match app.call(request.to_request()).await {
+            Ok(response) => response.into_parts().1,
+            Err(error) => error.error_response(),
+        };
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let bytes = actix_web::body::to_bytes(response.into_body())
+            .await
+            .unwrap();
+        responses.push(TestResponse {
+            status,
+            headers,
+            body: String::from_utf8_lossy(&bytes).into_owned(),
+        });
     }
+    responses
+}
+
+/// Sends requests to one application.
+pub(super) async fn ask_all(
+    requests: impl IntoIterator<Item = test::TestRequest>,
+) -> Vec<TestResponse> {
+    send_all_to(state(&config(), None), requests).await
 }
 
 pub(super) async fn ask(request: test::TestRequest) -> TestResponse {

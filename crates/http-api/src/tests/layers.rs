@@ -6,7 +6,7 @@ use actix_web::test::{self, TestRequest};
 use serde_json::{Value, json};
 use store_memory::MemoryStore;
 
-use super::fixture::{ask, config, getting, posting, send_to, state};
+use super::fixture::{ask, ask_all, config, getting, posting, send_to, state};
 use super::memory::application;
 
 #[actix_web::test]
@@ -384,7 +384,7 @@ async fn documentation_is_complete_and_local() {
 #[actix_web::test]
 async fn every_guarded_operation_requires_a_key() {
     let document = ask(getting("/openapi.json")).await.json();
-    let mut guarded = 0;
+    let (mut paths, mut requests) = (Vec::new(), Vec::new());
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let public = operation["security"]
@@ -395,13 +395,15 @@ async fn every_guarded_operation_requires_a_key() {
             }
             let path = path.replace("{conversation_id}", "nope");
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-            let answer = ask(TestRequest::default().method(method).uri(&path)).await;
-            assert_eq!(answer.status, 401, "{path}");
-            guarded += 1;
+            requests.push(TestRequest::default().method(method).uri(&path));
+            paths.push(path);
         }
     }
     // The fixture alone has five.
-    assert!(guarded >= 5, "{guarded}");
+    assert!(paths.len() >= 5, "{paths:?}");
+    for (path, answer) in paths.iter().zip(ask_all(requests).await) {
+        assert_eq!(answer.status, 401, "{path}");
+    }
 }
 
 #[actix_web::test]

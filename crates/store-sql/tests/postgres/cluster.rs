@@ -170,19 +170,47 @@ impl Cluster {
 
     /// Creates an empty database.
     pub(crate) fn database(&self) -> TestDatabase {
+        self.copy_of("template1").expect("create a database")
+    }
+
+    /// Creates a copy of a database that `migrate` prepares, once for all tests: that takes longer than most of them.
+    pub(crate) async fn migrated_database<F: Future<Output = ()>>(
+        &self,
+        migrate: impl FnOnce(String) -> F,
+    ) -> TestDatabase {
+        const TEMPLATE: &str = "migrated";
+        if let Ok(copy) = self.copy_of(TEMPLATE) {
+            return copy;
+        }
+        let starting = open(&self.dir.join("starting"));
+        starting.lock().expect("lock the file");
+        // Another process may have made it meanwhile.
+        if let Ok(copy) = self.copy_of(TEMPLATE) {
+            return copy;
+        }
+        let unfinished = self.database();
+        migrate(unfinished.url()).await;
+        let rename = format!("ALTER DATABASE {} RENAME TO {TEMPLATE}", unfinished.name);
+        // It waits some seconds for the end of connections.
+        let renamed = self.admin("postgres").batch_execute(&rename);
+        renamed.expect("rename the database");
+        self.copy_of(TEMPLATE).expect("copy the database")
+    }
+
+    fn copy_of(&self, template: &str) -> QueryResult<TestDatabase> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = format!("test_{}_{number}", std::process::id());
         // The default since version 15 writes each page to the log, which takes four times as long.
+        let create = format!("CREATE DATABASE {name} TEMPLATE {template}");
         let admin = &mut self.admin("postgres");
-        let created = admin
-            .batch_execute(&format!("CREATE DATABASE {name} STRATEGY file_copy"))
-            .or_else(|_| admin.batch_execute(&format!("CREATE DATABASE {name}")));
-        created.expect("create a database");
-        TestDatabase {
+        admin
+            .batch_execute(&format!("{create} STRATEGY file_copy"))
+            .or_else(|_| admin.batch_execute(&create))?;
+        Ok(TestDatabase {
             server: self.url(""),
             name,
-        }
+        })
     }
 
     /// A command that runs a program of Postgres as the user of the server.

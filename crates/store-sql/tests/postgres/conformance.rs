@@ -22,10 +22,14 @@ impl Deref for Fresh {
 }
 
 async fn fresh() -> Fresh {
-    let database = Cluster::shared().database();
-    let store = SqlStore::open(StoreConfig::new(database.url()), Handle::current()).await;
+    let open = async |url| {
+        let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
+        store.expect("open")
+    };
+    let migrate = async |url| drop(open(url).await);
+    let database = Cluster::shared().migrated_database(migrate).await;
     Fresh {
-        ports: StorePorts::of(store.expect("open")),
+        ports: StorePorts::of(open(database.url()).await),
         _database: database,
     }
 }

@@ -40,7 +40,15 @@ fn tool() -> PathBuf {
     )
 }
 
-async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usize) {
+/// The number of requests.
+#[derive(Debug, Clone, Copy)]
+struct RequestExtent {
+    phases: &'static str,
+    /// Random requests of each operation.
+    examples: usize,
+}
+
+async fn run(service: &Service, key: &str, operations: [&str; 2], extent: RequestExtent) {
     let document = service.root().join(DOCUMENT);
     let url = service.url();
     let header = format!("X-Session-API-Key: {key}");
@@ -52,9 +60,9 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
         .args(operations)
         .args([
             "--phases",
-            "examples,coverage,fuzzing",
+            extent.phases,
             "--max-examples",
-            &examples.to_string(),
+            &extent.examples.to_string(),
         ])
         .args([
             "--seed",
@@ -98,17 +106,25 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
 
 #[tokio::test]
 async fn responses_match_the_document() {
-    assert_responses_match(20).await;
+    assert_responses_match(RequestExtent {
+        phases: "examples,fuzzing",
+        examples: 20,
+    })
+    .await;
 }
 
+/// Also every bound of every parameter, which takes ten minutes.
 #[tokio::test]
 #[ignore = "a part of `cargo xtask nightly`"]
 async fn many_responses_match_the_document() {
-    assert_responses_match(100).await;
+    assert_responses_match(RequestExtent {
+        phases: "examples,coverage,fuzzing",
+        examples: 100,
+    })
+    .await;
 }
 
-/// Generates at most this number of requests of each operation, beside those of its parameters' bounds.
-async fn assert_responses_match(examples: usize) {
+async fn assert_responses_match(extent: RequestExtent) {
     let stub = Stub::new();
     let builder = Service::builder()
         .stub(&stub)
@@ -127,11 +143,11 @@ async fn assert_responses_match(examples: usize) {
         .session_api_key
         .expect("a running sandbox has a key");
     let of_webhooks = ["--include-path-regex", WEBHOOKS];
-    run(&service, &key, of_webhooks, examples).await;
+    run(&service, &key, of_webhooks, extent).await;
     let of_users = ["--exclude-path-regex", EXCLUDED_FOR_USERS];
-    run(&service, user.key(), of_users, examples).await;
+    run(&service, user.key(), of_users, extent).await;
     let revocable_key = user.post("/api/v1/keys", &json!({})).await.ok();
     let revocable_key = revocable_key["key"].as_str().expect("a key's text");
     let of_accounts = ["--include-path-regex", ACCOUNTS];
-    run(&service, revocable_key, of_accounts, examples).await;
+    run(&service, revocable_key, of_accounts, extent).await;
 }

@@ -21,24 +21,17 @@ mod support;
 mod upgrade;
 mod warm;
 
-/// Runs each scenario on the newest release, with one backend or with both. The older release runs the scenarios of `smoke`
-/// as processes. Its other tests are ignored; `cargo xtask nightly` runs them.
+/// Runs scenarios on the newest release, and those of `older` on the older one too. `cargo xtask nightly` runs all of them,
+/// also the ignored ones, on both.
 macro_rules! scenarios {
-    (both: smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
-        mod process {
-            scenarios!(release: crate::support::Setup::forked, smoke: [$($smoke)*], full: [$($full)*]);
-        }
-        mod docker {
-            scenarios!(release: crate::support::Setup::docker, smoke: [], full: [$($smoke)* $($full)*]);
-        }
-    };
-    (release: $setup:path, smoke: [$($smoke:tt)*], full: [$($full:tt)*]) => {
+    (release: $setup:path, older: [$($older:tt)*], newest: [$($newest:tt)*], nightly: [$($nightly:tt)*]) => {
         mod v1_58_0 {
-            scenarios!(tests: $setup, V1_58_0, $($smoke)* $($full)*);
+            scenarios!(tests: $setup, V1_58_0, $($older)* $($newest)*);
+            scenarios!(nightly: $setup, V1_58_0, $($nightly)*);
         }
         mod v1_34_0 {
-            scenarios!(tests: $setup, V1_34_0, $($smoke)*);
-            scenarios!(nightly: $setup, V1_34_0, $($full)*);
+            scenarios!(tests: $setup, V1_34_0, $($older)*);
+            scenarios!(nightly: $setup, V1_34_0, $($newest)* $($nightly)*);
         }
     };
     (tests: $setup:path, $version:ident, $($module:ident::$scenario:ident),* $(,)?) => {
@@ -56,18 +49,41 @@ macro_rules! scenarios {
     };
 }
 
-scenarios![both:
-    smoke: [
-        conversations::a_sandbox_works_from_its_start_to_its_deletion,
-        crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
-    ],
-    full: [
-        crashes::killed_right_after_the_answer_a_start_is_finished_once,
-        crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
-        crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
-        crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
-    ]
-];
+// The suite `crash_points` kills the service at every point of a start, with a stub. Here it is killed where the agent
+// server matters most.
+
+/// Processes as most users have them.
+mod process {
+    scenarios!(release: crate::support::Setup::forked,
+        older: [conversations::a_sandbox_works_from_its_start_to_its_deletion,],
+        newest: [
+            crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
+            crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
+            crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
+            repositories::secrets_go_to_their_hosts_only,
+        ],
+        nightly: [
+            crashes::killed_right_after_the_answer_a_start_is_finished_once,
+            crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
+        ]
+    );
+}
+
+mod docker {
+    scenarios!(release: crate::support::Setup::docker,
+        older: [],
+        newest: [
+            conversations::a_sandbox_works_from_its_start_to_its_deletion,
+            crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
+        ],
+        nightly: [
+            crashes::killed_right_after_the_answer_a_start_is_finished_once,
+            crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
+            crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
+            crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
+        ]
+    );
+}
 
 /// Processes without isolation, which an operator may choose.
 mod of_unconfined_processes {
@@ -79,13 +95,16 @@ mod of_unconfined_processes {
 /// Repositories: every scenario with processes, the whole preparation also in containers.
 mod of_repositories {
     mod process {
-        scenarios!(release: crate::support::Setup::process, smoke: [], full: [
-            repositories::an_agent_finds_its_repository_prepared,
-            repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
-            repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
-            repositories::what_takes_too_long_is_ended,
-            repositories::secrets_go_to_their_hosts_only,
-        ]);
+        scenarios!(release: crate::support::Setup::process,
+            older: [],
+            newest: [
+                repositories::an_agent_finds_its_repository_prepared,
+                repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
+                repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
+                repositories::what_takes_too_long_is_ended,
+            ],
+            nightly: []
+        );
     }
     mod docker {
         scenarios!(tests: crate::support::Setup::docker, V1_58_0,
@@ -98,20 +117,25 @@ mod of_repositories {
 /// backend.
 mod of_launches {
     mod process {
-        scenarios!(release: crate::support::Setup::process, smoke: [], full: [
-            acp::a_program_is_the_agent,
-            acp::a_program_that_ends_is_a_cause_a_person_understands,
-            mcp::the_agent_calls_tools_over_every_transport,
-            mcp::a_broken_mcp_server_costs_a_note,
-            grouping::conversations_share_a_sandbox_and_not_a_directory,
-            grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
-            inside::the_inside_of_a_sandbox_is_shown_and_its_model_switched,
-        ]);
+        scenarios!(release: crate::support::Setup::process,
+            older: [],
+            newest: [
+                acp::a_program_is_the_agent,
+                acp::a_program_that_ends_is_a_cause_a_person_understands,
+                mcp::the_agent_calls_tools_over_every_transport,
+                mcp::a_broken_mcp_server_costs_a_note,
+                grouping::conversations_share_a_sandbox_and_not_a_directory,
+                grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
+                inside::the_inside_of_a_sandbox_is_shown_and_its_model_switched,
+            ],
+            nightly: []
+        );
     }
     mod docker {
-        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
-            acp::a_program_is_the_agent,
-            mcp::the_agent_calls_tools_over_every_transport,
+        scenarios!(release: crate::support::Setup::docker,
+            older: [],
+            newest: [acp::a_program_is_the_agent,],
+            nightly: [mcp::the_agent_calls_tools_over_every_transport,]
         );
     }
 }
@@ -119,10 +143,12 @@ mod of_launches {
 /// Sandboxes that booted ahead of time.
 mod of_warm_sandboxes {
     mod process {
-        scenarios!(release: crate::support::Setup::process, smoke: [], full: [warm::a_start_takes_no_boot]);
+        scenarios!(release: crate::support::Setup::process,
+            older: [], newest: [warm::a_start_takes_no_boot,], nightly: []
+        );
     }
     mod docker {
-        scenarios!(tests: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
+        scenarios!(nightly: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
     }
 }
 
@@ -139,7 +165,7 @@ mod of_proxies {
     mod process {
         scenarios!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
         mod older {
-            scenarios!(tests: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
+            scenarios!(nightly: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
         }
     }
     mod docker {
@@ -155,11 +181,13 @@ mod of_clients {
         );
     }
     mod docker {
-        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
+        scenarios!(nightly: crate::support::Setup::docker, V1_58_0,
             front_end::a_front_end_reads_and_writes_where_the_agent_works,
         );
     }
-    scenarios!(release: crate::support::Setup::process, smoke: [], full: [sdk::a_program_of_the_sdk_works_in_a_sandbox]);
+    scenarios!(release: crate::support::Setup::process,
+        older: [], newest: [sdk::a_program_of_the_sdk_works_in_a_sandbox,], nightly: []
+    );
 }
 
 /// Conversations that begin with one release and continue with the other one, newer or older.
@@ -169,13 +197,13 @@ mod of_upgrades {
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
         mod back {
-            scenarios!(tests: crate::support::Setup::forked, V1_58_0,
+            scenarios!(nightly: crate::support::Setup::forked, V1_58_0,
                 upgrade::what_an_older_release_cannot_read_is_reported_and_kept,
             );
         }
     }
     mod docker {
-        scenarios!(tests: crate::support::Setup::docker, V1_34_0,
+        scenarios!(nightly: crate::support::Setup::docker, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
         mod back {

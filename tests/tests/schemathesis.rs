@@ -113,7 +113,7 @@ async fn responses_match_the_document() {
     .await;
 }
 
-/// Also every bound of every parameter, which takes ten minutes.
+/// Also every bound of every parameter, which takes more than ten minutes.
 #[tokio::test]
 #[ignore = "a part of `cargo xtask nightly`"]
 async fn many_responses_match_the_document() {

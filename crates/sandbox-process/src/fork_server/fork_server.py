@@ -353,7 +353,8 @@ def isolate_memory(request, state):
     time.tzset()
     tempfile.tempdir = None
     relocate(state["paths"], replacements)
-    if "SSL_CERT_FILE" in environment:
+    # Otherwise the operator's own file, which the imports have read.
+    if "SSL_CERT_FILE" in state["variables"]:
         trust_authority(environment["SSL_CERT_FILE"], state["contexts"])
     # `random` reseeds its own generator after a fork, but not those that libraries have created.
     for generator in state["generators"]:
@@ -362,10 +363,12 @@ def isolate_memory(request, state):
 
 
 def trust_authority(file, contexts):
-    """Libraries make TLS contexts when they are imported. The last certificate in the file is that of the sandbox's authority."""
+    """Libraries make TLS contexts when they are imported. The last certificate in the file is that of the sandbox's
+    authority; text may follow it."""
     _, begin, rest = pathlib.Path(file).read_text("latin-1").rpartition("-----BEGIN CERTIFICATE-----")
-    for context in contexts if begin else []:
-        context.load_verify_locations(cadata=begin + rest)
+    certificate, end, _ = rest.partition("-----END CERTIFICATE-----")
+    for context in contexts if end else []:
+        context.load_verify_locations(cadata=begin + certificate + end)
 
 
 def write_title(arguments, marker):

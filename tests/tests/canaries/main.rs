@@ -14,17 +14,18 @@ use crate::bench::CanaryBench;
 
 // Subcommands block the thread of the test; its connections need another one to notice that the service has closed them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "a part of `cargo xtask nightly`; the other two have each of its parts"]
 async fn no_secret_leaks_with_processes_and_sqlite() {
     scenarios::run(CanaryBench::start(&Sandboxing::Process, None).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_secret_leaks_with_postgres() {
+async fn no_secret_leaks_with_processes_and_postgres() {
     let bench = CanaryBench::start(&Sandboxing::Process, Some(Postgres::start())).await;
     scenarios::run(bench).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_secret_leaks_with_containers() {
+async fn no_secret_leaks_with_containers_and_sqlite() {
     scenarios::run(CanaryBench::start(&Sandboxing::docker(), None).await).await;
 }

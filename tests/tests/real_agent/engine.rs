@@ -13,6 +13,7 @@ use crate::support::{NOTICE_TIMEOUT, RECONCILE_TIMEOUT, Setup, World, actions, u
 const SECONDS: Duration = Duration::from_secs(25);
 
 #[tokio::test]
+#[ignore = "a part of `cargo xtask nightly`; `docker` kills the engine around a stub"]
 async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspace() {
     let version = Version::V1_58_0;
     let mut engine = PrivateEngine::start();

@@ -57,7 +57,6 @@ mod process {
     scenarios!(release: crate::support::Setup::forked,
         older: [conversations::a_sandbox_works_from_its_start_to_its_deletion,],
         newest: [
-            crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
             crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
             crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
             repositories::secrets_go_to_their_hosts_only,
@@ -65,6 +64,7 @@ mod process {
         nightly: [
             crashes::killed_right_after_the_answer_a_start_is_finished_once,
             crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
+            crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
         ]
     );
 }
@@ -72,11 +72,9 @@ mod process {
 mod docker {
     scenarios!(release: crate::support::Setup::docker,
         older: [],
-        newest: [
-            conversations::a_sandbox_works_from_its_start_to_its_deletion,
-            crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
-        ],
+        newest: [conversations::a_sandbox_works_from_its_start_to_its_deletion,],
         nightly: [
+            crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
             crashes::killed_right_after_the_answer_a_start_is_finished_once,
             crashes::killed_while_waiting_for_the_sandbox_a_start_is_finished_once,
             crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
@@ -92,10 +90,10 @@ mod of_unconfined_processes {
     );
 }
 
-/// Repositories: every scenario with processes, the whole preparation also in containers.
+/// Repositories: every scenario with processes, the whole preparation also in containers (`cargo xtask nightly`).
 mod of_repositories {
     mod process {
-        scenarios!(release: crate::support::Setup::process,
+        scenarios!(release: crate::support::Setup::forked,
             older: [],
             newest: [
                 repositories::an_agent_finds_its_repository_prepared,
@@ -107,17 +105,17 @@ mod of_repositories {
         );
     }
     mod docker {
-        scenarios!(tests: crate::support::Setup::docker, V1_58_0,
+        scenarios!(nightly: crate::support::Setup::docker, V1_58_0,
             repositories::an_agent_finds_its_repository_prepared,
         );
     }
 }
 
 /// What a start passes to the agent server: every scenario with processes; in containers only those that depend on the
-/// backend.
+/// backend (`cargo xtask nightly`).
 mod of_launches {
     mod process {
-        scenarios!(release: crate::support::Setup::process,
+        scenarios!(release: crate::support::Setup::forked,
             older: [],
             newest: [
                 acp::a_program_is_the_agent,
@@ -134,8 +132,11 @@ mod of_launches {
     mod docker {
         scenarios!(release: crate::support::Setup::docker,
             older: [],
-            newest: [acp::a_program_is_the_agent,],
-            nightly: [mcp::the_agent_calls_tools_over_every_transport,]
+            newest: [],
+            nightly: [
+                acp::a_program_is_the_agent,
+                mcp::the_agent_calls_tools_over_every_transport,
+            ]
         );
     }
 }

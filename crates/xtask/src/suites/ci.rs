@@ -1,4 +1,5 @@
-//! Runs everything that must pass before a change lands, from a fresh clone.
+//! Runs everything that must pass before a change lands, from a fresh clone. `.ci/run` makes clippy the compiler, so that one
+//! build checks lints and makes the programs.
 
 use std::thread;
 
@@ -22,6 +23,7 @@ pub(crate) fn ci() -> anyhow::Result<()> {
 /// Downloads and installations run beside the compiler, because they use little processor time.
 fn stages(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("libraries", |_| debian::libraries())?;
+    report.stage("lock file and format", |_| lock_file_and_format())?;
     thread::scope(|scope| {
         let tools = scope.spawn(|| {
             suites::system_tools()?;
@@ -29,12 +31,11 @@ fn stages(report: &mut RunReport) -> anyhow::Result<()> {
             identity_provider::prepare()?;
             deny::install()
         });
-        let checks = checks(report);
+        let service = report.stage("build and lints of the service", |_| programs().map(drop));
         let tools = report.stage("rest of the installation", |_| joined(tools));
-        checks.and(tools)
+        service.and(tools)
     })?;
     report.stage("dependencies", |_| deny::check())?;
-    report.stage("build of the service", |_| programs().map(drop))?;
     thread::scope(|scope| {
         let sandboxes = scope.spawn(|| suites::sandboxes(true));
         let built = built(report);
@@ -44,35 +45,17 @@ fn stages(report: &mut RunReport) -> anyhow::Result<()> {
     suites::all(Extent::Ci, report)
 }
 
-/// Runs checks that start no program of the workspace.
-fn checks(report: &mut RunReport) -> anyhow::Result<()> {
-    report.stage("lock file and format", |_| {
-        let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
-        output(cargo().args(locked))?;
-        output(bench_cargo().args(locked))?;
-        run(cargo().args(["fmt", "--all", "--check"]))?;
-        run(bench_cargo().args(["fmt", "--check"]))
-    })?;
-    report.stage("lints", |_| {
-        let lint = ["clippy", "--workspace", "--all-targets"];
-        run(cargo().args(lint).args(["--", "-D", "warnings"]))
-    })?;
-    report.stage("documentation of the code", |_| document(&[]))
-}
-
-/// Builds the documentation of the code. With `--examples` (there are none) cargo selects the same features of
-/// dependencies as for the lints, and reuses their results.
-pub(crate) fn document(options: &[&str]) -> anyhow::Result<()> {
-    let document = ["doc", "--workspace", "--no-deps", "--lib", "--examples"];
-    run(cargo()
-        .args(document)
-        .args(options)
-        .env("RUSTDOCFLAGS", "-D warnings"))
+fn lock_file_and_format() -> anyhow::Result<()> {
+    let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
+    output(cargo().args(locked))?;
+    output(bench_cargo().args(locked))?;
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    run(bench_cargo().args(["fmt", "--check"]))
 }
 
 /// Builds the suites, and checks the files and pages that the service's program generates.
 fn built(report: &mut RunReport) -> anyhow::Result<()> {
-    report.stage("build of the suites", |_| suites::build())?;
+    report.stage("build and lints of the suites", |_| suites::build())?;
     report.stage("OpenAPI document", |_| openapi::write(true))?;
     report.stage("pages, links and tutorials", |_| {
         docs::docs(&docs::DocsArgs::CI)

@@ -2,11 +2,11 @@
 
 use anyhow::bail;
 
-use crate::run::{output, print, program};
+use crate::run::{cargo, output, print, program, run};
 use crate::suites::Extent;
 use crate::suites::attack::{self, AttackArgs};
 use crate::suites::report::RunReport;
-use crate::suites::{self, ci, soak};
+use crate::suites::{self, soak};
 use crate::{bench, docs};
 
 /// Length and seed of the runs.
@@ -60,8 +60,11 @@ fn attempt(
 /// Checks that CI leaves out.
 fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     attempt(report, causes, "installation", || suites::prepare(true));
-    attempt(report, causes, "documentation of private items", || {
-        ci::document(&["--bins", "--document-private-items"])
+    attempt(report, causes, "documentation of the code", || {
+        run(cargo()
+            .args(["doc", "--workspace", "--no-deps", "--lib", "--bins"])
+            .arg("--document-private-items")
+            .env("RUSTDOCFLAGS", "-D warnings"))
     });
     attempt(report, causes, "the book", docs::book);
     attempt(report, causes, "benchmarks in short", bench::check);

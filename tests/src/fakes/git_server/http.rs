@@ -32,12 +32,14 @@ impl GitRequest {
     }
 }
 
+/// The first byte of a connection with TLS (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
 /// Serves until it is dropped.
 pub(super) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, host: Arc<GitHost>) {
     let mut open = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while open.try_join_next().is_some() {}
-        host.connections.fetch_add(1, Ordering::SeqCst);
         let (acceptor, host) = (acceptor.clone(), Arc::clone(&host));
         open.spawn(async move {
             // Clients that do not trust the certificate disconnect.
@@ -51,6 +53,11 @@ async fn serve_connection(
     acceptor: &TlsAcceptor,
     host: &GitHost,
 ) -> std::io::Result<()> {
+    // A stray client of another test, which had this port, does not speak TLS.
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 1 && first[0] == TLS_HANDSHAKE {
+        host.connections.fetch_add(1, Ordering::SeqCst);
+    }
     let mut stream = BufReader::new(acceptor.accept(stream).await?);
     let request = read_request(&mut stream).await?;
     let answer = respond(&request, host).await?;

@@ -107,7 +107,7 @@ impl GitServer {
         repository::has_branch(&self.host.root.join("acme/tools.git"), name)
     }
 
-    /// Connections so far, authenticated or not.
+    /// Connections with TLS so far, authenticated or not.
     #[must_use]
     pub fn count_connections(&self) -> u64 {
         self.host.connections.load(Ordering::SeqCst)

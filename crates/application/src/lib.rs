@@ -44,6 +44,7 @@ use domain::user::usage::QuotaLimits;
 pub use error::AppError;
 pub use policy::{AuthMode, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy};
 pub use ports::Ports;
+pub use runtime::hosts::{HostCounts, KnownHosts};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
 pub use tasks::BackgroundTasks;
@@ -69,10 +70,13 @@ use crate::models::ModelAccess;
 use crate::organizations::OrganizationService;
 use crate::pending::{PendingDelivery, PendingMessageService};
 use crate::quotas::Quotas;
+use crate::runtime::hosts::HostWatch;
 use crate::runtime::housekeeping::Housekeeping;
 use crate::runtime::metrics::MetricsRecorder;
 use crate::sandbox_git::SandboxGit;
-use crate::sandboxes::{SandboxLogService, SandboxReconciler, SandboxService, SandboxTokens};
+use crate::sandboxes::{
+    SandboxFactory, SandboxLogService, SandboxReconciler, SandboxService, SandboxTokens,
+};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::sign_in::SignInService;
@@ -130,6 +134,8 @@ pub struct App {
     pub organizations: OrganizationService,
     pub audit: AuditService,
     pub quotas: Quotas,
+    /// The hosts that share the store.
+    pub hosts: KnownHosts,
     backend: Arc<dyn SandboxBackend>,
     caps: LiveSetting<SandboxCaps>,
     retention: LiveSetting<Retention>,
@@ -200,13 +206,21 @@ impl App {
         let sessions = caches.sessions.clone();
         let sign_in = SignInService::new(ports, &policy, sessions, mail.clone(), tasks.clone());
         let single_user = SingleUserCheck::new(ports, &policy);
-        let warm = WarmSandboxPool::new(ports, policy.clone(), reconciler.clone(), tasks.clone());
+        let hosts = KnownHosts::new(ports, &policy);
+        let factory = SandboxFactory::new(ports, &policy, hosts.clone());
+        let warm = WarmSandboxPool::new(
+            ports,
+            policy.clone(),
+            factory.clone(),
+            reconciler.clone(),
+            tasks.clone(),
+        );
         let starts = StartService::new(
             ports,
             &policy,
             settings.clone(),
             quotas.clone(),
-            warm.clone(),
+            (factory.clone(), warm.clone()),
         );
         let runner = StartRunner::new(
             ports,
@@ -229,6 +243,7 @@ impl App {
                 tasks: tasks.clone(),
             },
             deliveries: Arc::new(PendingDelivery::new(ports, &policy, syncer.clone())),
+            hosts: HostWatch::new(hosts.clone(), starts.clone(), &policy),
             housekeeping: Housekeeping::new(ports, &policy),
             warm: warm.clone(),
             syncer: syncer.clone(),
@@ -265,7 +280,7 @@ impl App {
                 ports,
                 &policy,
                 settings.clone(),
-                warm,
+                (factory, warm),
                 reconciler.clone(),
                 reporters.clone(),
                 tasks.clone(),
@@ -313,6 +328,7 @@ impl App {
             audit,
             sandbox_keys,
             quotas,
+            hosts,
             backend: Arc::clone(&ports.backend),
             caps: policy.caps,
             retention: policy.retention,
@@ -330,6 +346,11 @@ impl App {
     /// Metrics of the warm pool, as of its last pass. Cheap: it reads no port.
     pub fn warm_counts(&self) -> WarmCounts {
         self.loops.warm.counts()
+    }
+
+    /// Numbers of hosts, as of this process's last look. Cheap: it reads no port.
+    pub fn host_counts(&self) -> HostCounts {
+        self.hosts.counts()
     }
 
     /// Replaces the caps. Sandboxes above the new caps keep running; new ones need room.

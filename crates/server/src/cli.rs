@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use domain::id::{ApiKeyId, UserId};
+use domain::id::{ApiKeyId, HostId, UserId};
 use domain::user::identity::{MAX_KEY_NAME_CHARS, Role};
 use url::Url;
 
@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Manage users, the accounts that API keys belong to. Works while the service runs.
     #[command(subcommand)]
     Users(Users),
+    /// List and drain the hosts that share the database. Works while the service runs.
+    #[command(subcommand)]
+    Hosts(Hosts),
     /// Manage the master key that seals secrets. Works while the service runs.
     #[command(subcommand)]
     Secrets(Secrets),
@@ -108,6 +111,24 @@ pub(crate) enum Users {
     Email(Email),
     /// Delete a user permanently, with all data.
     Delete(Delete),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hosts {
+    /// List hosts: whether they take starts, when their service was last known to run, and what runs on them.
+    List,
+    /// Let a host take no new starts, for example before it is taken down. Its sandboxes keep running.
+    Drain {
+        /// Id of the host, from `hosts list`.
+        #[arg(value_name = "NAME")]
+        host: HostId,
+    },
+    /// Let a drained host take new starts again.
+    Undrain {
+        /// Id of the host, from `hosts list`.
+        #[arg(value_name = "NAME")]
+        host: HostId,
+    },
 }
 
 #[derive(Debug, Subcommand)]

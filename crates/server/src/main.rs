@@ -26,7 +26,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command, Web};
-use crate::commands::{doctor, healthcheck, keys, manual, secrets, users};
+use crate::commands::{doctor, healthcheck, hosts, keys, manual, secrets, users};
 use crate::compose::EnvVariables;
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
@@ -175,6 +175,7 @@ fn run(
             }
             Command::Keys(command) => to_stdout(&keys::run(command, config).await?)?,
             Command::Users(command) => to_stdout(&users::run(command, config).await?)?,
+            Command::Hosts(command) => to_stdout(&hosts::run(command, config).await?)?,
             Command::Secrets(command) => {
                 let (text, is_complete) = secrets::run(command, config).await?;
                 to_stdout(&text)?;

@@ -9,6 +9,7 @@ use domain::clock::Timestamp;
 use domain::conversation::pending::PendingMessage;
 use domain::conversation::{Conversation, ConversationView};
 use domain::coordination::change::StoreChange;
+use domain::coordination::host::Host;
 use domain::coordination::idempotency::IdempotentResponse;
 use domain::encryption::cipher::Sealed;
 use domain::encryption::vault::KeyHolder;
@@ -103,7 +104,9 @@ pub(crate) struct MemoryState {
     pub(crate) idempotent_responses: BTreeMap<(OwnerId, String), IdempotentResponse>,
     pub(crate) spending: BTreeMap<SpendingKey, Spent>,
     pub(crate) reservations: BTreeMap<Uuid, Reservation>,
-    pub(crate) hosts: BTreeSet<HostId>,
+    pub(crate) hosts: BTreeMap<HostId, Host>,
+    /// Sandboxes that are MISSING because their host is lost.
+    pub(crate) lost_with_host: BTreeSet<SandboxId>,
     /// Holder and expiry, by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
     /// The installation secret.

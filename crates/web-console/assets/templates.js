@@ -1,7 +1,8 @@
-// Sandbox specs and the warm pool.
+// Sandbox specs, the hosts of sandboxes and the warm pool.
 
-import { get, pages } from "./api.js";
-import { facts, h, card, section, table } from "./dom.js";
+import { get, pages, part, patch } from "./api.js";
+import { act, confirm } from "./dialogs.js";
+import { button, facts, h, card, section, table } from "./dom.js";
 import { when } from "./format.js";
 import { live } from "./live.js";
 
@@ -36,19 +37,44 @@ function pool(warm) {
   );
 }
 
+async function setDraining(it, draining, refresh) {
+  const text = draining ? "New sandboxes go to other hosts. Sandboxes on it keep running." : "It takes new sandboxes again.";
+  if (await confirm(`${draining ? "Drain" : "Undrain"} ${it.id}?`, text, draining ? "Drain" : "Undrain", { kind: "primary" })) {
+    await act(draining ? "The host is drained." : "The host takes new starts.", () => patch(`api/v1/admin/hosts/${part(it.id)}`, { draining }));
+  }
+  refresh();
+}
+
+const hostColumns = (refresh) => [
+  { title: "Host", cell: (it) => h("code", {}, it.id) },
+  { title: "State", cell: (it) => it.status },
+  { title: "Last seen", cell: (it) => (it.last_seen_at ? when(it.last_seen_at) : "never") },
+  { title: "Sandboxes", cell: (it) => it.sandboxes },
+  { title: "Open starts", cell: (it) => it.open_starts },
+  {
+    title: "Actions",
+    cell: (it) => {
+      const text = it.draining ? "Undrain" : "Drain";
+      return button(`${text}…`, () => setDraining(it, !it.draining, refresh), { at: `drain ${it.id}`, label: `${text} ${it.id}` });
+    },
+  },
+];
+
 /** Opens the view. */
 export function templates(place, { signal, access }) {
   const load = async (until) => {
     const isAdmin = access.role === "admin";
-    const [specs, warm] = await Promise.all([
+    const [specs, hosts, warm] = await Promise.all([
       pages("api/v1/sandbox-specs/search", { limit: 100 }, 5, until),
+      isAdmin ? get("api/v1/admin/hosts", {}, until) : null,
       isAdmin ? get("api/v1/admin/warm", {}, until) : null,
     ]);
-    return { specs: specs.items, warm };
+    return { specs: specs.items, hosts, warm };
   };
-  const render = ({ specs, warm }) => [
+  const render = ({ specs, hosts, warm }) => [
     card("Templates", table("Templates", COLUMNS, specs, { empty: "No templates." })),
+    hosts ? card("Hosts", table("Hosts", hostColumns(() => refresh()), hosts.items, { empty: "No hosts yet." })) : null,
     warm ? pool(warm) : null,
   ];
-  live(place, signal, load, render);
+  const refresh = live(place, signal, load, render);
 }

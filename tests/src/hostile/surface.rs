@@ -84,19 +84,24 @@ impl Parameter {
     }
 }
 
-/// Whether requests with an administrator's key could delete users and keys that the run needs.
-fn ends_accounts(path: &str) -> bool {
-    path.starts_with("/api/v1/keys/") || path.starts_with("/api/v1/admin/users/")
+/// Whether requests with an administrator's key could delete users and keys that the run needs, or drain its host.
+fn ends_the_run(path: &str) -> bool {
+    let ends = [
+        "/api/v1/keys/",
+        "/api/v1/admin/users/",
+        "/api/v1/admin/hosts/",
+    ];
+    ends.iter().any(|prefix| path.starts_with(prefix))
 }
 
 impl ApiSurface {
-    /// Reads the document of `/openapi.json`, without the operations that end accounts.
+    /// Reads the document of `/openapi.json`, without the operations that end the run.
     ///
     /// # Panics
     /// When it describes nothing.
     pub(super) fn read(document: Value) -> Self {
         let mut surface = Self::read_all(document);
-        surface.operations.retain(|it| !ends_accounts(&it.path));
+        surface.operations.retain(|it| !ends_the_run(&it.path));
         surface
     }
 

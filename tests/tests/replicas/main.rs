@@ -1,6 +1,7 @@
 //! Two services on one Postgres. Tests kill either service, and Postgres.
 
 mod following;
+mod hosts;
 mod replica_pair;
 mod rolling;
 mod storm;

@@ -72,6 +72,11 @@ impl ReplicaPair {
         user
     }
 
+    /// The first user, an administrator, at the first replica.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(self.replicas[0].url(), FIRST_KEY)
+    }
+
     pub(crate) fn kill(&mut self, which: usize) {
         self.replicas[which].kill9();
     }

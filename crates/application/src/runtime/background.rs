@@ -10,6 +10,7 @@ use futures::StreamExt;
 use crate::App;
 use crate::conversations::stream_registry::StreamRegistry;
 use crate::pending::PendingDelivery;
+use crate::runtime::hosts::HostWatch;
 use crate::runtime::housekeeping::Housekeeping;
 use crate::runtime::tasks::BackgroundTasks;
 use crate::runtime::ticker;
@@ -29,11 +30,12 @@ pub(crate) struct BackgroundLoops {
     pub(crate) starts: StartWorker,
     pub(crate) changes: ChangeFollower,
     pub(crate) deliveries: Arc<PendingDelivery>,
+    pub(crate) hosts: HostWatch,
     pub(crate) housekeeping: Housekeeping,
 }
 
 /// Starts the loops: start worker, sandbox reconciler (facts and relist), warm pool, syncer, delivery of pending
-/// messages, housekeeping. Call once, after the store is open. The loops continue work that an earlier process left
+/// messages, signs of life of this host, housekeeping. Call once, after the store is open. The loops continue work that an earlier process left
 /// unfinished.
 pub fn spawn(app: &App) {
     let (loops, tasks) = (&app.loops, &app.tasks);
@@ -44,6 +46,7 @@ pub fn spawn(app: &App) {
     tasks.spawn(Arc::clone(&loops.deliveries).run());
     loops.starts.spawn();
     tasks.spawn(app.audit.clone().run());
+    tasks.spawn(loops.hosts.clone().run());
     tasks.spawn(loops.housekeeping.clone().run());
 }
 

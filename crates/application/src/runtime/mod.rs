@@ -1,6 +1,7 @@
 //! What the use-cases run on: background work, metrics, traces, limits and live settings.
 
 pub mod background;
+pub(crate) mod hosts;
 pub(crate) mod housekeeping;
 pub mod idempotency;
 pub mod keyed_semaphore;

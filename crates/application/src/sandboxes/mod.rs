@@ -141,7 +141,7 @@ impl SandboxService {
         ports: &Ports,
         policy: &Policy,
         settings: SettingsService,
-        warm: WarmSandboxPool,
+        (factory, warm): (SandboxFactory, WarmSandboxPool),
         reconciler: SandboxReconciler,
         reporter_cache: KeyCache<Sandbox>,
         tasks: BackgroundTasks,
@@ -153,7 +153,7 @@ impl SandboxService {
             changes: Arc::clone(&ports.changes),
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
-            factory: SandboxFactory::new(ports, policy),
+            factory,
             idempotency: IdempotencyService::new(ports),
             host: policy.host.clone(),
             caps: policy.caps.clone(),
@@ -288,6 +288,11 @@ impl SandboxService {
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         if let Scope::Owner(owner) = scope {
             self.single_user.check_owner(owner).await?;
+        }
+        if self.factory.hosts.counts().lost > 0
+            && let Some(row) = self.sandboxes.find(scope, id).await?
+        {
+            self.factory.hosts.check_alive(&row.host)?;
         }
         let row = self.set_intent(scope, id, DesiredState::Running).await?;
         if self.is_on_this_host(&row) {

@@ -9,8 +9,10 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::identity::KeyHash;
 use secrecy::ExposeSecret;
 
+use crate::AppError;
 use crate::policy::Policy;
 use crate::ports::Ports;
+use crate::runtime::hosts::KnownHosts;
 
 pub(crate) struct SandboxKeys {
     pub(crate) id: SandboxId,
@@ -19,22 +21,24 @@ pub(crate) struct SandboxKeys {
     pub(crate) secret_key: Sealed,
 }
 
-/// Creates sandboxes of this host. Callers store the rows.
+/// Creates sandboxes of this host, or of another one while this one is drained. Callers store the rows.
 #[derive(Clone)]
 pub(crate) struct SandboxFactory {
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
     host: HostId,
+    pub(crate) hosts: KnownHosts,
 }
 
 impl SandboxFactory {
-    pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
+    pub(crate) fn new(ports: &Ports, policy: &Policy, hosts: KnownHosts) -> Self {
         Self {
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             host: policy.host.clone(),
+            hosts,
         }
     }
 
@@ -53,12 +57,14 @@ impl SandboxFactory {
     }
 
     /// A row with a new id and new keys.
-    pub(crate) fn new_row(&self, owner: &OwnerId, spec_id: SpecId) -> Result<Sandbox, CipherError> {
+    pub(crate) fn new_row(&self, owner: &OwnerId, spec_id: SpecId) -> Result<Sandbox, AppError> {
+        let host = self.hosts.for_new_sandbox()?;
         let keys = self.generate_keys(self.new_id())?;
-        Ok(self.row(keys, owner, spec_id))
+        let row = self.row(keys, owner, spec_id);
+        Ok(Sandbox { host, ..row })
     }
 
-    /// A new row with these keys.
+    /// A new row of this host with these keys.
     pub(crate) fn row(&self, keys: SandboxKeys, owner: &OwnerId, spec_id: SpecId) -> Sandbox {
         let (now, context) = (self.clock.now(), Sandbox::key_context(&keys.id));
         // A secret key that does not open cannot wake the sandbox either.

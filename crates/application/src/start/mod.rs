@@ -96,7 +96,7 @@ impl StartService {
         policy: &Policy,
         settings: SettingsService,
         quotas: Quotas,
-        warm: WarmSandboxPool,
+        (factory, warm): (SandboxFactory, WarmSandboxPool),
     ) -> Self {
         Self {
             tasks: Arc::clone(&ports.start_tasks),
@@ -106,7 +106,7 @@ impl StartService {
             cipher: Arc::clone(&ports.cipher),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
-            factory: SandboxFactory::new(ports, policy),
+            factory,
             idempotency: IdempotencyService::new(ports),
             host: policy.host.clone(),
             caps: policy.caps.clone(),

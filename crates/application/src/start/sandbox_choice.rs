@@ -57,17 +57,18 @@ impl StartService {
                     "Sandbox {named} is MISSING and cannot be used"
                 )));
             }
+            self.factory.hosts.check_alive(&row.host)?;
             return Ok(SandboxChoice::Named(row));
         }
         let spec = choose_spec(&*self.specs, settings.as_ref(), None).await?.id;
         let shared = match grouping {
-            Some(grouping) => {
+            Some(grouping) if !self.factory.hosts.is_draining() => {
                 let mut running = self.sandboxes.list_running(owner, &spec).await?;
                 // Other hosts may not be served by any process, and a backend may be unreachable.
                 running.retain(|it| it.sandbox.host == self.host && is_state_current(&it.sandbox));
                 grouping.rank(running)
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         };
         let new = self.factory.new_row(owner, spec)?;
         Ok(SandboxChoice::New { shared, new })

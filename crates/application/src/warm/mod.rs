@@ -95,6 +95,7 @@ impl WarmSandboxPool {
     pub(crate) fn new(
         ports: &Ports,
         policy: Policy,
+        factory: SandboxFactory,
         reconciler: SandboxReconciler,
         tasks: BackgroundTasks,
     ) -> Self {
@@ -106,7 +107,7 @@ impl WarmSandboxPool {
             lifecycle: Arc::clone(&ports.sandbox_lifecycle),
             agents: Arc::clone(&ports.agent_lifecycle),
             clock: Arc::clone(&ports.clock),
-            factory: SandboxFactory::new(ports, &policy),
+            factory,
             policy,
             reconciler,
             tasks,
@@ -119,8 +120,13 @@ impl WarmSandboxPool {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_on(&self) -> bool {
+    /// Whether the configuration says that there are warm sandboxes.
+    fn is_configured(&self) -> bool {
         self.0.policy.warm.target_count > 0
+    }
+
+    fn is_on(&self) -> bool {
+        self.is_configured() && !self.0.factory.hosts.is_draining()
     }
 
     pub(crate) fn counts(&self) -> WarmCounts {

@@ -53,7 +53,7 @@ impl WarmSandboxPool {
                 continue;
             }
             match self.run_pass().await {
-                Ok(0) if !self.is_on() => return,
+                Ok(0) if !self.is_configured() => return,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "cannot run a pass of the warm pool; trying again");

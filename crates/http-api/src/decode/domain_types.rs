@@ -10,8 +10,8 @@ use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::id::{
-    AgentProfileId, ApiKeyId, ConversationId, EventId, IdentityId, InvitationId, OrganizationId,
-    ProviderConnectionId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
+    AgentProfileId, ApiKeyId, ConversationId, EventId, HostId, IdentityId, InvitationId,
+    OrganizationId, ProviderConnectionId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
 };
 use domain::page::{PageLimit, PageToken};
 use domain::sandbox::SandboxStatus;
@@ -58,7 +58,7 @@ macro_rules! texts {
     )*};
 }
 
-texts!(AuditActor, EventId, SandboxId, SpecId, UserId);
+texts!(AuditActor, EventId, HostId, SandboxId, SpecId, UserId);
 
 macro_rules! words {
     ($($words:ident),*) => {$(

@@ -189,12 +189,19 @@ fn write_egress(page: &mut MetricsPage, counted: EgressCounts) {
 
 fn write_warm(page: &mut MetricsPage, app: &App) {
     let warm = app.warm_counts();
+    let hosts = app.host_counts();
+    let hosts = [
+        ("available", hosts.available),
+        ("draining", hosts.draining),
+        ("lost", hosts.lost),
+    ];
     let states = [
         ("ready", warm.ready.into()),
         ("booting", warm.booting.into()),
         ("claimed", warm.claimed.into()),
     ];
     write_series!(page {
+        gauge "hosts" "Hosts of sandboxes that share the store, as of the last look: `available` for starts, `draining`, or `lost`." = by("state", hosts);
         gauge "warm_sandboxes_target" "Target number of warm sandboxes." = one(warm.target.into());
         gauge "warm_sandboxes" "Warm sandboxes of this host, as of the last check." = by("state", states);
         counter "warm_claims_total" "Starts that found a warm sandbox (`hit`) or none (`miss`)."

@@ -185,6 +185,25 @@ async fn the_warm_pool_is_for_administrators() {
 }
 
 #[actix_web::test]
+async fn hosts_are_listed_and_drained_by_administrators() {
+    let world = World::idle().await;
+    let path = "/api/v1/admin/hosts";
+    let only = "Only administrators may do this";
+    let body = json!({"draining": true});
+    world.get(ADA, path).await.refuses(403, only);
+    let none = format!("{path}/nowhere");
+    world.patch(ADA, &none, &body).await.refuses(403, only);
+    let listed = world.get(ROOT, path).await.ok();
+    assert_eq!(listed, json!({"items": [], "next_page_id": null}));
+    world
+        .patch(ROOT, &none, &body)
+        .await
+        .refuses(404, "Host not found");
+    let empty = world.patch(ROOT, &none, &json!({})).await;
+    assert_eq!(empty.status, 422);
+}
+
+#[actix_web::test]
 async fn administrators_see_the_starts_of_everybody_without_their_requests() {
     let world = World::idle().await;
     let path = "/api/v1/admin/starts?limit=10";

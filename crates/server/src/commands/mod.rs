@@ -2,6 +2,7 @@
 
 pub(crate) mod doctor;
 pub(crate) mod healthcheck;
+pub(crate) mod hosts;
 pub(crate) mod keys;
 pub(crate) mod manual;
 pub(crate) mod secrets;

@@ -141,6 +141,8 @@ impl SandboxRepository for MemoryStore {
         let mut state = self.lock();
         state.check_insert(sandbox, *caps)?;
         state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        drop(state);
+        self.publish_sandbox(sandbox);
         Ok(())
     }
 
@@ -156,6 +158,8 @@ impl SandboxRepository for MemoryStore {
             state.check_insert(sandbox, *caps)?;
             state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             state.store_response(answer);
+            drop(state);
+            self.publish_sandbox(sandbox);
         }
         Ok(known)
     }

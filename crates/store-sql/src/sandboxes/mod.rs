@@ -123,6 +123,11 @@ pub(crate) fn save(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Tr
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::from(sandbox))
         .execute(conn)?;
+    announce_change_of(conn, sandbox)
+}
+
+/// Wakes the host of a sandbox, which may be served by another process.
+fn announce_change_of(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), TransactionError> {
     let change = StoreChange::Sandbox {
         id: sandbox.id.clone(),
         host: sandbox.host.clone(),
@@ -153,7 +158,8 @@ impl SandboxRepository for SqlStore {
         let jobs = self.db.for_owner(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
         jobs.run(JobMode::Write, move |conn| {
-            insert_within_caps(conn, &sandbox, caps)
+            insert_within_caps(conn, &sandbox, caps)?;
+            announce_change_of(conn, &sandbox)
         })
         .await
     }
@@ -170,6 +176,7 @@ impl SandboxRepository for SqlStore {
             let checked = idempotency::check(conn, &response.request)?;
             if checked == IdempotencyCheck::New {
                 insert_within_caps(conn, &sandbox, caps)?;
+                announce_change_of(conn, &sandbox)?;
                 idempotency::store_response(conn, &response)?;
             }
             Ok(checked)

@@ -172,6 +172,7 @@ tables! {
         created_at -> Instant,
         updated_at -> Instant,
         paused_at -> Nullable<Instant>,
+        is_host_lost -> Bool,
     }
 
     warm_sandboxes (id) {
@@ -285,6 +286,8 @@ tables! {
     hosts (id) {
         id -> Text,
         registered_at -> Instant,
+        seen_at -> Nullable<Instant>,
+        is_draining -> Bool,
     }
 
     secrets (owner, name) {

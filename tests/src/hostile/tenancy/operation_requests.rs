@@ -266,6 +266,7 @@ fn account_body(operation: &Operation, objects: &OwnedObjects) -> Option<Value> 
             json!({"display_name": "taken over"})
         }
         "POST /api/v1/admin/users" => json!({"id": objects.user, "role": "user"}),
+        "PATCH /api/v1/admin/hosts/{host_id}" => json!({"draining": true}),
         "PATCH /api/v1/admin/users/{user_id}" => json!({"role": "admin"}),
         "POST /api/v1/admin/users/{user_id}/keys/{key_id}/rotate"
         | "POST /api/v1/keys/{key_id}/rotate" => json!({"grace_period": 0}),

@@ -60,6 +60,15 @@ impl SandboxReconciler {
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own, so a slow sandbox delays no other.
     pub(super) async fn relist(&self) -> Result<(), AppError> {
+        // While this host was silent, other hosts may have shown its sandboxes as MISSING.
+        let (hosts, now) = (&self.0.hosts, self.0.clock.now());
+        let restored = hosts.note_alive(&self.0.policy.host, now).await?;
+        if restored > 0 {
+            tracing::info!(
+                sandboxes = restored,
+                "this host is back; its sandboxes are no longer MISSING"
+            );
+        }
         let facts = self.0.lifecycle.list().await?;
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.

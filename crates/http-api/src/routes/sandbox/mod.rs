@@ -2,6 +2,7 @@
 
 pub(super) mod cloud_proxy;
 pub(super) mod git;
+pub(super) mod hosts;
 pub(super) mod lifecycle;
 pub(super) mod logs;
 mod model_meter;

@@ -144,6 +144,7 @@ impl Objects {
         let path = path.replace("{sandbox_id}", &self.sandbox);
         let path = path.replace("{key_id}", &self.key);
         let path = path.replace("{session_id}", UNUSED_ID);
+        let path = path.replace("{host_id}", "nowhere");
         let path = path.replace("{identity_id}", UNUSED_ID);
         let path = path.replace("{user_id}", &self.user);
         let path = path.replace("{organization_id}", &self.conversation);

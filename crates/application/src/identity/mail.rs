@@ -1,8 +1,8 @@
 //! Mails with links: invitations, and new passwords.
 //!
 //! A mail is sent beside the request that causes it, so that a slow mail server holds up neither the request nor other mails.
-//! Mails are not stored. A lost one costs no invitation, because the inviter has the link too; and a person without a
-//! password asks again.
+//! Mails are tried again for some minutes, and not stored. A lost one costs no invitation, because the inviter has the link too;
+//! and a person without a password asks again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,13 @@ use crate::{BackgroundTasks, Ports};
 
 /// How long a request waits for its mails. Requests end after ten seconds.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// When a mail server is tried again that is out of reach or refuses for the moment. Many refuse the first attempt of a sender
+/// that they do not know.
+const RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+];
 /// Mails, and requests for new passwords, that are not completed.
 const MAX_PENDING_MAILS: usize = 200;
 
@@ -79,13 +86,27 @@ impl MailService {
         result
     }
 
-    /// Sends a mail; the log has the reason if it fails.
+    /// Sends a mail, within minutes; the log has the reason if it fails.
     pub(super) async fn send(&self, mail: &Mail) -> bool {
-        let sent = self.mailer.send(mail).await;
-        if let Err(error) = &sent {
-            tracing::warn!(mail.id = %mail.id, error = %chain(error), "a mail was not sent");
+        let mut delays = RETRY_DELAYS.into_iter();
+        loop {
+            let Err(error) = self.mailer.send(mail).await else {
+                return true;
+            };
+            let delay = delays.next().filter(|_| error.is_temporary());
+            let Some(delay) = delay else {
+                tracing::warn!(mail.id = %mail.id, error = %chain(&error), "a mail was not sent");
+                return false;
+            };
+            tracing::info!(mail.id = %mail.id, error = %chain(&error), "a mail is tried again in {} s", delay.as_secs());
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.tasks.stopping().cancelled() => {
+                    tracing::warn!(mail.id = %mail.id, "a mail was not sent: the service stops");
+                    return false;
+                }
+            }
         }
-        sent.is_ok()
     }
 
     /// The mail with the link of an invitation.
@@ -175,6 +196,29 @@ mod tests {
         assert_eq!(known, expected);
         assert_eq!(mailer.take().len(), 1);
         assert_eq!(service.slots.available_permits(), 9, "one is pending");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_mail_server_is_tried_again_and_a_refusal_is_not() {
+        let mailer = Arc::<FakeMailer>::default();
+        let service = service(&mailer, 10);
+        let addresses = ["busy-3@example.org", "refused@example.org"];
+        let known = service.send_all(to(&service, &addresses)).await;
+        assert_eq!(known, [MailDelivery::Pending, MailDelivery::Failed]);
+        let all = service.slots.acquire_many(10).await;
+        assert_eq!(mailer.take().len(), 1);
+        drop(all);
+        let begun_at = Instant::now();
+        let [given_up, sent] = [4, 0].map(|n| format!("busy-{n}@example.org"));
+        let mails = to(&service, &[&given_up, &sent]);
+        assert!(!service.send(&mails[0]).await);
+        assert_eq!(begun_at.elapsed(), RETRY_DELAYS.into_iter().sum());
+        assert!(service.send(&mails[1]).await);
+        // A service that stops does not wait.
+        let again = to(&service, &["busy-9@example.org"]);
+        let stopping = async { service.tasks.stop(Duration::from_secs(1)).await };
+        let (sent, stopped) = tokio::join!(service.send(&again[0]), stopping);
+        assert!(!sent && stopped);
     }
 
     #[tokio::test]

@@ -56,6 +56,16 @@ pub enum MailError {
     Unusable(String),
 }
 
+impl MailError {
+    /// Whether another attempt may succeed.
+    pub fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::TimedOut | Self::Refused(400..=499)
+        )
+    }
+}
+
 /// Sends mail.
 #[async_trait]
 pub trait Mailer: Send + Sync + 'static {

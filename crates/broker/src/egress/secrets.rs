@@ -150,10 +150,10 @@ impl SecretSender {
 
 /// A client's connection to a host that gets secrets.
 pub(super) struct SecretConnection<'a> {
-    pub(super) proxy: &'a EgressProxy,
-    pub(super) sender: &'a SecretSender,
-    pub(super) sandbox: &'a SandboxId,
-    pub(super) destination: &'a Destination,
+    proxy: &'a EgressProxy,
+    sender: &'a SecretSender,
+    sandbox: &'a SandboxId,
+    destination: &'a Destination,
     /// Connected before the client had its tunnel; for the first request.
     first: Mutex<Option<TcpStream>>,
     /// The connection to the host, between two requests.

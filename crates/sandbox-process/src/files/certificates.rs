@@ -58,6 +58,22 @@ fn sources<'a>(operators: &'a [(&str, String)]) -> Vec<(&'a str, &'a Path)> {
     all
 }
 
+/// Reads a file, or all files of a directory, as some programs take one.
+fn read_all(path: &Path) -> io::Result<Vec<u8>> {
+    if !path.is_dir() {
+        return fs::read(path);
+    }
+    let entries: Vec<_> = fs::read_dir(path)?.collect::<io::Result<_>>()?;
+    let mut files: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
+    files.sort();
+    let mut all = Vec::new();
+    for file in files.iter().filter(|file| file.is_file()) {
+        all.extend(fs::read(file)?);
+        all.push(b'\n');
+    }
+    Ok(all)
+}
+
 /// Writes the file that [`variables`] name in a sandbox with a proxy. Blocks.
 pub(crate) fn write(file: &Path, config: &ProcessConfig, authority: &str) -> io::Result<()> {
     let operators = variables().filter_map(|name| {
@@ -72,8 +88,7 @@ pub(crate) fn write(file: &Path, config: &ProcessConfig, authority: &str) -> io:
 fn write_all(file: &Path, operators: &[(&str, String)], authority: &str) -> io::Result<()> {
     let mut all = Vec::new();
     for (name, path) in sources(operators) {
-        let read = fs::read(path);
-        let text = read.map_err(|error| {
+        let text = read_all(path).map_err(|error| {
             let path = path.display();
             io::Error::new(
                 error.kind(),
@@ -123,6 +138,15 @@ mod tests {
         .unwrap();
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.contains("second\n") && text.ends_with("authority\n"));
+        // A directory, with one that is not read.
+        let directory = dir.path().join("all");
+        fs::create_dir_all(directory.join("nested")).unwrap();
+        for (name, text) in [("b.pem", "b"), ("a.pem", "a")] {
+            fs::write(directory.join(name), text).unwrap();
+        }
+        write_all(&file, &[named(FILE_VARIABLE, &directory)], "authority\n").unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text, "a\nb\nauthority\n");
         let missing = [named("PIP_CERT", &dir.path().join("missing.pem"))];
         let error = write_all(&file, &missing, "x").unwrap_err().to_string();
         assert!(

@@ -129,7 +129,7 @@ fn shown_type(ty: &Type) -> Option<ShownType> {
         id if id.ends_with("Id") => (quote!(String), None),
         // The enumerations in `dto::enums`.
         "AgentType" | "AuditOutcome" | "ConversationOrder" | "EventOrder" | "ExecutionStatus"
-        | "GitProvider" | "MailDelivery" | "MemberRole" | "OwnerType" | "Role"
+        | "GitProvider" | "HostStatus" | "MailDelivery" | "MemberRole" | "OwnerType" | "Role"
         | "SandboxStatus" | "StartStatus" | "StartTaskOrder" | "SuggestedTaskType" | "Trigger" => {
             let schema = format_ident!("{name}Schema");
             (quote!(::http_api::dto::enums::#schema), None)

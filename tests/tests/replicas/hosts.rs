@@ -82,6 +82,9 @@ async fn a_drained_host_takes_no_new_starts() {
     })
     .await;
     assert!(refused.text.contains("drained"), "{}", refused.text);
+    let table = pair.replicas[1].run(&["hosts", "list"]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert_eq!(table.matches("  draining  ").count(), 2, "{table}");
     let undrain = pair.replicas[1].run(&["hosts", "undrain", &hosts[0]]);
     assert!(undrain.status.success(), "{undrain:?}");
     let listed = admin.get("/api/v1/admin/hosts").await.ok();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
-use domain::coordination::host::{HOST_TIMEOUT, Host, HostRepository};
+use domain::coordination::host::{HOST_TIMEOUT, Host, HostRepository, HostStatus};
 use domain::error::{ErrorClass, chain};
 use domain::id::HostId;
 use tokio::time::Instant;
@@ -82,9 +82,12 @@ impl KnownHosts {
         let mut counts = HostCounts::default();
         self.with_seen(|seen| {
             for host in seen {
-                counts.available += u64::from(host.takes_starts(now));
-                counts.draining += u64::from(host.is_draining);
-                counts.lost += u64::from(host.is_lost(now));
+                match host.status(now) {
+                    HostStatus::Available => counts.available += 1,
+                    HostStatus::Draining => counts.draining += 1,
+                    HostStatus::Lost => counts.lost += 1,
+                    HostStatus::Unknown => {}
+                }
             }
         });
         counts
@@ -102,7 +105,9 @@ impl KnownHosts {
         }
         let now = self.clock.now();
         let least_busy = self.with_seen(|seen| {
-            let others = seen.iter().filter(|it| it.takes_starts(now));
+            let others = seen
+                .iter()
+                .filter(|it| it.status(now) == HostStatus::Available);
             let chosen = others.min_by_key(|it| it.sandboxes + it.open_starts);
             chosen.map(|it| it.id.clone())
         });
@@ -117,8 +122,9 @@ impl KnownHosts {
     pub(crate) fn check_alive(&self, host: &HostId) -> Result<(), AppError> {
         let now = self.clock.now();
         let lost = self.with_seen(|seen| {
-            let found = seen.iter().find(|it| it.id == *host && it.is_lost(now));
-            found.map(silence)
+            let found = seen.iter().find(|it| it.id == *host);
+            let lost = found.filter(|it| it.status(now) == HostStatus::Lost);
+            lost.map(silence)
         });
         match lost.filter(|_| *host != self.own) {
             None => Ok(()),
@@ -191,7 +197,8 @@ impl HostWatch {
     /// them.
     pub(crate) async fn act_for_lost(&self, hosts: &[Host]) {
         let now = self.hosts.clock.now();
-        let is_other = |host: &&Host| host.id != self.hosts.own && host.is_lost(now);
+        let is_other =
+            |host: &&Host| host.id != self.hosts.own && host.status(now) == HostStatus::Lost;
         for lost in hosts.iter().filter(is_other) {
             if let Err(error) = self.act_for(lost, now).await {
                 tracing::warn!(host = %lost.id, error = %chain(&error), "cannot take over the starts of a lost host; trying again");

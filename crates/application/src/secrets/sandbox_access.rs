@@ -75,12 +75,13 @@ impl SecretsService {
     }
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
-    /// changed value reaches a running sandbox. Secrets without a value are left out.
+    /// changed value reaches a running sandbox. Secrets without a value are left out. Also the names of the secrets that
+    /// have hosts, and whose values the sandbox gets nevertheless.
     pub(crate) async fn launch_secrets(
         &self,
         sandbox: &Sandbox,
         tokens: &ProviderTokens,
-    ) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
+    ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
         let key = conversation_credential(&*self.cipher, sandbox)?;
         let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
             url: self.lookup_url(sandbox, name),
@@ -93,15 +94,19 @@ impl SecretsService {
             (name, secret)
         };
         let mut found: BTreeMap<_, _> = tokens.keys().map(of_provider).collect();
+        let mut exposed = Vec::new();
         for secret in self.list(&sandbox.owner).await? {
             if self.is_empty(&sandbox.owner, &secret)? {
                 continue;
+            }
+            if !self.has_placeholders && !secret.hosts.is_empty() {
+                exposed.push(secret.name.clone());
             }
             let description = Some(secret.description).filter(|text| !text.is_empty());
             let look_up = look_up(&secret.name, description);
             found.insert(secret.name, look_up);
         }
-        Ok(found)
+        Ok((found, exposed))
     }
 
     fn lookup_url(&self, sandbox: &Sandbox, name: &str) -> Url {

@@ -23,7 +23,7 @@ use crate::secrets::{ProviderTokens, SecretsService};
 use crate::settings::LaunchProfile;
 use crate::{AppError, Policy, Ports, pull_requests};
 
-/// Notes about secrets that cannot be opened.
+/// Notes about secrets that cannot be opened, and names in the note about secrets that the agent can read.
 const MAX_SECRET_NOTES: usize = 10;
 
 /// Tag with the program of an ACP agent (`docs/reference/wire/conversations.md`).
@@ -143,8 +143,12 @@ impl LaunchBuilder {
         allowed: Option<&[String]>,
     ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
         let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
-        for (name, look_up) in self.secrets.launch_secrets(sandbox, tokens).await? {
-            if allowed.is_some_and(|names| !names.contains(&name)) {
+        let is_allowed = |name: &String| allowed.is_none_or(|names| names.contains(name));
+        let (listed, mut exposed) = self.secrets.launch_secrets(sandbox, tokens).await?;
+        exposed.retain(is_allowed);
+        notes.extend(exposed_note(&exposed));
+        for (name, look_up) in listed {
+            if !is_allowed(&name) {
                 continue;
             }
             if !by_value {
@@ -187,6 +191,19 @@ impl LaunchBuilder {
             .map(|(name, value)| (name, SecretString::from(value)))
             .collect())
     }
+}
+
+/// Says that the agent can read secrets that have hosts.
+fn exposed_note(names: &[String]) -> Option<String> {
+    let shown = names.get(..MAX_SECRET_NOTES).unwrap_or(names);
+    (!names.is_empty()).then(|| {
+        format!(
+            "The agent can read {} of your secrets with hosts ({}), because only confined processes with a forward proxy keep \
+             them outside.",
+            names.len(),
+            shown.join(", ")
+        )
+    })
 }
 
 /// What the conversation's row shows of its agent (`docs/reference/wire/conversations.md`).

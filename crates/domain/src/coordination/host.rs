@@ -7,10 +7,24 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::HostId;
+use crate::wire_enum::wire_enum;
 
 /// Time after its last sign of life from which a host counts as lost. Longer than a restart of the service, and than the
 /// clocks of machines differ.
 pub const HOST_TIMEOUT: Duration = Duration::from_secs(30);
+
+wire_enum! {
+    /// Whether a host takes new starts.
+    HostStatus {
+        Available = "available",
+        /// An administrator said that it takes none.
+        Draining = "draining",
+        /// No process has served it for [`HOST_TIMEOUT`].
+        Lost = "lost",
+        /// Only an earlier release has served it.
+        Unknown = "unknown",
+    }
+}
 
 /// A host of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,15 +42,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether no process serves the host any more.
-    pub fn is_lost(&self, now: Timestamp) -> bool {
-        self.seen_at
-            .is_some_and(|seen_at| now.since(seen_at) > HOST_TIMEOUT)
-    }
-
-    /// Whether the host takes new starts.
-    pub fn takes_starts(&self, now: Timestamp) -> bool {
-        self.seen_at.is_some() && !self.is_draining && !self.is_lost(now)
+    pub fn status(&self, now: Timestamp) -> HostStatus {
+        match self.seen_at {
+            Some(seen_at) if now.since(seen_at) > HOST_TIMEOUT => HostStatus::Lost,
+            _ if self.is_draining => HostStatus::Draining,
+            Some(_) => HostStatus::Available,
+            None => HostStatus::Unknown,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use domain::agent::spending::SpendingGroup;
 use domain::audit::{AuditActor, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
+use domain::coordination::host::HostStatus;
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::id::{
@@ -76,6 +77,7 @@ words!(
     EventStorage,
     ExecutionStatus,
     GitProvider,
+    HostStatus,
     MailDelivery,
     OwnerType,
     MemberRole,

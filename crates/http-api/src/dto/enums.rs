@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use domain::agent::spending::SpendingGroup;
 use domain::audit::AuditOutcome;
 use domain::conversation::{ConversationOrder, ExecutionStatus, Trigger};
+use domain::coordination::host::HostStatus;
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
@@ -98,6 +99,7 @@ enum_schemas! {
     AgentTypeSchema = AgentType, "AgentType", "The kind of agent.";
     RoleSchema = Role, "UserRole", "A role.";
     MemberRoleSchema = MemberRole, "MemberRole", "A role in an organization.";
+    HostStatusSchema = HostStatus, "HostStatus", "Whether a host takes new starts: `available`; `draining`, after an administrator said so; `lost`, when its service has not answered for 30 seconds; `unknown`, when only an earlier release has served it.";
     MailDeliverySchema = MailDelivery, "MailDelivery", "Whether a mail was sent: `pending` while the service is still trying.";
     AuditOutcomeSchema = AuditOutcome, "AuditOutcome", "The outcome of an audited action.";
 }

@@ -44,15 +44,7 @@ fn table(hosts: &[Host], now: Timestamp) -> String {
         "HOST", "STATE", "LAST SEEN"
     );
     for host in hosts {
-        let state = if host.is_lost(now) {
-            "lost"
-        } else if host.is_draining {
-            "draining"
-        } else if host.seen_at.is_none() {
-            "unknown"
-        } else {
-            "available"
-        };
+        let state = host.status(now).as_str();
         let seen = host.seen_at.map_or_else(|| "never".to_owned(), seconds);
         let _ = writeln!(
             text,

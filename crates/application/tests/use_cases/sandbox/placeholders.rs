@@ -103,11 +103,20 @@ async fn the_hosts_are_those_of_the_owners_secrets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_proxy_a_sandbox_gets_values() {
-    let fixture = Fixture::new().await;
-    store(&fixture, "BOUND", "v0", HOSTS).await;
-    let sandbox = running(&fixture).await;
-    assert_eq!(revealed(&fixture, &sandbox, "BOUND").await, "v0");
+async fn without_a_proxy_a_sandbox_gets_values_and_its_owner_a_note() {
+    for (fixture, is_exposed) in [
+        (Fixture::new().await, true),
+        (with_placeholders().await, false),
+    ] {
+        store(&fixture, "BOUND", "v0", HOSTS).await;
+        store(&fixture, "FREE", "v1", "").await;
+        let task = fixture.start_and_wait(start_input(|_| {})).await;
+        let sandbox = fixture.sandbox(&task.sandbox_id).await.expect("it runs");
+        let value = revealed(&fixture, &sandbox, "BOUND").await;
+        assert_eq!(value == "v0", is_exposed);
+        let warns = |note: &String| note.contains("BOUND") && !note.contains("FREE");
+        assert_eq!(task.notes.iter().any(warns), is_exposed, "{:?}", task.notes);
+    }
 }
 
 #[tokio::test(start_paused = true)]

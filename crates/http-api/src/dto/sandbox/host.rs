@@ -1,41 +1,18 @@
 //! Hosts of sandboxes on the wire. An addition: the reference has none.
 
 use domain::clock::Timestamp;
-use domain::coordination::host::Host;
+use domain::coordination::host::{Host, HostStatus};
 use domain::id::HostId;
 
 use crate::decode::model;
-use crate::dto::enums::choice;
 use crate::extract::NamedParam;
-
-choice!(pub(crate) Enum HostStatus, "Whether a host takes new starts: `available`; `draining`, after an administrator said so; \
-    `lost`, when its service has not answered for 30 seconds; `unknown`, when only an earlier release has served it." {
-    Available = "available",
-    Draining = "draining",
-    Lost = "lost",
-    Unknown = "unknown",
-});
-
-impl HostStatus {
-    fn of(host: &Host, now: Timestamp) -> Self {
-        if host.is_lost(now) {
-            Self::Lost
-        } else if host.is_draining {
-            Self::Draining
-        } else if host.seen_at.is_none() {
-            Self::Unknown
-        } else {
-            Self::Available
-        }
-    }
-}
 
 /// A host of sandboxes.
 #[model(response = Host, from(host: Host, now: Timestamp))]
 pub(crate) struct HostDto {
     #[from(host.id.clone())]
     id: HostId,
-    #[from(HostStatus::of(&host, now))]
+    #[from(host.status(now))]
     status: HostStatus,
     /// Whether it takes no new starts.
     #[from(host.is_draining)]

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
@@ -24,9 +25,23 @@ pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Whether [`cargo`] checks lints.
+static LINTS: AtomicBool = AtomicBool::new(false);
+
+/// Makes clippy the compiler of the workspace's crates from now on, so that one build makes the programs and checks lints.
+/// They are errors. (Clippy compiles as rustc does; `cargo clippy` passes the same variables to `cargo check`.)
+pub(crate) fn lint_builds() {
+    LINTS.store(true, Ordering::Relaxed);
+}
+
 /// The running cargo, in the repository.
 pub(crate) fn cargo() -> Command {
-    program("cargo")
+    let mut cargo = program("cargo");
+    if LINTS.load(Ordering::Relaxed) {
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+        cargo.env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+    }
+    cargo
 }
 
 /// A program, in the repository.

@@ -1,5 +1,4 @@
-//! Runs everything that must pass before a change lands, from a fresh clone. `.ci/run` makes clippy the compiler, so that one
-//! build checks lints and makes the programs.
+//! Runs everything that must pass before a change lands, from a fresh clone.
 
 use std::thread;
 
@@ -7,13 +6,14 @@ use anyhow::anyhow;
 
 use crate::bench::bench_cargo;
 use crate::install::{debian, identity_provider, schemathesis};
-use crate::run::{cargo, output, programs, run, say};
+use crate::run::{cargo, lint_builds, output, programs, run, say};
 use crate::suites::Extent;
 use crate::suites::report::RunReport;
 use crate::{deny, docs, openapi, suites};
 
 /// Runs all checks and suites, and prints what each took.
 pub(crate) fn ci() -> anyhow::Result<()> {
+    lint_builds();
     let mut report = RunReport::new();
     let outcome = stages(&mut report);
     report.print();

@@ -120,7 +120,7 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
             Some("sandbox_id") => &objects.sandbox,
             Some("secret_id" | "secret_name") => &objects.secret,
             // The users of this suite have none of these.
-            Some("session_id" | "identity_id" | "invitation_id") => {
+            Some("session_id" | "identity_id" | "invitation_id" | "host_id") => {
                 "00000000-0000-0000-0000-000000000001"
             }
             Some("user_id") => &objects.user,

@@ -129,6 +129,12 @@ pub(crate) enum Hosts {
         #[arg(value_name = "NAME")]
         host: HostId,
     },
+    /// Remove a lost host that does not return, with its sandboxes. Conversations in them stay, and show MISSING.
+    Remove {
+        /// Id of the host, from `hosts list`.
+        #[arg(value_name = "NAME")]
+        host: HostId,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 // Sandbox specs, the hosts of sandboxes and the warm pool.
 
-import { get, pages, part, patch } from "./api.js";
+import { get, pages, part, patch, remove } from "./api.js";
 import { act, confirm } from "./dialogs.js";
 import { button, facts, h, card, section, table } from "./dom.js";
 import { when } from "./format.js";
@@ -45,6 +45,12 @@ async function setDraining(it, draining, refresh) {
   refresh();
 }
 
+async function removeHost(it, refresh) {
+  const text = "Its sandboxes and their files are gone for the service. Conversations in them stay, and show MISSING.";
+  if (await confirm(`Remove ${it.id}?`, text, "Remove")) await act("The host is removed.", () => remove(`api/v1/admin/hosts/${part(it.id)}`));
+  refresh();
+}
+
 const hostColumns = (refresh) => [
   { title: "Host", cell: (it) => h("code", {}, it.id) },
   { title: "State", cell: (it) => it.status },
@@ -54,6 +60,7 @@ const hostColumns = (refresh) => [
   {
     title: "Actions",
     cell: (it) => {
+      if (it.status === "lost") return button("Remove…", () => removeHost(it, refresh), { kind: "danger", at: `remove ${it.id}`, label: `Remove ${it.id}` });
       const text = it.draining ? "Undrain" : "Drain";
       return button(`${text}…`, () => setDraining(it, !it.draining, refresh), { at: `drain ${it.id}`, label: `${text} ${it.id}` });
     },

@@ -44,6 +44,8 @@ async fn a_lost_host_strands_nobody() {
     assert_eq!(refused.status, 503, "{}", refused.text);
     assert!(refused.text.contains(&lost), "{}", refused.text);
 
+    let removal = other.delete(&format!("/api/v1/admin/hosts/{lost}")).await;
+    assert_eq!(removal.status, 403, "only administrators: {}", removal.text);
     pair.replicas[0].restart().await;
     other
         .wait_for_sandbox_status(&running.sandbox_id, "RUNNING", TAKEOVER_TIMEOUT)

@@ -67,6 +67,21 @@ impl KnownHosts {
         Ok((found, now))
     }
 
+    /// Removes a lost host, with its sandboxes. This process fails or finishes its starts.
+    pub async fn remove(&self, host: &HostId) -> Result<(), AppError> {
+        let (all, now) = self.look().await?;
+        let found = all.into_iter().find(|it| it.id == *host);
+        let found = found.ok_or_else(|| AppError::not_found("Host not found"))?;
+        let is_lost = found.status(now) == HostStatus::Lost && found.id != self.own;
+        if !is_lost || !self.repository.remove(&found, &self.own).await? {
+            return Err(AppError::conflict(
+                "Only a lost host can be removed: stop its service and wait for 30 seconds",
+            ));
+        }
+        self.look().await?;
+        Ok(())
+    }
+
     async fn look(&self) -> Result<(Vec<Host>, Timestamp), AppError> {
         let (all, now) = self.list().await?;
         self.with_seen(|seen| seen.clone_from(&all));

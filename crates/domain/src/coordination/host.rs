@@ -82,4 +82,7 @@ pub trait HostRepository: Send + Sync + 'static {
     /// Shows the RUNNING sandboxes of a lost host as MISSING with this detail. Without effect if the host has given a sign
     /// of life since it was listed. Returns their number.
     async fn mark_lost(&self, lost: &Host, detail: &str) -> Result<u64, StoreError>;
+    /// Removes a lost host that does not return, with its sandboxes. Its unfinished starts belong to `heir`, which fails
+    /// those whose sandbox is gone. `false`, and without effect, if the host has given a sign of life since it was listed.
+    async fn remove(&self, lost: &Host, heir: &HostId) -> Result<bool, StoreError>;
 }

@@ -79,7 +79,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         account::spending: own, of_everybody;
         account::audit: search;
         sandbox::warm_pool: read;
-        sandbox::hosts: list, update;
+        sandbox::hosts: list, update, remove;
         conversation::start_tasks: search_all;
     });
 }

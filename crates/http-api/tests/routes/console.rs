@@ -199,6 +199,10 @@ async fn hosts_are_listed_and_drained_by_administrators() {
         .patch(ROOT, &none, &body)
         .await
         .refuses(404, "Host not found");
+    world
+        .delete(ROOT, &none)
+        .await
+        .refuses(404, "Host not found");
     let empty = world.patch(ROOT, &none, &json!({})).await;
     assert_eq!(empty.status, 422);
 }

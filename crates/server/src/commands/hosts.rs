@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
 use domain::clock::Timestamp;
-use domain::coordination::host::{Host, HostRepository as _};
+use domain::coordination::host::{Host, HostRepository as _, HostStatus};
 use domain::id::HostId;
 
 use super::{column_width, seconds};
@@ -33,6 +33,24 @@ pub(crate) async fn run(command: Hosts, config: &Config) -> anyhow::Result<Strin
         Hosts::Undrain { host } => {
             set_draining(&host, false).await?;
             Ok(format!("{host} takes new starts within ten seconds\n"))
+        }
+        Hosts::Remove { host } => {
+            let hosts = store.list().await.context("cannot read the hosts")?;
+            let now = compose::clock().now();
+            let heir = hosts
+                .iter()
+                .find(|it| it.status(now) == HostStatus::Available);
+            let heir = heir.context("there is no other host that takes its unfinished starts")?;
+            let lost = hosts.iter().find(|it| it.id == host);
+            let lost = lost.filter(|it| it.status(now) == HostStatus::Lost);
+            let removed = match lost {
+                Some(lost) => store.remove(lost, &heir.id).await,
+                None => Ok(false),
+            };
+            if !removed.context("cannot remove the host")? {
+                bail!("{host} is not lost: `agent-workspace hosts list` says what it is");
+            }
+            Ok(format!("{host} is removed, with its sandboxes\n"))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `HostRepository`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use domain::id::{HostId, SandboxId, StartTaskId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 
 use crate::MemoryStore;
-use crate::state::MemoryState;
+use crate::state::{MemoryState, TaskRow};
 
 impl MemoryState {
     /// The starts that may move, with their sandboxes, oldest first.
@@ -176,5 +177,32 @@ impl HostRepository for MemoryStore {
             }
         }
         Ok(marked)
+    }
+
+    async fn remove(&self, lost: &Host, heir: &HostId) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        if !state.is_silent(lost) {
+            return Ok(false);
+        }
+        let tables = &mut *state;
+        let of_host =
+            |row: &&mut TaskRow| row.task.host == lost.id && !row.task.status.is_terminal();
+        for row in tables.tasks.values_mut().filter(of_host) {
+            row.task.host = heir.clone();
+            row.fence += 1;
+            row.lease_until = None;
+        }
+        let all = std::mem::take(&mut tables.sandboxes).into_iter();
+        let (gone, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.partition(|(_, it)| it.host == lost.id);
+        tables.sandboxes = kept;
+        for deleted in tables.deleted.values_mut() {
+            deleted.pending &= !gone.contains_key(&deleted.sandbox);
+        }
+        tables.warm.retain(|_, it| it.host != lost.id);
+        tables.hosts.remove(&lost.id);
+        drop(state);
+        self.publish(StoreChange::StartTaskQueued(heir.clone()));
+        Ok(true)
     }
 }

@@ -19,7 +19,7 @@ use crate::database::pool::{JobMode, Workload};
 use crate::error::{QueryResultExt, TransactionError};
 use crate::schema::codec::{IDS_PER_QUERY, replace_nul, row_limit};
 use crate::schema::column_types::{ExposedUrlsCol, TextCol, TimestampCol, UuidCol};
-use crate::schema::{hosts, sandboxes, start_tasks};
+use crate::schema::{deleted_conversations, hosts, sandboxes, start_tasks, warm_sandboxes};
 use crate::store::SqlStore;
 
 type HostRow = (TextCol<HostId>, TimestampCol, Option<TimestampCol>, bool);
@@ -182,6 +182,38 @@ fn mark_lost(conn: &mut AnyConnection, lost: &Host, detail: &str) -> Result<u64,
     Ok(marked as u64)
 }
 
+fn remove(conn: &mut AnyConnection, lost: &Host, heir: &HostId) -> Result<bool, TransactionError> {
+    if !is_silent(conn, lost)? {
+        return Ok(false);
+    }
+    let host = lost.id.as_str();
+    let unfinished = start_tasks::table
+        .filter(start_tasks::host.eq(host))
+        .filter(start_tasks::is_open);
+    diesel::update(unfinished)
+        .set((
+            start_tasks::host.eq(heir.as_str()),
+            start_tasks::fence.eq(start_tasks::fence + 1),
+            start_tasks::lease_until.eq(None::<TimestampCol>),
+        ))
+        .execute(conn)?;
+    // The agent servers are gone, so no deletion in them remains pending.
+    let inside = sandboxes::table
+        .filter(sandboxes::host.eq(host))
+        .select(sandboxes::id);
+    let pending = deleted_conversations::table
+        .filter(deleted_conversations::pending)
+        .filter(deleted_conversations::sandbox_id.eq_any(inside));
+    diesel::update(pending)
+        .set(deleted_conversations::pending.eq(false))
+        .execute(conn)?;
+    diesel::delete(sandboxes::table.filter(sandboxes::host.eq(host))).execute(conn)?;
+    diesel::delete(warm_sandboxes::table.filter(warm_sandboxes::host.eq(host))).execute(conn)?;
+    diesel::delete(hosts::table.find(host)).execute(conn)?;
+    announce(conn, &StoreChange::StartTaskQueued(heir.clone()))?;
+    Ok(true)
+}
+
 #[async_trait]
 impl HostRepository for SqlStore {
     async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
@@ -252,6 +284,14 @@ impl HostRepository for SqlStore {
         let (lost, detail) = (lost.clone(), replace_nul(detail));
         self.run(Workload::Background, JobMode::Write, move |conn| {
             mark_lost(conn, &lost, &detail)
+        })
+        .await
+    }
+
+    async fn remove(&self, lost: &Host, heir: &HostId) -> Result<bool, StoreError> {
+        let (lost, heir) = (lost.clone(), heir.clone());
+        self.run(Workload::Background, JobMode::Write, move |conn| {
+            remove(conn, &lost, &heir)
         })
         .await
     }

@@ -1,10 +1,10 @@
 //! The hosts of sandboxes, for administrators.
 
-use actix_web::{get, patch, web};
+use actix_web::{delete, get, patch, web};
 use domain::id::HostId;
 
-use crate::dto::PageDto;
 use crate::dto::sandbox::host::{HostDto, HostUpdateDto};
+use crate::dto::{PageDto, Success};
 use crate::extract::{Admin, ApiCall, Application, Body, PathParam};
 use crate::problem::Problem;
 
@@ -36,4 +36,18 @@ pub(crate) async fn update(
 ) -> Result<web::Json<HostDto>, Problem> {
     let (host, now) = app.hosts.set_draining(&host, input.draining).await?;
     Ok(web::Json(HostDto::of(host, now)))
+}
+
+/// Removes a lost host that does not return, with its sandboxes. Conversations in them stay, and show MISSING.
+#[utoipa::path(tag = "Administration", responses(
+    (status = 200, body = Success),
+    (status = 409, description = "The host is not lost"),
+))]
+#[delete("/api/v1/admin/hosts/{host_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    ApiCall(_admin, PathParam(host)): ApiCall<Admin, PathParam<HostId>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.hosts.remove(&host).await?;
+    Ok(web::Json(Success::DONE))
 }

@@ -216,6 +216,38 @@ pub async fn sandboxes_of_a_lost_host_are_missing_until_it_returns(ports: &Store
     assert_eq!(adopted.unwrap(), 0);
 }
 
+/// A removed host leaves no sandbox. Its unfinished starts go to its heir, and its former workers cannot write.
+pub async fn a_removed_host_leaves_its_starts_to_another(ports: &StorePorts) {
+    let lost = seen(ports, 1).await;
+    ports.hosts.register(&other_host(), at(1)).await.unwrap();
+    insert(ports, &start(1, "alice", "s1", at(1))).await;
+    let queue = &ports.start_queue;
+    let leased = queue.claim(&host(), at(2), at(100), LIMIT).await.unwrap();
+    let mut elsewhere = ports.insert_sandbox("s2", "alice").await;
+    elsewhere.id = sandbox_id("s3");
+    elsewhere.host = other_host();
+    elsewhere.key_hash = domain::user::identity::KeyHash::of("s3");
+    let stored = ports.sandboxes.insert(&elsewhere, &AMPLE_CAPS).await;
+    stored.expect("the sandbox is stored");
+
+    assert!(ports.hosts.remove(&lost, &other_host()).await.unwrap());
+    assert!(!ports.hosts.remove(&lost, &other_host()).await.unwrap());
+    assert!(!ports.hosts.is_known(&host()).await.unwrap());
+    for (name, remains) in [("s1", false), ("s2", false), ("s3", true)] {
+        let row = ports.sandbox_row(&sandbox_id(name)).await;
+        assert_eq!(row.is_some(), remains, "{name}");
+    }
+    let late = queue.renew(task_id(1), leased[0].fence, at(200)).await;
+    assert!(matches!(late, Err(StoreError::Stale { .. })), "{late:?}");
+    let moved = queue.claim(&other_host(), at(3), at(100), LIMIT).await;
+    assert_eq!(moved.unwrap().len(), 1);
+
+    let lost = seen(ports, 4).await;
+    assert_eq!(ports.hosts.note_alive(&host(), at(5)).await.unwrap(), 0);
+    assert!(!ports.hosts.remove(&lost, &other_host()).await.unwrap());
+    assert!(ports.hosts.is_known(&host()).await.unwrap());
+}
+
 /// Generates the conformance tests of `HostRepository`.
 #[macro_export]
 macro_rules! host_repository_conformance {
@@ -229,6 +261,7 @@ macro_rules! host_repository_conformance {
                 starts_of_a_lost_host_move,
                 a_moved_sandbox_starts_anew,
                 sandboxes_of_a_lost_host_are_missing_until_it_returns,
+                a_removed_host_leaves_its_starts_to_another,
             ]
         );
     };

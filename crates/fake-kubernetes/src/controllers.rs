@@ -1,0 +1,252 @@
+//! The controller of `Sandbox` resources, the node, and the garbage collector. Each step makes one change.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::store::{FOREGROUND, Kind, Store, now};
+use crate::{ClusterState, Shared};
+
+/// What new pods do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PodBehavior {
+    /// They run.
+    #[default]
+    Run,
+    /// No node has room for them.
+    Unschedulable,
+    /// Their image cannot be pulled, and its name is not valid.
+    InvalidImage,
+    /// Their process ends at once with this exit code.
+    End(i32),
+}
+
+/// Acts until the cluster is dropped.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut revision = shared.subscribe();
+    loop {
+        let mut has_changed = true;
+        while has_changed {
+            let before = shared.state().store.revision;
+            let after = shared.change_if(step);
+            has_changed = before != after;
+        }
+        if revision.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Runs a step. Only a change wakes others.
+    fn change_if(&self, step: fn(&mut ClusterState)) -> u64 {
+        let (before, after) = {
+            let mut state = self.state();
+            let before = state.store.revision;
+            step(&mut state);
+            (before, state.store.revision)
+        };
+        if before != after {
+            self.change(|_| ());
+        }
+        after
+    }
+}
+
+fn step(state: &mut ClusterState) {
+    let all =
+        |state: &ClusterState, kind| -> Vec<Value> { state.store.of_kind(kind).cloned().collect() };
+    for sandbox in all(state, Kind::Sandbox) {
+        control_sandbox(state, &sandbox);
+    }
+    for pod in all(state, Kind::Pod) {
+        run_pod(state, pod);
+    }
+    for claim in all(state, Kind::Claim) {
+        let is_used = state
+            .store
+            .of_kind(Kind::Pod)
+            .any(|pod| uses(pod, name(&claim)));
+        if leaves(&claim) && !is_used {
+            state.store.remove(Kind::Claim, name(&claim));
+        }
+    }
+}
+
+fn control_sandbox(state: &mut ClusterState, sandbox: &Value) {
+    let (name, uid) = (name(sandbox), &sandbox["metadata"]["uid"]);
+    let pod = state.store.get(Kind::Pod, name).cloned();
+    let own = pod.filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == *uid);
+    if leaves(sandbox) {
+        match own {
+            Some(pod) => delete_pod(&mut state.store, &pod),
+            None => state.store.remove(Kind::Sandbox, name),
+        }
+        return;
+    }
+    let is_suspended = sandbox["spec"]["operatingMode"] == "Suspended";
+    let mut ready = ("False", "DependenciesNotReady", String::new());
+    match &own {
+        Some(pod) if is_suspended => delete_pod(&mut state.store, pod),
+        Some(pod) if pod["status"]["phase"] == "Running" => {
+            ready = ("True", "DependenciesReady", String::new());
+        }
+        Some(pod) if pod["status"]["phase"] == "Failed" => ready.1 = "PodFailed",
+        Some(_) => {}
+        None if is_suspended => ready.1 = "SandboxSuspended",
+        None => match &state.quota {
+            Some(text) => ready = ("False", "ReconcilerError", text.clone()),
+            None => create_pod(state, sandbox),
+        },
+    }
+    let suspended = match (is_suspended, &own) {
+        (true, None) => ("True", "PodTerminated"),
+        (true, Some(_)) => ("False", "PodTerminating"),
+        (false, _) => ("False", "NotSuspended"),
+    };
+    let generation = &sandbox["metadata"]["generation"];
+    let condition = |name: &str, status: &str, reason: &str, message: &str| {
+        json!({
+            "type": name, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let mut changed = sandbox.clone();
+    changed["status"] = json!({"conditions": [
+        condition("Ready", ready.0, ready.1, &ready.2),
+        condition("Suspended", suspended.0, suspended.1, ""),
+    ]});
+    state.store.replace(Kind::Sandbox, changed);
+}
+
+fn create_pod(state: &mut ClusterState, sandbox: &Value) {
+    let template = &sandbox["spec"]["podTemplate"];
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
+    });
+    pod["metadata"]["name"] = json!(name(sandbox));
+    pod["metadata"]["namespace"] = sandbox["metadata"]["namespace"].clone();
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": sandbox["apiVersion"], "kind": "Sandbox", "name": name(sandbox),
+        "uid": sandbox["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    }]);
+    // A foreign pod of the name stays.
+    let _ = state.store.create(Kind::Pod, pod);
+}
+
+fn run_pod(state: &mut ClusterState, mut pod: Value) {
+    if leaves(&pod) {
+        if state.has_node {
+            // The node tells when its process has ended.
+        } else if pod["status"]["phase"] == "Running" {
+            end(&mut pod, 143);
+            state.store.replace(Kind::Pod, pod);
+        } else {
+            state.store.remove(Kind::Pod, name(&pod));
+        }
+        return;
+    }
+    let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
+    let has_owner = state
+        .store
+        .of_kind(Kind::Sandbox)
+        .any(|it| it["metadata"]["uid"] == *owner);
+    if !owner.is_null() && !has_owner {
+        return delete_pod(&mut state.store, &pod);
+    }
+    if pod["status"]["phase"] != "Pending" {
+        return;
+    }
+    let claim = &pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"];
+    let has_claim = claim
+        .as_str()
+        .is_none_or(|it| state.store.get(Kind::Claim, it).is_some());
+    let unschedulable = |message: &str| {
+        json!({"phase": "Pending", "conditions": [{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        }]})
+    };
+    match state.behavior {
+        _ if !has_claim => pod["status"] = unschedulable("persistentvolumeclaim not found"),
+        PodBehavior::Unschedulable => pod["status"] = unschedulable("0/3 nodes are available"),
+        PodBehavior::InvalidImage => {
+            let waiting = json!({"waiting": {"reason": "InvalidImageName", "message": "couldn't parse image name"}});
+            pod["status"] =
+                json!({"phase": "Pending", "containerStatuses": container_statuses(&waiting)});
+        }
+        PodBehavior::Run if state.has_node => return,
+        PodBehavior::Run | PodBehavior::End(_) if pod["status"]["podIP"].is_null() => {
+            let (address, running) = (
+                state.next_address(),
+                json!({"running": {"startedAt": now()}}),
+            );
+            pod["status"] = json!({
+                "phase": "Running", "podIP": address,
+                "containerStatuses": container_statuses(&running),
+            });
+            if let PodBehavior::End(code) = state.behavior {
+                end(&mut pod, code);
+            }
+        }
+        _ => return,
+    }
+    state.store.replace(Kind::Pod, pod);
+}
+
+/// Marks a pod as leaving; the node ends and removes it.
+pub(crate) fn delete_pod(store: &mut Store, pod: &Value) {
+    store.mark_deleted(Kind::Pod, name(pod), None);
+}
+
+pub(crate) fn end_process(state: &mut ClusterState, sandbox: &str, exit_code: i32) {
+    let mut pod = pod_of(&state.store, sandbox).expect("the sandbox has a pod");
+    end(&mut pod, exit_code);
+    state.store.replace(Kind::Pod, pod);
+}
+
+/// The status of the one container.
+pub(crate) fn container_statuses(state: &Value) -> Value {
+    json!([{
+        "name": "agent-server", "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": state,
+    }])
+}
+
+pub(crate) fn end(pod: &mut Value, exit_code: i32) {
+    pod["status"]["phase"] = json!(if exit_code == 0 {
+        "Succeeded"
+    } else {
+        "Failed"
+    });
+    let state = &mut pod["status"]["containerStatuses"][0]["state"];
+    *state = json!({"terminated": {"exitCode": exit_code, "reason": "Error"}});
+}
+
+pub(crate) fn pod_of(store: &Store, sandbox: &str) -> Option<Value> {
+    let annotation = "agent-workspace/sandbox";
+    let mut pods = store.of_kind(Kind::Pod);
+    pods.find(|pod| pod["metadata"]["annotations"][annotation] == sandbox)
+        .cloned()
+}
+
+/// Deletes an object as a request asks.
+pub(crate) fn delete(store: &mut Store, kind: Kind, name: &str, is_foreground: bool) {
+    match kind {
+        Kind::Pod | Kind::Claim => store.mark_deleted(kind, name, None),
+        Kind::Sandbox if is_foreground => store.mark_deleted(kind, name, Some(FOREGROUND)),
+        Kind::Sandbox | Kind::Secret | Kind::Event => store.remove(kind, name),
+    }
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn leaves(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn uses(pod: &Value, claim: &str) -> bool {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let mut claims = volumes.map(|volume| &volume["persistentVolumeClaim"]["claimName"]);
+    claims.any(|it| it == claim)
+}

@@ -1,0 +1,240 @@
+//! The objects, their revisions and their history.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use k8s_openapi::jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
+
+use crate::errors::ApiError;
+use crate::validation;
+
+/// Changes that a watch can catch up with.
+const MAX_HISTORY: usize = 10_000;
+/// Keeps an object until the garbage collector has deleted what depends on it.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Pod,
+    Claim,
+    Secret,
+    Event,
+    Sandbox,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Kind); 5] = [
+        ("pods", Kind::Pod),
+        ("persistentvolumeclaims", Kind::Claim),
+        ("secrets", Kind::Secret),
+        ("events", Kind::Event),
+        ("sandboxes", Kind::Sandbox),
+    ];
+
+    pub(crate) fn of_plural(plural: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == plural);
+        found.map(|(_, kind)| *kind)
+    }
+
+    pub(crate) fn plural(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(_, kind)| *kind == self);
+        found.map_or("", |(name, _)| *name)
+    }
+}
+
+/// An object by kind and name. There is one namespace.
+pub(crate) type ObjectKey = (Kind, String);
+
+#[derive(Debug, Clone)]
+pub(crate) struct StoredChange {
+    pub(crate) revision: u64,
+    pub(crate) kind: Kind,
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    pub(crate) event: &'static str,
+    pub(crate) object: Value,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    objects: BTreeMap<ObjectKey, Value>,
+    pub(crate) revision: u64,
+    history: VecDeque<StoredChange>,
+    /// Versions up to this one are too old for a watch.
+    compacted: u64,
+}
+
+impl Store {
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Value> {
+        self.objects.get(&(kind, name.to_owned()))
+    }
+
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        let of_kind = self.objects.iter().filter(move |((it, _), _)| *it == kind);
+        of_kind.map(|(_, object)| object)
+    }
+
+    /// Creates an object; the caller has checked what it contains.
+    pub(crate) fn create(&mut self, kind: Kind, mut object: Value) -> Result<Value, ApiError> {
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if name.is_empty() {
+            return Err(ApiError::invalid("metadata.name: Required value"));
+        }
+        if self.get(kind, &name).is_some() {
+            return Err(ApiError::exists(&format!("{} \"{name}\"", kind.plural())));
+        }
+        validation::check(kind, &object)?;
+        let meta = &mut object["metadata"];
+        meta["uid"] = json!(format!("uid-{}", self.revision + 1));
+        meta["creationTimestamp"] = json!(now());
+        meta["generation"] = json!(1);
+        if kind == Kind::Pod {
+            object["status"] = json!({"phase": "Pending"});
+        }
+        Ok(self.write((kind, name), object, "ADDED"))
+    }
+
+    /// Replaces an object. Its generation grows with its `spec` alone.
+    pub(crate) fn replace(&mut self, kind: Kind, mut object: Value) -> Value {
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let former = self.get(kind, &name).cloned().unwrap_or_default();
+        if former == object {
+            return object;
+        }
+        if former["spec"] != object["spec"] {
+            let generation = former["metadata"]["generation"]
+                .as_i64()
+                .unwrap_or_default();
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+        self.write((kind, name), object, "MODIFIED")
+    }
+
+    /// A merge patch (RFC 7386), if the version that it names is the current one.
+    pub(crate) fn merge(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        let what = format!("{} \"{name}\"", kind.plural());
+        let mut object = self
+            .get(kind, name)
+            .cloned()
+            .ok_or_else(|| ApiError::not_found(&what))?;
+        let expected = &patch["metadata"]["resourceVersion"];
+        if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
+            return Err(ApiError::conflict(&what));
+        }
+        merge(&mut object, patch);
+        validation::check(kind, &object)?;
+        Ok(self.replace(kind, object))
+    }
+
+    /// A server-side apply of one manager that owns all that it sends.
+    pub(crate) fn apply(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        object: Value,
+    ) -> Result<Value, ApiError> {
+        if self.get(kind, name).is_none() {
+            return self.create(kind, object);
+        }
+        let mut change = object;
+        // What the manager no longer sends goes.
+        if let Some(former) = self.get(kind, name)
+            && let (Some(data), Some(sent)) =
+                (former["data"].as_object(), change["data"].as_object_mut())
+        {
+            for key in data.keys() {
+                sent.entry(key.clone()).or_insert(Value::Null);
+            }
+        }
+        self.merge(kind, name, &change)
+    }
+
+    /// Marks an object as leaving, with this finalizer if there is one.
+    pub(crate) fn mark_deleted(&mut self, kind: Kind, name: &str, finalizer: Option<&str>) {
+        let Some(mut object) = self.get(kind, name).cloned() else {
+            return;
+        };
+        let meta = &mut object["metadata"];
+        if meta["deletionTimestamp"].is_null() {
+            meta["deletionTimestamp"] = json!(now());
+            if let Some(finalizer) = finalizer {
+                meta["finalizers"] = json!([finalizer]);
+            }
+            self.replace(kind, object);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, kind: Kind, name: &str) {
+        if let Some(object) = self.objects.remove(&(kind, name.to_owned())) {
+            self.record(kind, object, "DELETED");
+        }
+    }
+
+    /// Changes after a version. `None` if it is too old.
+    pub(crate) fn since(&self, revision: u64) -> Option<impl Iterator<Item = &StoredChange>> {
+        let is_known = revision >= self.compacted;
+        is_known.then(|| self.history.iter().filter(move |it| it.revision > revision))
+    }
+
+    pub(crate) fn compact(&mut self) {
+        // A version of its own, so that also a watch of the last one is too old.
+        self.revision += 1;
+        self.compacted = self.revision;
+        self.history.clear();
+    }
+
+    fn write(&mut self, key: ObjectKey, object: Value, event: &'static str) -> Value {
+        let object = self.record(key.0, object, event);
+        self.objects.insert(key, object.clone());
+        object
+    }
+
+    fn record(&mut self, kind: Kind, mut object: Value, event: &'static str) -> Value {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        self.history.push_back(StoredChange {
+            revision: self.revision,
+            kind,
+            event,
+            object: object.clone(),
+        });
+        if self.history.len() > MAX_HISTORY
+            && let Some(oldest) = self.history.pop_front()
+        {
+            self.compacted = oldest.revision;
+        }
+        object
+    }
+}
+
+pub(crate) fn now() -> String {
+    let now = Timestamp::now().round(Unit::Second);
+    now.unwrap_or_default().to_string()
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(members) = patch.as_object() else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in members {
+        if value.is_null() {
+            target.as_object_mut().and_then(|it| it.shift_remove(key));
+        } else {
+            merge(&mut target[key.as_str()], value);
+        }
+    }
+}

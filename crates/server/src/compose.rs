@@ -32,6 +32,7 @@ use keyring::{Argon2Passwords, RandomIds};
 use sandbox_docker::DockerProvider;
 #[cfg(test)]
 use sandbox_example::ExampleProvider;
+use sandbox_kubernetes::KubernetesProvider;
 use sandbox_process::ProcessProvider;
 use sandbox_provider::{BackendFeatures, SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
@@ -62,6 +63,7 @@ pub(crate) use web_app::{install_web_app, spawn_web_app};
 /// The sandbox backends of this program, in the order in which `auto` tries them.
 pub(crate) const BACKENDS: &[&dyn SandboxProvider] = &[
     &DockerProvider,
+    &KubernetesProvider,
     &ProcessProvider,
     // Shows that a line is enough: docs/tutorials/sandbox-adapter.md.
     #[cfg(test)]

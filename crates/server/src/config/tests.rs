@@ -259,6 +259,7 @@ fn backends_are_chosen_by_name() {
     for (name, backend) in [
         ("auto", None),
         ("docker", Some("docker")),
+        ("kubernetes", Some("kubernetes")),
         ("process", Some("process")),
         ("example", Some("example")),
     ] {
@@ -267,7 +268,7 @@ fn backends_are_chosen_by_name() {
     }
     let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "podman")]).unwrap_err();
     assert!(
-        error.contains("auto, docker, process or example"),
+        error.contains("auto, docker, kubernetes, process or example"),
         "{error}"
     );
 }

@@ -29,7 +29,7 @@ fn an_invalid_configuration_exits_with_64_and_advice() {
         (("WORKSPACE_CONFIG", "/no/such/file"), "/no/such/file"),
         (
             ("WORKSPACE_SANDBOX__BACKEND", "podman"),
-            "auto, docker or process",
+            "auto, docker, kubernetes or process",
         ),
     ] {
         let output = run(dir.path(), &[], &[variable]);

@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 
 /// The first key of the settings that a further template may have; the ones above belong to the engine.
 const FIRST_TEMPLATE_KEY: &str = "id";
+/// The backends with templates.
+const TEMPLATE_SECTIONS: [&str; 2] = ["docker", "kubernetes"];
 /// Settings of the section `sandbox` that a further template may have, too.
 const TEMPLATE_KEYS_OF_SANDBOX: [&str; 2] = ["idle_stop", "lifetime"];
 
@@ -35,7 +37,11 @@ pub(crate) fn schema(toml: &str) -> String {
             comment.clear();
         }
     }
-    add_templates(&mut top);
+    for section in TEMPLATE_SECTIONS {
+        if top.contains_key(section) {
+            add_templates(&mut top, section);
+        }
+    }
     nest_list(&mut top, "auth", "oidc");
     let mut schema = object(&top);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -84,16 +90,16 @@ fn nest_list(top: &mut Map<String, Value>, section: &str, name: &str) {
     }
 }
 
-/// `[[docker.templates]]` has the keys of the default template.
-fn add_templates(top: &mut Map<String, Value>) {
+/// A section with templates has a list of tables, such as `[[docker.templates]]`, with the keys of the default template.
+fn add_templates(top: &mut Map<String, Value>, section: &str) {
     let mut keys = Map::new();
     for (key, value) in properties(&mut top["sandbox"]).clone() {
         if TEMPLATE_KEYS_OF_SANDBOX.contains(&key.as_str()) {
             keys.insert(key, value);
         }
     }
-    let docker = properties(&mut top["docker"]);
-    let of_template = docker
+    let section = properties(&mut top[section]);
+    let of_template = section
         .iter()
         .skip_while(|(key, _)| *key != FIRST_TEMPLATE_KEY);
     keys.extend(of_template.map(|(key, value)| (key.clone(), value.clone())));
@@ -104,7 +110,7 @@ fn add_templates(top: &mut Map<String, Value>) {
             .expect("a schema is an object")
             .remove("default");
     }
-    docker.insert(
+    section.insert(
         "templates".to_owned(),
         json!({"type": "array", "items": object(&keys)}),
     );

@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 24] = [
+pub(crate) const SUITES: [(&str, Access); 25] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -40,6 +40,10 @@ pub(crate) const SUITES: [(&str, Access); 24] = [
     (
         "hostile",
         Access::Direct("sends bytes that are no HTTP, which nginx answers itself"),
+    ),
+    (
+        "kubernetes",
+        Access::Direct("has a cluster of its own, whose pods call the service's own port"),
     ),
     (
         "packaging",

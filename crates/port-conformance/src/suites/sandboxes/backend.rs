@@ -323,11 +323,12 @@ async fn read_to(logs: &mut LogStream, end: &str) -> String {
 }
 
 /// The output of the main process is read without keys: its last lines and what follows until it ends, also of a
-/// stopped sandbox. `write_log_line` makes it write a line.
+/// stopped sandbox, unless its log ends with it. `write_log_line` makes it write a line.
 pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
     backend: &(impl SandboxBackend + SandboxLifecycle + SandboxReader),
     launch: &SandboxLaunch,
     write_log_line: impl Fn(SandboxId, String) -> F,
+    keeps_logs: bool,
 ) {
     let keys = [launch.session_key.clone(), launch.secret_key.clone()];
     let open = async |lines, follow| {
@@ -368,7 +369,12 @@ pub async fn logs_are_read_and_followed<F: Future<Output = ()>>(
         // Reads to the end.
         read_to(&mut followed, "\0").await;
         let text = last(1_000).await;
-        assert!(text.contains("the key ***\nthird\nfourth\n"), "{text:?}");
+        let expected = if keeps_logs {
+            "the key ***\nthird\nfourth\n"
+        } else {
+            ""
+        };
+        assert!(text.contains(expected), "{text:?}");
         let mut stopped = open(1_000, true).await.expect("follow a stopped sandbox");
         assert_eq!(read_to(&mut stopped, "\0").await, text);
     }
@@ -397,10 +403,16 @@ pub async fn a_usable_backend_passes_its_check(
 /// * `launch`: `fn() -> SandboxLaunch`, a new sandbox each time (see
 ///   [`suites::sandboxes::backend::launch`](crate::suites::sandboxes::backend::launch));
 /// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process exit;
-/// * `write_log_line`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
+/// * `write_log_line`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line;
+/// * `keeps_logs`: `false` if a stopped sandbox has no log.
 #[macro_export]
 macro_rules! sandbox_backend_conformance {
     (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, write_log_line: $write_log_line:expr $(,)?) => {
+        $crate::sandbox_backend_conformance!(
+            fresh: $fresh, launch: $launch, exit: $exit, write_log_line: $write_log_line, keeps_logs: true
+        );
+    };
+    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, write_log_line: $write_log_line:expr, keeps_logs: $keeps_logs:expr $(,)?) => {
         $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
             two_starts_yield_one_sandbox,
             a_dormant_sandbox_behaves_like_any_other,
@@ -425,7 +437,7 @@ macro_rules! sandbox_backend_conformance {
             let fresh = $fresh.await;
             let launch = $launch();
             let write_log_line = |id, line| $write_log_line(&fresh, id, line);
-            $crate::suites::sandboxes::backend::logs_are_read_and_followed(&*fresh, &launch, write_log_line).await;
+            $crate::suites::sandboxes::backend::logs_are_read_and_followed(&*fresh, &launch, write_log_line, $keeps_logs).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

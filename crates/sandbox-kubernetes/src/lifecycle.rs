@@ -1,0 +1,451 @@
+//! Starts, stops and removes sandboxes. Each operation looks, makes one step, and looks again.
+
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::ListParams;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::backend::KubernetesInner;
+use crate::causes::{Obstacle, progress};
+use crate::cluster::{Answer, Found};
+use crate::config::{KubernetesSpec, PodEngine};
+use crate::errors::{ClusterError, ErrorKind};
+use crate::manifest::{DESIRED_RUNNING, DESIRED_STOPPED, RUNNING, SUSPENDED, SandboxManifest};
+use crate::names;
+use crate::state::{PodPhase, PodState, address, condition, describe_end, leaves, mode, phase};
+
+/// For the deletion of objects without a process.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
+/// Time between two looks that no change caused: the first, and the longest. Claims report no changes.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const LAST_LOOK: Duration = Duration::from_secs(5);
+/// A start that waits longer reads the events of its pod.
+const EVENTS_AFTER: Duration = Duration::from_secs(2);
+
+/// What a start does next.
+#[derive(Debug, PartialEq, Eq)]
+enum StartStep {
+    /// The pod runs here.
+    Done(SandboxEndpoints),
+    /// Nothing of it exists, or only its claim.
+    Create,
+    /// Its `Sandbox` is suspended.
+    Resume,
+    /// Its pod ended and stays until it is deleted.
+    DeletePod,
+    /// Something is on its way.
+    Wait,
+}
+
+fn start_step(found: &Found, state: Option<&PodState>) -> StartStep {
+    let leaves_now = |it: &kube::api::DynamicObject| leaves(&it.metadata);
+    if found.sandbox.as_ref().is_some_and(leaves_now)
+        || found.claim.as_ref().is_some_and(|it| leaves(&it.metadata))
+    {
+        return StartStep::Wait;
+    }
+    if let Some(PodState::Running(endpoints)) = state {
+        return StartStep::Done(endpoints.clone());
+    }
+    let pod = found.pod.as_ref().map(phase);
+    match &found.sandbox {
+        _ if found.claim.is_none() => StartStep::Create,
+        Some(sandbox) if mode(sandbox) == SUSPENDED => StartStep::Resume,
+        None if pod.is_none() => StartStep::Create,
+        _ if pod == Some(PodPhase::Ended) => StartStep::DeletePod,
+        _ => StartStep::Wait,
+    }
+}
+
+/// The time until the next look: longer, the longer an operation lasts.
+fn look_after(begin: Instant) -> Duration {
+    begin.elapsed().clamp(FIRST_LOOK, LAST_LOOK)
+}
+
+impl KubernetesInner {
+    /// The caller holds the lock of this sandbox.
+    pub(crate) async fn start(
+        &self,
+        launch: &SandboxLaunch,
+    ) -> Result<SandboxEndpoints, SandboxError> {
+        let name = self.cluster.names.of(&launch.id);
+        let mut changes = self.changes.subscribe();
+        let begin = Instant::now();
+        // A pod that ended in this start is not replaced a second time.
+        let (mut made, mut replaced) = (false, None);
+        loop {
+            let found = self.look_at(&launch.id).await?;
+            let state = found.state();
+            match start_step(&found, state.as_ref()) {
+                StartStep::Done(endpoints) => {
+                    if let Some(pod) = &found.pod {
+                        self.remember(&name, &found, pod).await?;
+                    }
+                    return Ok(endpoints);
+                }
+                StartStep::Create => {
+                    self.create(launch, &found).await?;
+                    made = true;
+                    continue;
+                }
+                StartStep::Resume => {
+                    self.resume(launch, &found).await?;
+                    made = true;
+                    continue;
+                }
+                StartStep::DeletePod => {
+                    let uid = found.pod.as_ref().and_then(|it| it.metadata.uid.clone());
+                    if made || (replaced.is_some() && replaced != uid) {
+                        return Err(SandboxError::start_failed(self.describe(&found).await));
+                    }
+                    let delete = self.cluster.delete(
+                        "deleting the ended pod",
+                        &self.cluster.pods,
+                        &name,
+                        uid.as_deref(),
+                    );
+                    delete.await?;
+                    replaced = uid;
+                }
+                StartStep::Wait => {}
+            }
+            self.check_progress(&found, begin).await?;
+            changes.next(&name, look_after(begin)).await;
+        }
+    }
+
+    /// Gives up if the pod cannot come up.
+    async fn check_progress(&self, found: &Found, begin: Instant) -> Result<(), SandboxError> {
+        let waited = begin.elapsed();
+        let events = match &found.pod {
+            Some(pod) if waited > EVENTS_AFTER => self.events(pod).await?,
+            _ => Vec::new(),
+        };
+        let obstacle = match (&found.pod, &found.sandbox) {
+            (Some(pod), _) => Obstacle::of_pod(pod, &events),
+            (None, Some(sandbox)) => Obstacle::of_sandbox(sandbox),
+            (None, None) => None,
+        };
+        if let Some(error) = obstacle.as_ref().and_then(|it| it.give_up(waited)) {
+            return Err(error);
+        }
+        if let Some(text) = progress(&events) {
+            tracing::debug!(text, "a sandbox's pod comes up");
+        }
+        if waited < self.config.start_limit {
+            return Ok(());
+        }
+        Err(SandboxError::unavailable(obstacle.map_or_else(
+            || "its pod does not run: the operator has to look at it".to_owned(),
+            |it| it.detail(),
+        )))
+    }
+
+    /// The events of a pod. They only explain, so a service without the right to read them has none.
+    async fn events(&self, pod: &Pod) -> Answer<Vec<Event>> {
+        let Some(uid) = &pod.metadata.uid else {
+            return Ok(Vec::new());
+        };
+        let of_pod = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let events = self.cluster.call("reading the pod's events", || {
+            self.cluster.events.list(&of_pod)
+        });
+        match events.await {
+            Ok(list) => Ok(list.items),
+            Err(error) if error.kind == ErrorKind::Forbidden => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes what is missing: the claim first, by which a list finds all others.
+    async fn create(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
+        let spec = self.spec(&launch.spec)?;
+        let engine = self.cluster.engine().await?;
+        let resource = self.cluster.resource().await?;
+        let recipe = self.recipe_of(launch, spec, resource.map(|it| it.api_version.as_str()));
+        let name = self.cluster.names.of(&launch.id);
+        if found.claim.is_none() {
+            let claim = recipe.claim();
+            let made = self
+                .cluster
+                .create("creating the claim", &self.cluster.claims, &claim);
+            made.await.map_err(ClusterError::start_failed)?;
+        } else {
+            let new = recipe.annotations();
+            let mut all: Vec<_> = new
+                .iter()
+                .map(|(key, value)| (key.as_str(), Some(value.as_str())))
+                .collect();
+            all.push((names::POD_UID, None));
+            self.cluster.annotate(&name, &all).await?;
+        }
+        self.write_secret(&recipe, &name).await?;
+        // Another process may be faster. The next look tells.
+        let made = match (engine, self.cluster.sandboxes().await?) {
+            (PodEngine::AgentSandbox, Some(sandboxes)) => {
+                let sandbox = recipe.sandbox();
+                self.cluster
+                    .create("creating the Sandbox", &sandboxes, &sandbox)
+                    .await
+            }
+            (PodEngine::AgentSandbox, None) => {
+                return Err(SandboxError::unavailable(
+                    "the cluster does not serve Sandbox resources: the operator has to install agent-sandbox 0.5.4 or newer, or to \
+                     set kubernetes.engine to pods",
+                ));
+            }
+            (PodEngine::Pods, _) => {
+                let pod = recipe.pod();
+                self.cluster
+                    .create("creating the pod", &self.cluster.pods, &pod)
+                    .await
+            }
+        };
+        made.map_err(ClusterError::start_failed).map(drop)
+    }
+
+    async fn write_secret(
+        &self,
+        recipe: &SandboxManifest<'_>,
+        name: &str,
+    ) -> Result<(), SandboxError> {
+        let secret = recipe.secret();
+        let written =
+            self.cluster
+                .apply("writing the Secret", &self.cluster.secrets, name, &secret);
+        let written = written.await;
+        written.map_err(|error| error.without_message().start_failed())
+    }
+
+    /// Lets the controller make a pod for a suspended `Sandbox`.
+    async fn resume(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
+        let name = self.cluster.names.of(&launch.id);
+        // Without its template, the variables of its creation stay.
+        if let Ok(spec) = self.spec(&launch.spec) {
+            let recipe = self.recipe_of(launch, spec, None);
+            self.write_secret(&recipe, &name).await?;
+        }
+        let change = [
+            (names::DESIRED, Some(DESIRED_RUNNING)),
+            (names::POD_UID, None),
+        ];
+        self.cluster.annotate(&name, &change).await?;
+        self.set_mode(&name, found, RUNNING).await
+    }
+
+    /// Changes the mode of the `Sandbox` that was found. If it has changed, the next look tells.
+    async fn set_mode(&self, name: &str, found: &Found, mode: &str) -> Result<(), SandboxError> {
+        let (Some(sandboxes), Some(sandbox)) = (self.cluster.sandboxes().await?, &found.sandbox)
+        else {
+            return Ok(());
+        };
+        let change = json!({
+            "metadata": {"resourceVersion": sandbox.metadata.resource_version},
+            "spec": {"operatingMode": mode},
+        });
+        let changed = self
+            .cluster
+            .merge("changing the Sandbox", &sandboxes, name, &change);
+        let changed = match changed.await {
+            Err(error) if matches!(error.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
+                return Ok(());
+            }
+            other => other?,
+        };
+        if crate::state::mode(&changed) == mode {
+            return Ok(());
+        }
+        Err(SandboxError::unavailable(
+            "the cluster drops spec.operatingMode of Sandbox resources: the operator has to install the resource definitions of \
+             agent-sandbox 0.5.4 or newer",
+        ))
+    }
+
+    /// Records the pod that runs, so that another one in its place is noticed.
+    pub(crate) async fn remember(
+        &self,
+        name: &str,
+        found: &Found,
+        pod: &Pod,
+    ) -> Result<(), SandboxError> {
+        let uid = pod.metadata.uid.as_deref();
+        if let Some(uid) = uid {
+            self.known_pods.insert(uid.to_owned(), ());
+        }
+        let known = found
+            .claim
+            .as_ref()
+            .and_then(|it| names::text(&it.metadata, names::POD_UID));
+        if known == uid {
+            return Ok(());
+        }
+        let change = [(names::POD_UID, uid), (names::POD_IP, address(pod))];
+        Ok(self.cluster.annotate(name, &change).await?)
+    }
+
+    /// The caller holds the lock of this sandbox.
+    pub(crate) async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let name = self.cluster.names.of(id);
+        let mut changes = self.changes.subscribe();
+        let begin = Instant::now();
+        let deadline = begin + self.config.grace + REMOVAL_LIMIT;
+        let mut is_first = true;
+        loop {
+            let found = self.look_at(id).await?;
+            let claim = found.claim.as_ref().ok_or(SandboxError::NotFound)?;
+            if std::mem::take(&mut is_first) {
+                let change = [
+                    (names::DESIRED, Some(DESIRED_STOPPED)),
+                    (names::POD_UID, None),
+                ];
+                let is_done = names::text(&claim.metadata, names::DESIRED) == Some(DESIRED_STOPPED);
+                if !is_done {
+                    self.cluster.annotate(&name, &change).await?;
+                }
+            }
+            match &found.sandbox {
+                Some(sandbox) if leaves(&sandbox.metadata) => {}
+                Some(sandbox) if mode(sandbox) != SUSPENDED => {
+                    self.set_mode(&name, &found, SUSPENDED).await?;
+                    continue;
+                }
+                Some(sandbox) => {
+                    let is_suspended =
+                        condition(sandbox, "Suspended").is_some_and(|(status, _)| status == "True");
+                    if is_suspended && found.pod.is_none() {
+                        return Ok(());
+                    }
+                }
+                None => match &found.pod {
+                    Some(pod) if !leaves(&pod.metadata) => self.delete_pod(&name, pod).await?,
+                    Some(_) => {}
+                    None => return Ok(()),
+                },
+            }
+            if Instant::now() >= deadline {
+                return Err(SandboxError::unavailable(
+                    "its pod does not end, so its node does not answer: the operator has to repair the node, or to remove it from \
+                     the cluster",
+                ));
+            }
+            changes.next(&name, look_after(begin)).await;
+        }
+    }
+
+    async fn delete_pod(&self, name: &str, pod: &Pod) -> Result<(), SandboxError> {
+        let uid = pod.metadata.uid.as_deref();
+        let deleted = self
+            .cluster
+            .delete("deleting the pod", &self.cluster.pods, name, uid);
+        Ok(deleted.await?)
+    }
+
+    /// The caller holds the lock of this sandbox. The claim is deleted last, because lists find the others by it.
+    pub(crate) async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let name = self.cluster.names.of(id);
+        let mut changes = self.changes.subscribe();
+        let begin = Instant::now();
+        let deadline = begin + self.config.grace + REMOVAL_LIMIT;
+        let mut has_secret = true;
+        loop {
+            let found = self.cluster.look(&name).await?;
+            if !self.is_ours(id, &found) {
+                return Ok(());
+            }
+            match (&found.sandbox, &found.pod, &found.claim) {
+                (Some(sandbox), ..) => {
+                    if let (false, Some(sandboxes)) =
+                        (leaves(&sandbox.metadata), self.cluster.sandboxes().await?)
+                    {
+                        let uid = sandbox.metadata.uid.as_deref();
+                        self.cluster
+                            .delete("deleting the Sandbox", &sandboxes, &name, uid)
+                            .await?;
+                        continue;
+                    }
+                }
+                (None, Some(pod), _) => {
+                    if !leaves(&pod.metadata) {
+                        self.delete_pod(&name, pod).await?;
+                        continue;
+                    }
+                }
+                (None, None, claim) => {
+                    if std::mem::take(&mut has_secret) {
+                        let secrets = &self.cluster.secrets;
+                        self.cluster
+                            .delete("deleting the Secret", secrets, &name, None)
+                            .await?;
+                    }
+                    let Some(claim) = claim else {
+                        return Ok(());
+                    };
+                    if !leaves(&claim.metadata) {
+                        let uid = claim.metadata.uid.as_deref();
+                        self.cluster
+                            .delete("deleting the claim", &self.cluster.claims, &name, uid)
+                            .await?;
+                        continue;
+                    }
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(SandboxError::unavailable(
+                    "its objects in the cluster are not deleted in time: the service tries again",
+                ));
+            }
+            changes.next(&name, look_after(begin)).await;
+        }
+    }
+
+    /// Looks at a sandbox, and refuses foreign objects of its name.
+    pub(crate) async fn look_at(&self, id: &SandboxId) -> Result<Found, SandboxError> {
+        let name = self.cluster.names.of(id);
+        let found = self.cluster.look(&name).await?;
+        if self.is_ours(id, &found) {
+            return Ok(found);
+        }
+        Err(SandboxError::start_failed(format!(
+            "the cluster has an object named {name} that does not belong to this installation: the operator has to remove it"
+        )))
+    }
+
+    /// Whether all of these objects are of this installation.
+    fn is_ours(&self, id: &SandboxId, found: &Found) -> bool {
+        let all = [
+            found.claim.as_ref().map(|it| &it.metadata),
+            found.sandbox.as_ref().map(|it| &it.metadata),
+            found.pod.as_ref().map(|it| &it.metadata),
+        ];
+        let own = |meta| self.cluster.names.sandbox(meta).as_ref() == Some(id);
+        all.into_iter().flatten().all(own)
+    }
+
+    /// Why the process of a sandbox ended, with the end of its log.
+    pub(crate) async fn describe(&self, found: &Found) -> String {
+        let Some(pod) = &found.pod else {
+            return "the agent server ended".to_owned();
+        };
+        let quoted = self.quote_log(pod).await;
+        sandbox_provider::describe_exit(&describe_end(pod), &quoted)
+    }
+
+    fn recipe_of<'a>(
+        &'a self,
+        launch: &'a SandboxLaunch,
+        spec: &'a KubernetesSpec,
+        api_version: Option<&'a str>,
+    ) -> SandboxManifest<'a> {
+        SandboxManifest {
+            config: &self.config,
+            names: &self.cluster.names,
+            spec,
+            launch,
+            api_version: api_version.unwrap_or_default(),
+        }
+    }
+}

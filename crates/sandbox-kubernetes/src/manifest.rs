@@ -1,0 +1,259 @@
+//! The objects of a sandbox.
+//!
+//! Knows: `restartPolicy: Never` keeps a pod whose process ended, so that its end is a fact in the cluster. Keys are in the
+//! Secret alone: more people can read pods than Secrets.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use domain::sandbox::SandboxLaunch;
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use crate::config::{KubernetesConfig, KubernetesSpec, PodEngine};
+use crate::environment;
+use crate::names::{self, Names, Texts};
+
+/// The container in a pod.
+pub(crate) const CONTAINER: &str = "agent-server";
+/// The values of `spec.operatingMode`.
+pub(crate) const RUNNING: &str = "Running";
+pub(crate) const SUSPENDED: &str = "Suspended";
+/// The values of [`names::DESIRED`].
+pub(crate) const DESIRED_RUNNING: &str = "running";
+pub(crate) const DESIRED_STOPPED: &str = "stopped";
+
+/// A cold start: what its objects contain.
+pub(crate) struct SandboxManifest<'a> {
+    pub(crate) config: &'a KubernetesConfig,
+    pub(crate) names: &'a Names,
+    pub(crate) spec: &'a KubernetesSpec,
+    pub(crate) launch: &'a SandboxLaunch,
+    /// The `apiVersion` of `Sandbox` resources.
+    pub(crate) api_version: &'a str,
+}
+
+impl SandboxManifest<'_> {
+    fn name(&self) -> String {
+        self.names.of(&self.launch.id)
+    }
+
+    fn meta(&self, annotations: &Texts) -> Value {
+        let name = self.name();
+        json!({
+            "name": name,
+            "namespace": self.config.namespace,
+            "labels": self.names.labels(&name),
+            "annotations": annotations,
+        })
+    }
+
+    fn identity(&self) -> Texts {
+        names::texts([(names::SANDBOX, self.launch.id.as_str())])
+    }
+
+    /// The claim, which also holds what the service must know of a sandbox without its template.
+    pub(crate) fn claim(&self) -> Value {
+        let KubernetesConfig {
+            storage_class,
+            access_mode,
+            ..
+        } = self.config;
+        let mut spec = json!({
+            "accessModes": [access_mode],
+            "resources": {"requests": {"storage": self.spec.disk.to_string()}},
+        });
+        set_optional(&mut spec, "storageClassName", storage_class.as_ref());
+        let mut annotations = self.identity();
+        annotations.extend(self.annotations());
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": self.meta(&annotations),
+            "spec": spec,
+        })
+    }
+
+    /// What a new pod changes of an existing claim.
+    pub(crate) fn annotations(&self) -> Texts {
+        let ports = self.spec.ports.iter();
+        let ports: Vec<_> = ports
+            .map(|port| format!("{}={}", port.name, port.port))
+            .collect();
+        names::texts([
+            (names::OWNER, self.launch.owner.as_str()),
+            (names::SPEC, self.spec.id.as_str()),
+            (names::CALLBACK, &address(&self.launch.webhook_url)),
+            (names::PORTS, &ports.join(",")),
+            (names::WORKSPACE, &self.spec.working_dir),
+            (names::DESIRED, DESIRED_RUNNING),
+        ])
+    }
+
+    pub(crate) fn secret(&self) -> Value {
+        let variables = environment::variables(self.spec, self.launch);
+        let data: Map<String, Value> = variables
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(STANDARD.encode(value.expose_secret()))))
+            .collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self.meta(&self.identity()),
+            "type": "Opaque",
+            // `stringData` would keep variables that are no longer set.
+            "data": data,
+        })
+    }
+
+    pub(crate) fn sandbox(&self) -> Value {
+        let pod = self.meta(&self.identity());
+        json!({
+            "apiVersion": self.api_version,
+            "kind": "Sandbox",
+            "metadata": self.meta(&self.identity()),
+            "spec": {
+                "operatingMode": RUNNING,
+                // Nothing uses a Service: names lag behind addresses.
+                "service": false,
+                "podTemplate": {
+                    "metadata": {"labels": pod["labels"], "annotations": pod["annotations"]},
+                    "spec": self.pod_spec(),
+                },
+            },
+        })
+    }
+
+    pub(crate) fn pod(&self) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self.meta(&self.identity()),
+            "spec": self.pod_spec(),
+        })
+    }
+
+    fn pod_spec(&self) -> Value {
+        let KubernetesSpec {
+            user,
+            group,
+            runtime_class,
+            ..
+        } = self.spec;
+        let mut security = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+        set_optional(&mut security, "runAsUser", user.as_ref());
+        set_optional(&mut security, "runAsGroup", user.and(group.as_ref()));
+        set_optional(&mut security, "fsGroup", group.as_ref());
+        if group.is_some() {
+            // A large workspace is walked once.
+            security["fsGroupChangePolicy"] = json!("OnRootMismatch");
+        }
+        let mut spec = json!({
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            // Services of the namespace would become variables.
+            "enableServiceLinks": false,
+            // Its first process reaps orphans, and forwards signals that a program would ignore as process 1.
+            "shareProcessNamespace": true,
+            "terminationGracePeriodSeconds": self.config.grace.as_secs(),
+            "securityContext": security,
+            "containers": [self.container()],
+            "volumes": [{
+                "name": "workspace",
+                "persistentVolumeClaim": {"claimName": self.name()},
+            }],
+        });
+        set_optional(&mut spec, "runtimeClassName", runtime_class.as_ref());
+        if !self.config.node_selector.is_empty() {
+            spec["nodeSelector"] = json!(self.config.node_selector);
+        }
+        if !self.config.pull_secrets.is_empty() {
+            let names = self.config.pull_secrets.iter();
+            spec["imagePullSecrets"] = names.map(|name| json!({"name": name})).collect();
+        }
+        spec
+    }
+
+    fn container(&self) -> Value {
+        let spec = self.spec;
+        let ports = spec.ports.iter();
+        let ports: Vec<_> = ports
+            .map(|port| json!({"name": port_name(&port.name), "containerPort": port.port, "protocol": "TCP"}))
+            .collect();
+        let mut container = json!({
+            "name": CONTAINER,
+            "image": spec.image,
+            "imagePullPolicy": "IfNotPresent",
+            "workingDir": spec.volume,
+            "envFrom": [{"secretRef": {"name": self.name()}}],
+            "ports": ports,
+            "resources": self.resources(),
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"], "add": spec.capabilities},
+                "privileged": false,
+            },
+            "volumeMounts": [{"name": "workspace", "mountPath": spec.volume}],
+        });
+        set_optional(&mut container, "command", spec.entrypoint.as_ref());
+        set_optional(&mut container, "args", spec.command.as_ref());
+        container
+    }
+
+    /// What the pod may use, and what the scheduler reserves for it.
+    fn resources(&self) -> Value {
+        let spec = self.spec;
+        let mut limits = json!({"ephemeral-storage": spec.disk.to_string()});
+        let mut requests = json!({});
+        let memory = spec.memory.map(|bytes| bytes.to_string());
+        set_optional(&mut limits, "memory", memory.as_ref());
+        set_optional(&mut requests, "memory", memory.as_ref());
+        set_optional(&mut limits, "cpu", spec.cpus.map(quantity).as_ref());
+        // Without a request, the limit would be reserved.
+        let reserved = spec.reserved_cpus.map_or_else(|| "0".to_owned(), quantity);
+        requests["cpu"] = json!(reserved);
+        requests["ephemeral-storage"] = json!("0");
+        json!({"limits": limits, "requests": requests})
+    }
+}
+
+/// A fingerprint of everything that a cold start from a template uses. `launch` stands for any.
+pub(crate) fn fingerprint(recipe: &SandboxManifest<'_>, engine: PodEngine) -> String {
+    let mut parts = vec![recipe.claim(), recipe.secret(), recipe.pod()];
+    for part in &mut parts {
+        part.sort_all_objects();
+    }
+    let text = json!([format!("{engine:?}"), parts]).to_string();
+    sandbox_provider::short_digest(&[text.as_bytes()])
+}
+
+fn set_optional<T: serde::Serialize + ?Sized>(object: &mut Value, key: &str, value: Option<&T>) {
+    if let Some(value) = value {
+        object[key] = json!(value);
+    }
+}
+
+/// Thousandths of a core.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a number of processors, checked to be positive and small"
+)]
+fn quantity(cpus: f64) -> String {
+    format!("{}m", (cpus * 1_000.0).round() as i64)
+}
+
+/// Names of ports are at most 15 lower-case characters.
+fn port_name(name: &str) -> String {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    name.chars().take(15).collect()
+}
+
+/// A URL without secret parts.
+pub(crate) fn address(url: &Url) -> String {
+    let mut url = url.clone();
+    // Remove the credentials and keep the rest.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}

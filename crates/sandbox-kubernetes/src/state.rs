@@ -1,0 +1,236 @@
+//! What the objects of a sandbox say about it.
+//!
+//! Knows: conditions of a `Sandbox` may be older than its mode and its pod, so the mode and the pod decide.
+
+use domain::sandbox::{AGENT_SERVER, BackendState, ExposedUrl, SandboxEndpoints};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::DynamicObject;
+use url::Url;
+
+use crate::cluster::Found;
+use crate::manifest::{DESIRED_STOPPED, SUSPENDED};
+use crate::names::{self, text};
+
+/// Time for the replacement of a pod, in which its sandbox counts as running.
+const REPLACE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
+
+/// The state of a sandbox, with what must be looked up to describe it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// Only the claim is left.
+    Remains,
+    /// Its end was requested, or it never ran.
+    Stopped,
+    /// Its pod runs.
+    Running(SandboxEndpoints),
+    /// Its pod ran, and is replaced or about to end; until then its address is the former one.
+    Replaced(SandboxEndpoints),
+    /// Its process ended without a request. The text completes "the agent server …".
+    Exited(String),
+}
+
+/// How far a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodPhase {
+    /// It runs, and has an address.
+    Runs,
+    /// Its process ended.
+    Ended,
+    /// It waits for a node, an image or a volume.
+    Pending,
+    /// It is being deleted.
+    Leaves,
+}
+
+impl Found {
+    /// What is left of it. `None` if nothing exists.
+    pub(crate) fn state(&self) -> Option<PodState> {
+        let sandbox = self.sandbox.as_ref().filter(|it| !leaves(&it.metadata));
+        let claim = self.claim.as_ref();
+        let claim = claim.filter(|it| sandbox.is_some() || !leaves(&it.metadata))?;
+        Some(match sandbox {
+            Some(sandbox) if mode(sandbox) == SUSPENDED => PodState::Stopped,
+            Some(sandbox) if has_expired(sandbox) && self.pod.is_none() => PodState::Exited(
+                "was ended by the cluster, because its shutdownTime has passed".to_owned(),
+            ),
+            Some(_) => self.pod_state(claim, true),
+            // A pod without its Sandbox is about to leave, unless it is a plain one.
+            None if text(&claim.metadata, names::DESIRED) == Some(DESIRED_STOPPED) => {
+                PodState::Stopped
+            }
+            None if self.pod.is_none() && text(&claim.metadata, names::POD_UID).is_some() => {
+                PodState::Remains
+            }
+            None => self.pod_state(claim, false),
+        })
+    }
+
+    fn pod_state(&self, claim: &PersistentVolumeClaim, is_replaced: bool) -> PodState {
+        let phase = self.pod.as_ref().map(phase);
+        let known = text(&claim.metadata, names::POD_UID);
+        match (&self.pod, phase) {
+            (Some(pod), Some(PodPhase::Runs)) => {
+                let address = address(pod).and_then(|address| endpoints(claim, address));
+                address.map_or(PodState::Stopped, PodState::Running)
+            }
+            (Some(pod), Some(PodPhase::Ended)) => PodState::Exited(describe_end(pod)),
+            _ if known.is_none() || (!is_replaced && self.pod.is_none()) => PodState::Stopped,
+            (Some(pod), _) if is_overdue(pod) => PodState::Exited(
+                "was moved by the cluster, and does not come up at its new place".to_owned(),
+            ),
+            // It ran: its pod leaves, or another one is on its way.
+            _ => {
+                let former = text(&claim.metadata, names::POD_IP);
+                let former = former.and_then(|address| endpoints(claim, address));
+                former.map_or(PodState::Stopped, PodState::Replaced)
+            }
+        }
+    }
+}
+
+impl PodState {
+    /// As the service sees it, with a complete text for the end of a process.
+    pub(crate) fn into_backend(self, detail: String) -> BackendState {
+        match self {
+            Self::Remains => BackendState::Remains,
+            Self::Stopped => BackendState::Stopped,
+            Self::Running(endpoints) | Self::Replaced(endpoints) => {
+                BackendState::Running(endpoints)
+            }
+            Self::Exited(_) => BackendState::Exited { detail },
+        }
+    }
+}
+
+pub(crate) fn leaves(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some()
+}
+
+/// `spec.operatingMode`.
+pub(crate) fn mode(sandbox: &DynamicObject) -> &str {
+    sandbox.data["spec"]["operatingMode"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// A condition of a `Sandbox` that was computed for its current generation: its status and reason.
+pub(crate) fn condition<'a>(sandbox: &'a DynamicObject, name: &str) -> Option<(&'a str, &'a str)> {
+    let all = sandbox.data["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|it| it["type"] == name)?;
+    let generation = found["observedGeneration"].as_i64();
+    let is_current = generation >= sandbox.metadata.generation;
+    let reason = found["reason"].as_str().unwrap_or_default();
+    is_current.then_some((found["status"].as_str()?, reason))
+}
+
+/// The text of a condition, of any generation.
+pub(crate) fn message<'a>(sandbox: &'a DynamicObject, name: &str) -> Option<&'a str> {
+    let all = sandbox.data["status"]["conditions"].as_array()?;
+    all.iter().find(|it| it["type"] == name)?["message"].as_str()
+}
+
+/// Whether a pod leaves or comes up for longer than a drained node needs.
+fn is_overdue(pod: &Pod) -> bool {
+    let meta = &pod.metadata;
+    let since = meta
+        .deletion_timestamp
+        .as_ref()
+        .or(meta.creation_timestamp.as_ref());
+    since.is_some_and(|since| Timestamp::now().duration_since(since.0) > REPLACE_LIMIT)
+}
+
+fn has_expired(sandbox: &DynamicObject) -> bool {
+    condition(sandbox, "Ready").is_some_and(|(_, reason)| reason == "SandboxExpired")
+}
+
+pub(crate) fn phase(pod: &Pod) -> PodPhase {
+    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    match phase {
+        // A drained pod ends as well, and another one takes its place.
+        _ if leaves(&pod.metadata) => PodPhase::Leaves,
+        Some("Succeeded" | "Failed") => PodPhase::Ended,
+        Some("Running") if container_runs(pod) && address(pod).is_some() => PodPhase::Runs,
+        _ => PodPhase::Pending,
+    }
+}
+
+/// The status of the agent server's container.
+pub(crate) fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+}
+
+fn container_state(pod: &Pod) -> Option<&ContainerState> {
+    container(pod)?.state.as_ref()
+}
+
+fn container_runs(pod: &Pod) -> bool {
+    container_state(pod).is_some_and(|it| it.running.is_some())
+}
+
+/// The first address of a pod.
+pub(crate) fn address(pod: &Pod) -> Option<&str> {
+    pod.status
+        .as_ref()?
+        .pod_ip
+        .as_deref()
+        .filter(|ip| !ip.is_empty())
+}
+
+/// The addresses of a sandbox whose pod has this one.
+pub(crate) fn endpoints(claim: &PersistentVolumeClaim, ip: &str) -> Option<SandboxEndpoints> {
+    let host = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.to_owned()
+    };
+    let listed = text(&claim.metadata, names::PORTS)?;
+    let ports = listed.split(',').filter_map(|pair| pair.rsplit_once('='));
+    let urls: Vec<ExposedUrl> = ports
+        .filter_map(|(name, port)| {
+            Some(ExposedUrl {
+                name: name.to_owned(),
+                url: Url::parse(&format!("http://{host}:{port}/")).ok()?,
+                port: port.parse().ok()?,
+            })
+        })
+        .collect();
+    Some(SandboxEndpoints {
+        agent_url: urls.iter().find(|it| it.name == AGENT_SERVER)?.url.clone(),
+        exposed_urls: urls,
+        workspace: text(&claim.metadata, names::WORKSPACE)?.to_owned(),
+    })
+}
+
+/// Why a pod ended: completes "the agent server …".
+pub(crate) fn describe_end(pod: &Pod) -> String {
+    let status = pod.status.as_ref();
+    let reason = status.and_then(|it| it.reason.as_deref());
+    let message = status.and_then(|it| it.message.as_deref());
+    if let Some(reason) = reason {
+        let text = message.map_or_else(String::new, |text| format!(": {text}"));
+        return format!("was ended by the cluster ({reason}{text})");
+    }
+    let ended = container_state(pod).and_then(|it| it.terminated.as_ref());
+    let Some(ended) = ended else {
+        return "ended for an unknown reason".to_owned();
+    };
+    let code = ended.exit_code;
+    match ended.reason.as_deref() {
+        Some("OOMKilled") => {
+            "was killed, because the sandbox used more memory than the limit of its template"
+                .to_owned()
+        }
+        Some(reason @ ("ContainerCannotRun" | "StartError")) => {
+            let message = ended.message.as_deref().unwrap_or_default();
+            format!("could not be executed ({reason}: {message})")
+        }
+        _ => match ended.signal {
+            Some(signal) if signal != 0 => format!("was ended by signal {signal}"),
+            // A shell's and the kubelet's way to say so.
+            _ if code > 128 => format!("was ended by signal {}", code - 128),
+            _ => format!("ended with exit code {code}"),
+        },
+    }
+}

@@ -1,0 +1,310 @@
+//! Follows pods and `Sandbox` resources: wakes operations that wait, and reports what no request caused.
+//!
+//! Knows: the two streams are not ordered against each other, so an event is only a reason to look. Events may be lost; the
+//! service compares all sandboxes from time to time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::error::chain;
+use domain::sandbox::{BackendFact, BackendReachability, BackendState};
+use futures::StreamExt as _;
+use futures::future::ready;
+use futures::stream::{self, BoxStream};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::backend::KubernetesInner;
+use crate::errors::ClusterError;
+use crate::names::{POD_UID, text};
+use crate::state::{PodPhase, PodState, leaves, phase};
+
+/// Changes that a waiting operation may lag behind.
+const MAX_BUFFERED_CHANGES: usize = 1_024;
+/// Errors of this time make the cluster unreachable. Single ones are usual.
+const ERROR_TOLERANCE: Duration = Duration::from_secs(5);
+/// Before a new watch after an error that the library does not recover from.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// The group of `Sandbox` resources may be installed later.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
+/// Sandboxes that are looked at concurrently.
+const MAX_LOOKS: usize = 16;
+
+/// The names of changed objects.
+#[derive(Debug)]
+pub(crate) struct Changes(broadcast::Sender<Arc<str>>);
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self(broadcast::channel(MAX_BUFFERED_CHANGES).0)
+    }
+}
+
+impl Changes {
+    /// The changes from now on.
+    pub(crate) fn subscribe(&self) -> ChangeWaiter {
+        ChangeWaiter(self.0.subscribe())
+    }
+
+    fn report(&self, name: &str) {
+        // An error means that nothing waits.
+        let _ = self.0.send(name.into());
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ChangeWaiter(broadcast::Receiver<Arc<str>>);
+
+impl ChangeWaiter {
+    /// Waits for a change of this object, or until the time has passed. It may have changed in any case.
+    pub(crate) async fn next(&mut self, name: &str, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        loop {
+            match timeout_at(deadline, self.0.recv()).await {
+                Ok(Ok(changed)) if *changed != *name => {}
+                Ok(Ok(_) | Err(RecvError::Lagged(_))) => return,
+                Ok(Err(RecvError::Closed)) | Err(_) => return sleep_until(deadline).await,
+            }
+        }
+    }
+}
+
+async fn sleep_until(deadline: Instant) {
+    tokio::time::sleep_until(deadline).await;
+}
+
+/// What a change may mean.
+enum ObjectChange {
+    /// Nothing but a step of a start.
+    Step(String),
+    /// A pod runs, perhaps in place of another one.
+    Runs(Box<ObjectMeta>),
+    /// It may be an end.
+    End(Box<ObjectMeta>),
+}
+
+fn of_pod(event: Event<Pod>) -> Option<ObjectChange> {
+    match event {
+        Event::Apply(pod) if phase(&pod) == PodPhase::Runs => {
+            Some(ObjectChange::Runs(Box::new(pod.metadata)))
+        }
+        Event::Apply(pod) | Event::InitApply(pod) if phase(&pod) == PodPhase::Ended => {
+            Some(ObjectChange::End(Box::new(pod.metadata)))
+        }
+        Event::Apply(pod) | Event::InitApply(pod) => Some(ObjectChange::Step(pod.metadata.name?)),
+        Event::Delete(pod) => Some(ObjectChange::End(Box::new(pod.metadata))),
+        Event::Init | Event::InitDone => None,
+    }
+}
+
+fn of_sandbox(event: Event<DynamicObject>) -> Option<ObjectChange> {
+    match event {
+        Event::Apply(it) | Event::InitApply(it) if leaves(&it.metadata) => {
+            Some(ObjectChange::End(Box::new(it.metadata)))
+        }
+        Event::Apply(it) | Event::InitApply(it) => Some(ObjectChange::Step(it.metadata.name?)),
+        Event::Delete(it) => Some(ObjectChange::End(Box::new(it.metadata))),
+        Event::Init | Event::InitDone => None,
+    }
+}
+
+impl KubernetesInner {
+    pub(crate) async fn follow_pods(self: Arc<Self>) {
+        let health = Health::new(&self.reachability);
+        self.follow(&self.cluster.pods, of_pod, Some(health)).await;
+    }
+
+    pub(crate) async fn follow_sandboxes(self: Arc<Self>) {
+        loop {
+            if let Ok(Some(sandboxes)) = self.cluster.sandboxes().await {
+                return self.follow(&sandboxes, of_sandbox, None).await;
+            }
+            sleep(DISCOVERY_INTERVAL).await;
+        }
+    }
+
+    async fn follow<K>(
+        self: &Arc<Self>,
+        api: &Api<K>,
+        change: fn(Event<K>) -> Option<ObjectChange>,
+        mut health: Option<Health<'_>>,
+    ) where
+        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        loop {
+            let config = watcher::Config::default().labels(&self.cluster.names.selector());
+            let events = watcher::watcher(api.clone(), config).default_backoff();
+            let changes = events.map(|event| {
+                if let Some(health) = &mut health {
+                    health.note(event.as_ref().err());
+                }
+                match event {
+                    Ok(event) => Ok(change(event)),
+                    Err(error) => {
+                        tracing::debug!(error = %chain(&error), "cannot follow the cluster's objects yet");
+                        Err(is_too_old(&error))
+                    }
+                }
+            });
+            // The library repeats a watch of a version that is gone for ever.
+            let until_too_old = changes.take_while(|it| ready(!matches!(it, Err(true))));
+            until_too_old
+                .filter_map(|it| ready(it.ok().flatten()))
+                .for_each_concurrent(MAX_LOOKS, |change| self.note(change))
+                .await;
+            sleep(RESTART_DELAY).await;
+        }
+    }
+
+    async fn note(&self, change: ObjectChange) {
+        match change {
+            ObjectChange::Step(name) => self.changes.report(&name),
+            ObjectChange::Runs(meta) => {
+                self.changes
+                    .report(meta.name.as_deref().unwrap_or_default());
+                self.note_replacement(&meta).await;
+            }
+            ObjectChange::End(meta) => {
+                self.changes
+                    .report(meta.name.as_deref().unwrap_or_default());
+                self.look_for_end(&meta).await;
+            }
+        }
+    }
+
+    /// Records the pod that replaced another one. The service finds its address when it compares all sandboxes.
+    async fn note_replacement(&self, meta: &ObjectMeta) {
+        let (Some(id), Some(uid)) = (self.cluster.names.sandbox(meta), &meta.uid) else {
+            return;
+        };
+        // A start that runs now knows its pod afterwards.
+        let Ok(_lock) = self.lock(&id).await else {
+            return;
+        };
+        if self.known_pods.contains_key(uid) {
+            return;
+        }
+        let Ok(found) = self.look_at(&id).await else {
+            return;
+        };
+        let recorded = found
+            .claim
+            .as_ref()
+            .and_then(|it| text(&it.metadata, POD_UID));
+        // Without a record, another service starts it.
+        if let (Some(_), Some(pod), Some(PodState::Running(_))) =
+            (recorded, &found.pod, found.state())
+            && let Err(error) = self
+                .remember(&self.cluster.names.of(&id), &found, pod)
+                .await
+        {
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot record the pod that replaced another one");
+        }
+    }
+
+    /// Reports what happened to a sandbox, unless an operation of this service did it.
+    async fn look_for_end(&self, meta: &ObjectMeta) {
+        let Some(id) = self.cluster.names.sandbox(meta) else {
+            return;
+        };
+        // An operation that runs now sees the end by itself.
+        let Ok(_lock) = self.lock(&id).await else {
+            return;
+        };
+        let Ok(found) = self.look_at(&id).await else {
+            return;
+        };
+        let state = match found.state() {
+            Some(state @ (PodState::Exited(_) | PodState::Remains)) => {
+                let detail = self.describe(&found).await;
+                state.into_backend(detail)
+            }
+            None if !self.removed.contains_key(&id) => BackendState::Absent,
+            // Requested, or by the controller in the middle of something.
+            _ => return,
+        };
+        self.tasks.report(BackendFact { id, state });
+    }
+
+    pub(crate) fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
+        let mut reachability = self.reachability.subscribe();
+        reachability.mark_changed();
+        let closed = self.tasks.closed.clone();
+        stream::unfold(reachability, |mut reachability| async move {
+            loop {
+                reachability.changed().await.ok()?;
+                let current = reachability.borrow_and_update().clone();
+                if let Some(current) = current {
+                    return Some((current, reachability));
+                }
+            }
+        })
+        .take_until(closed.cancelled_owned())
+        .boxed()
+    }
+}
+
+fn is_too_old(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+}
+
+/// Whether the API server answers, from a watch of it.
+struct Health<'a> {
+    reachability: &'a watch::Sender<Option<BackendReachability>>,
+    /// The first error since the last event.
+    failing: Option<Instant>,
+}
+
+impl<'a> Health<'a> {
+    fn new(reachability: &'a watch::Sender<Option<BackendReachability>>) -> Self {
+        Self {
+            reachability,
+            failing: None,
+        }
+    }
+
+    fn note(&mut self, error: Option<&watcher::Error>) {
+        let Some(error) = error else {
+            self.failing = None;
+            return self.set(BackendReachability::Reachable);
+        };
+        let since = *self.failing.get_or_insert_with(Instant::now);
+        let is_known = self.reachability.borrow().is_some();
+        if is_known && since.elapsed() < ERROR_TOLERANCE {
+            return;
+        }
+        let detail = match error {
+            watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+                describe(error)
+            }
+            _ => "the API server of the cluster does not answer".to_owned(),
+        };
+        self.set(BackendReachability::Unreachable { detail });
+    }
+
+    fn set(&self, now: BackendReachability) {
+        self.reachability.send_if_modified(|current| {
+            let is_new = current.as_ref() != Some(&now);
+            *current = Some(now);
+            is_new
+        });
+    }
+}
+
+/// Of a request that only the error is left of.
+fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => {
+            let status = kube::Error::Api(status.clone());
+            ClusterError::new("listing the pods", status).detail()
+        }
+        _ => "the API server of the cluster does not answer".to_owned(),
+    }
+}

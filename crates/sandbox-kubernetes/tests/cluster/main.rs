@@ -1,0 +1,9 @@
+//! The backend on a fake cluster, with `Sandbox` resources and with plain pods.
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
+
+mod causes;
+mod conformance;
+mod faults;
+mod replacement;
+mod secrets;
+mod support;

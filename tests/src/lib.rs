@@ -1,7 +1,7 @@
 //! Test harness of the black-box suites: the real binary, real or stub agent servers, a scripted model.
 //!
 //! It uses the service as a program and over HTTP, processes through `/proc`, and containers through Docker's own program. It
-//! depends on no other crate of the workspace than `client`.
+//! depends on no other crate of the workspace than `client` and `fake-kubernetes`.
 
 pub mod agent_server;
 pub mod browser;
@@ -17,10 +17,11 @@ pub mod wait;
 pub mod world;
 
 pub use fakes::{git_server, scripted_acp, scripted_llm, scripted_mcp, stub};
-pub use servers::{engine, machine_address, postgres, proxy};
+pub use servers::{cluster, engine, machine_address, postgres, proxy};
 
 pub use agent_server::Version;
 pub use client::Client;
+pub use cluster::Cluster;
 pub use engine::{Engine, PrivateEngine};
 pub use git_server::GitServer;
 pub use postgres::Postgres;

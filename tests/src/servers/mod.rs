@@ -1,5 +1,6 @@
 //! Real servers beside the service: container engines, Postgres, and proxies.
 
+pub mod cluster;
 pub mod engine;
 pub mod postgres;
 pub mod proxy;

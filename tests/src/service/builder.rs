@@ -265,6 +265,13 @@ impl Builder {
         };
     }
 
+    /// Fills `{port}` in variables: the service's port, which is known before its start.
+    pub(super) fn fill_port(&mut self, port: u16) {
+        for value in self.variables.values_mut() {
+            *value = value.replace("{port}", &port.to_string());
+        }
+    }
+
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }

@@ -72,6 +72,7 @@ impl Service {
             .tempdir()
             .expect("cannot create a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("cannot write to the directory");
+        builder.fill_port(address.port());
         let front = match builder.front_kind() {
             None => None,
             Some(kind) => {

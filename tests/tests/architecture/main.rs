@@ -34,6 +34,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "sandbox-docker",
         &["domain", "endpoint-guard", "sandbox-provider", "settings"],
     ),
+    (
+        "sandbox-kubernetes",
+        &["domain", "endpoint-guard", "sandbox-provider", "settings"],
+    ),
+    // A cluster for tests, which knows Kubernetes alone.
+    ("fake-kubernetes", &[]),
     // For tests, and for readers of the tutorial.
     (
         "sandbox-example",
@@ -83,6 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "store-sql",
             "sandbox-process",
             "sandbox-docker",
+            "sandbox-kubernetes",
             "sandbox-provider",
             "settings",
             "agent-client",
@@ -99,7 +106,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("xtask", &[]),
     // Black-box tests: know the service only as a binary and by HTTP.
-    ("acceptance", &["client"]),
+    ("acceptance", &["client", "fake-kubernetes"]),
 ];
 
 /// The same for tests and benchmarks of the crate, in addition.
@@ -109,6 +116,10 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
     ("store-sql", &["port-conformance", "keyring"]),
     ("sandbox-process", &["port-conformance", "keyring"]),
     ("sandbox-docker", &["port-conformance", "keyring"]),
+    (
+        "sandbox-kubernetes",
+        &["port-conformance", "fake-kubernetes"],
+    ),
     ("sandbox-example", &["port-conformance"]),
     ("server", &["sandbox-example"]),
     ("agent-client", &["port-conformance", "keyring"]),
@@ -124,6 +135,8 @@ const OWNED: &[(&str, &[&str])] = &[
     ("pq-sys", &["store-sql"]),
     ("r2d2", &["store-sql"]),
     ("bollard", &["sandbox-docker"]),
+    ("kube", &["sandbox-kubernetes"]),
+    ("k8s-openapi", &["sandbox-kubernetes", "fake-kubernetes"]),
     ("reqwest", &["acceptance"]),
     (
         "hyper",
@@ -132,6 +145,8 @@ const OWNED: &[(&str, &[&str])] = &[
             "broker",
             "client",
             "endpoint-guard",
+            // A server, as the API server is one.
+            "fake-kubernetes",
             "gateway",
             "git-hosting",
             "oidc",
@@ -149,6 +164,7 @@ const OWNED: &[(&str, &[&str])] = &[
             // The forward proxy is a server on sockets of its own.
             "broker",
             "endpoint-guard",
+            "fake-kubernetes",
             "gateway",
             "outbound-http",
             // The tests connect as the service does.
@@ -197,6 +213,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "sandbox-provider",
             "sandbox-process",
             "sandbox-docker",
+            "sandbox-kubernetes",
             "sandbox-example",
             "xtask",
             "acceptance",
@@ -364,6 +381,7 @@ fn only_the_composition_root_names_adapters() {
             "store_sql",
             "sandbox_process",
             "sandbox_docker",
+            "sandbox_kubernetes",
             "sandbox_example",
             "agent_client",
             "git_hosting",

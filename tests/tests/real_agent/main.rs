@@ -4,6 +4,7 @@
 //! A suite whose agent server, image or engine is missing fails and says how to get it.
 
 mod acp;
+mod clusters;
 mod conversations;
 mod crashes;
 mod engine;
@@ -88,6 +89,14 @@ mod of_unconfined_processes {
     scenarios!(tests: crate::support::Setup::unconfined, V1_58_0,
         conversations::a_conversation_runs_and_takes_another_message,
     );
+}
+
+/// Pods of a simulated cluster.
+mod of_clusters {
+    #[tokio::test]
+    async fn a_conversation_runs_in_a_pod() {
+        crate::clusters::a_conversation_runs_in_a_pod().await;
+    }
 }
 
 /// Repositories: every scenario with processes, the whole preparation also in containers (`cargo xtask nightly`).

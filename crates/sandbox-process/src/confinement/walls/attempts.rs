@@ -22,9 +22,10 @@ use super::{ProcessLimits, WallPlan};
 
 pub(crate) const SUBCOMMAND: &str = "__attempt";
 
-/// Limits of the sandbox in which the attempts run: small, so that they are reached quickly.
+/// Limits of the sandbox in which the attempts run: small, so that they are reached quickly. The memory is enough for the
+/// threads of the attempts in a program without optimizations.
 pub(super) const LIMITS: ProcessLimits = ProcessLimits {
-    memory: Some(48 << 20),
+    memory: Some(96 << 20),
     cpus: Some(1.0),
     pids: Some(200),
     open_files: Some(200),

@@ -62,6 +62,7 @@ fn step(state: &mut ClusterState) {
     for pod in all(state, Kind::Pod) {
         run_pod(state, pod);
     }
+    collect_garbage(state);
     for claim in all(state, Kind::Claim) {
         let is_used = state
             .store
@@ -69,6 +70,23 @@ fn step(state: &mut ClusterState) {
             .any(|pod| uses(pod, name(&claim)));
         if leaves(&claim) && !is_used {
             state.store.remove(Kind::Claim, name(&claim));
+        }
+    }
+}
+
+/// Deletes what belongs to an object that is gone.
+fn collect_garbage(state: &mut ClusterState) {
+    let kinds = [Kind::Claim, Kind::Sandbox, Kind::Pod, Kind::Secret];
+    let all: Vec<(Kind, Value)> = kinds
+        .into_iter()
+        .flat_map(|kind| state.store.of_kind(kind).map(move |it| (kind, it.clone())))
+        .collect();
+    for (kind, object) in &all {
+        let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+        let has_owner =
+            owner.is_null() || all.iter().any(|(_, it)| it["metadata"]["uid"] == *owner);
+        if !has_owner && !leaves(object) {
+            delete(&mut state.store, *kind, name(object), true);
         }
     }
 }
@@ -145,14 +163,6 @@ fn run_pod(state: &mut ClusterState, mut pod: Value) {
             state.store.remove(Kind::Pod, name(&pod));
         }
         return;
-    }
-    let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
-    let has_owner = state
-        .store
-        .of_kind(Kind::Sandbox)
-        .any(|it| it["metadata"]["uid"] == *owner);
-    if !owner.is_null() && !has_owner {
-        return delete_pod(&mut state.store, &pod);
     }
     if pod["status"]["phase"] != "Pending" {
         return;

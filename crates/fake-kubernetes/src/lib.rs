@@ -129,6 +129,12 @@ impl FakeCluster {
         self.change(|state| state.faults = FaultPlan::new(after, fault));
     }
 
+    /// Waits until this number of requests that change something was counted by [`changes`](Self::changes).
+    pub async fn wait_for_changes(&self, number: usize) {
+        let mut changed = self.shared.subscribe();
+        while self.changes() < number && changed.changed().await.is_ok() {}
+    }
+
     /// Lets requests that change something wait after this number of them, until [`release`](Self::release).
     pub fn hold_changes(&self, after: usize) {
         self.change(|state| state.faults = FaultPlan::holding(after));

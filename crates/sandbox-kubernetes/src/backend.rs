@@ -23,7 +23,7 @@ use url::Url;
 use crate::cluster::{Cluster, Found};
 use crate::config::{KubernetesConfig, KubernetesSpec};
 use crate::errors::ClusterError;
-use crate::manifest::{SandboxManifest, address, fingerprint};
+use crate::manifest::{address, fingerprint};
 use crate::names;
 use crate::watch::Changes;
 
@@ -244,19 +244,13 @@ impl SandboxBackend for KubernetesSandboxes {
             cors_origins: Vec::new(),
             dormant: false,
         };
-        let recipe = SandboxManifest {
-            config: &inner.config,
-            names: &inner.cluster.names,
-            spec: inner.spec(id)?,
-            launch: &launch,
-            api_version: "",
-        };
+        let manifest = inner.manifest(&launch, inner.spec(id)?);
         let engine = inner
             .cluster
             .engine()
             .await
             .map_err(|error| SandboxError::unavailable(error.detail()))?;
-        Ok(fingerprint(&recipe, engine))
+        Ok(fingerprint(&manifest, engine))
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -227,13 +227,13 @@ impl Cluster {
         }
     }
 
-    /// Creates an object. `false` if one of this name exists.
+    /// Creates an object. `None` if one of this name exists.
     pub(crate) async fn create<K>(
         &self,
         what: &'static str,
         api: &Api<K>,
         object: &Value,
-    ) -> Answer<bool>
+    ) -> Answer<Option<K>>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
     {
@@ -251,8 +251,8 @@ impl Cluster {
             self.client.request::<K>(request).await
         };
         match self.call(what, request).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind == ErrorKind::Conflict => Ok(false),
+            Ok(created) => Ok(Some(created)),
+            Err(error) if error.kind == ErrorKind::Conflict => Ok(None),
             Err(error) => Err(error),
         }
     }

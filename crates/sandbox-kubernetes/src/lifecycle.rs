@@ -21,7 +21,7 @@ use crate::state::{PodPhase, PodState, address, condition, describe_end, leaves,
 /// For the deletion of objects without a process.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 /// Time between two looks that no change caused: the first, and the longest. Claims report no changes.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(5);
 /// A start that waits longer reads the events of its pod.
 const EVENTS_AFTER: Duration = Duration::from_secs(2);
@@ -90,12 +90,10 @@ impl KubernetesInner {
                 StartStep::Create => {
                     self.create(launch, &found).await?;
                     made = true;
-                    continue;
                 }
                 StartStep::Resume => {
                     self.resume(launch, &found).await?;
                     made = true;
-                    continue;
                 }
                 StartStep::DeletePod => {
                     let uid = found.pod.as_ref().and_then(|it| it.metadata.uid.clone());
@@ -161,36 +159,54 @@ impl KubernetesInner {
         }
     }
 
-    /// Makes what is missing: the claim first, by which a list finds all others.
+    /// Makes what is missing: the claim first, by which a list finds all others. Another process may be faster; the next look
+    /// tells.
     async fn create(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
         let spec = self.spec(&launch.spec)?;
-        let engine = self.cluster.engine().await?;
-        let resource = self.cluster.resource().await?;
-        let recipe = self.recipe_of(launch, spec, resource.map(|it| it.api_version.as_str()));
+        let api_version = self
+            .cluster
+            .resource()
+            .await?
+            .map(|it| it.api_version.as_str());
+        let mut manifest = SandboxManifest {
+            api_version: api_version.unwrap_or_default(),
+            ..self.manifest(launch, spec)
+        };
         let name = self.cluster.names.of(&launch.id);
-        if found.claim.is_none() {
-            let claim = recipe.claim();
-            let made = self
-                .cluster
-                .create("creating the claim", &self.cluster.claims, &claim);
-            made.await.map_err(ClusterError::start_failed)?;
-        } else {
-            let new = recipe.annotations();
-            let mut all: Vec<_> = new
+        let claims = &self.cluster.claims;
+        let made;
+        let claim = if let Some(claim) = &found.claim {
+            let new = manifest.annotations();
+            let new = new
                 .iter()
-                .map(|(key, value)| (key.as_str(), Some(value.as_str())))
-                .collect();
-            all.push((names::POD_UID, None));
+                .map(|(key, value)| (key.as_str(), Some(value.as_str())));
+            let all: Vec<_> = new.chain([(names::POD_UID, None)]).collect();
             self.cluster.annotate(&name, &all).await?;
-        }
-        self.write_secret(&recipe, &name).await?;
-        // Another process may be faster. The next look tells.
+            claim
+        } else {
+            let claim = manifest.claim();
+            let created = self.cluster.create("creating the claim", claims, &claim);
+            let Some(created) = created.await.map_err(ClusterError::start_failed)? else {
+                return Ok(());
+            };
+            made = created;
+            &made
+        };
+        manifest.claim = claim.metadata.uid.as_deref().unwrap_or_default();
+        self.write_secret(&manifest, &name).await?;
+        self.create_pod(&manifest).await
+    }
+
+    /// Creates the pod, or the `Sandbox` for which the controller creates it.
+    async fn create_pod(&self, manifest: &SandboxManifest<'_>) -> Result<(), SandboxError> {
+        let engine = self.cluster.engine().await?;
         let made = match (engine, self.cluster.sandboxes().await?) {
             (PodEngine::AgentSandbox, Some(sandboxes)) => {
-                let sandbox = recipe.sandbox();
-                self.cluster
-                    .create("creating the Sandbox", &sandboxes, &sandbox)
-                    .await
+                let sandbox = manifest.sandbox();
+                let created = self
+                    .cluster
+                    .create("creating the Sandbox", &sandboxes, &sandbox);
+                created.await.map(drop)
             }
             (PodEngine::AgentSandbox, None) => {
                 return Err(SandboxError::unavailable(
@@ -199,21 +215,22 @@ impl KubernetesInner {
                 ));
             }
             (PodEngine::Pods, _) => {
-                let pod = recipe.pod();
-                self.cluster
-                    .create("creating the pod", &self.cluster.pods, &pod)
-                    .await
+                let pod = manifest.pod();
+                let created = self
+                    .cluster
+                    .create("creating the pod", &self.cluster.pods, &pod);
+                created.await.map(drop)
             }
         };
-        made.map_err(ClusterError::start_failed).map(drop)
+        made.map_err(ClusterError::start_failed)
     }
 
     async fn write_secret(
         &self,
-        recipe: &SandboxManifest<'_>,
+        manifest: &SandboxManifest<'_>,
         name: &str,
     ) -> Result<(), SandboxError> {
-        let secret = recipe.secret();
+        let secret = manifest.secret();
         let written =
             self.cluster
                 .apply("writing the Secret", &self.cluster.secrets, name, &secret);
@@ -225,9 +242,12 @@ impl KubernetesInner {
     async fn resume(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
         let name = self.cluster.names.of(&launch.id);
         // Without its template, the variables of its creation stay.
-        if let Ok(spec) = self.spec(&launch.spec) {
-            let recipe = self.recipe_of(launch, spec, None);
-            self.write_secret(&recipe, &name).await?;
+        if let (Ok(spec), Some(claim)) = (self.spec(&launch.spec), &found.claim) {
+            let manifest = SandboxManifest {
+                claim: claim.metadata.uid.as_deref().unwrap_or_default(),
+                ..self.manifest(launch, spec)
+            };
+            self.write_secret(&manifest, &name).await?;
         }
         let change = [
             (names::DESIRED, Some(DESIRED_RUNNING)),
@@ -311,7 +331,6 @@ impl KubernetesInner {
                 Some(sandbox) if leaves(&sandbox.metadata) => {}
                 Some(sandbox) if mode(sandbox) != SUSPENDED => {
                     self.set_mode(&name, &found, SUSPENDED).await?;
-                    continue;
                 }
                 Some(sandbox) => {
                     let is_suspended =
@@ -365,13 +384,11 @@ impl KubernetesInner {
                         self.cluster
                             .delete("deleting the Sandbox", &sandboxes, &name, uid)
                             .await?;
-                        continue;
                     }
                 }
                 (None, Some(pod), _) => {
                     if !leaves(&pod.metadata) {
                         self.delete_pod(&name, pod).await?;
-                        continue;
                     }
                 }
                 (None, None, claim) => {
@@ -389,7 +406,6 @@ impl KubernetesInner {
                         self.cluster
                             .delete("deleting the claim", &self.cluster.claims, &name, uid)
                             .await?;
-                        continue;
                     }
                 }
             }
@@ -434,18 +450,19 @@ impl KubernetesInner {
         sandbox_provider::describe_exit(&describe_end(pod), &quoted)
     }
 
-    fn recipe_of<'a>(
+    /// What a sandbox needs. Its claim and the version of `Sandbox` resources may be unknown.
+    pub(crate) fn manifest<'a>(
         &'a self,
         launch: &'a SandboxLaunch,
         spec: &'a KubernetesSpec,
-        api_version: Option<&'a str>,
     ) -> SandboxManifest<'a> {
         SandboxManifest {
             config: &self.config,
             names: &self.cluster.names,
             spec,
             launch,
-            api_version: api_version.unwrap_or_default(),
+            api_version: "",
+            claim: "",
         }
     }
 }

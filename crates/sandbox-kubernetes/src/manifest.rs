@@ -31,6 +31,8 @@ pub(crate) struct SandboxManifest<'a> {
     pub(crate) launch: &'a SandboxLaunch,
     /// The `apiVersion` of `Sandbox` resources.
     pub(crate) api_version: &'a str,
+    /// The uid of the claim, which owns the other objects: the cluster deletes what comes too late.
+    pub(crate) claim: &'a str,
 }
 
 impl SandboxManifest<'_> {
@@ -46,6 +48,18 @@ impl SandboxManifest<'_> {
             "labels": self.names.labels(&name),
             "annotations": annotations,
         })
+    }
+
+    /// Of everything but the claim.
+    fn owned_meta(&self) -> Value {
+        let mut meta = self.meta(&self.identity());
+        meta["ownerReferences"] = json!([{
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": self.name(),
+            "uid": self.claim,
+        }]);
+        meta
     }
 
     fn identity(&self) -> Texts {
@@ -99,7 +113,7 @@ impl SandboxManifest<'_> {
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": self.meta(&self.identity()),
+            "metadata": self.owned_meta(),
             "type": "Opaque",
             // `stringData` would keep variables that are no longer set.
             "data": data,
@@ -111,7 +125,7 @@ impl SandboxManifest<'_> {
         json!({
             "apiVersion": self.api_version,
             "kind": "Sandbox",
-            "metadata": self.meta(&self.identity()),
+            "metadata": self.owned_meta(),
             "spec": {
                 "operatingMode": RUNNING,
                 // Nothing uses a Service: names lag behind addresses.
@@ -128,7 +142,7 @@ impl SandboxManifest<'_> {
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": self.meta(&self.identity()),
+            "metadata": self.owned_meta(),
             "spec": self.pod_spec(),
         })
     }
@@ -218,8 +232,8 @@ impl SandboxManifest<'_> {
 }
 
 /// A fingerprint of everything that a cold start from a template uses. `launch` stands for any.
-pub(crate) fn fingerprint(recipe: &SandboxManifest<'_>, engine: PodEngine) -> String {
-    let mut parts = vec![recipe.claim(), recipe.secret(), recipe.pod()];
+pub(crate) fn fingerprint(manifest: &SandboxManifest<'_>, engine: PodEngine) -> String {
+    let mut parts = vec![manifest.claim(), manifest.secret(), manifest.pod()];
     for part in &mut parts {
         part.sort_all_objects();
     }

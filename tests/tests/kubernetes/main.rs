@@ -1,6 +1,8 @@
 //! The real binary with sandboxes as pods of a simulated cluster, whose pods are processes with a stub. The story with a real
 //! agent server is in the suite `real_agent`.
 
+mod replicas;
+
 use acceptance::wait::{wait_for, wait_until};
 use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
 use acceptance::{Client, Cluster, Service, Stub};

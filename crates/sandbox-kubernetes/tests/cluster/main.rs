@@ -6,4 +6,5 @@ mod conformance;
 mod faults;
 mod replacement;
 mod secrets;
+mod soak;
 mod support;

@@ -37,6 +37,10 @@ impl Fresh {
     }
 }
 
+pub(crate) fn is_empty(cluster: &FakeCluster) -> bool {
+    KINDS.iter().all(|kind| cluster.objects(kind).is_empty())
+}
+
 /// Asserts that nothing of any sandbox is left.
 pub(crate) fn assert_empty(cluster: &FakeCluster) {
     for kind in KINDS {

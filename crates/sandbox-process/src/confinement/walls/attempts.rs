@@ -254,7 +254,8 @@ fn threads(max: u64) -> u64 {
     let mut running = Vec::new();
     for _ in 0..max {
         let wait = Arc::clone(&wait);
-        let thread = std::thread::Builder::new().stack_size(64 << 10);
+        // An allocator without optimizations needs more than 64 KiB.
+        let thread = std::thread::Builder::new().stack_size(256 << 10);
         // The channel's end is the signal.
         match thread.spawn(move || wait.lock().is_ok_and(|wait| wait.recv().is_ok())) {
             Ok(thread) => running.push(thread),

@@ -139,11 +139,8 @@ async fn sandbox_walls(
     let results = results(&output);
     if results.is_empty() {
         let message = String::from_utf8_lossy(&output.stderr);
-        let message = message
-            .trim()
-            .lines()
-            .last()
-            .unwrap_or("it printed nothing");
+        let silent = format!("it printed nothing; {}", output.status);
+        let message = message.trim().lines().last().unwrap_or(&silent);
         let cause = KernelSettings::read().explain(message);
         let (detail, remedy) = cause.unwrap_or_else(|| {
             let remedy = "the message names the cause; without one, run sandboxes in Docker";

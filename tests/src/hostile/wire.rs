@@ -200,10 +200,18 @@ fn end_stream(received: &mut Vec<u8>, follows_log: bool) -> bool {
         let found = parts.position(|part| part == text);
         found.map(|at| from + at + text.len())
     };
-    let Some(head_end) = find(b"\r\n\r\n", 0) else {
-        return false;
+    let mut begin = 0;
+    // Interim responses (`100 Continue`) come before it.
+    let head_end = loop {
+        let Some(end) = find(b"\r\n\r\n", begin) else {
+            return false;
+        };
+        if !received[begin..].starts_with(b"HTTP/1.1 1") {
+            break end;
+        }
+        begin = end;
     };
-    let head = String::from_utf8_lossy(&received[..head_end]);
+    let head = String::from_utf8_lossy(&received[begin..head_end]);
     let end = if head.contains("\r\ncontent-type: text/event-stream") {
         find(b"\n\n\r\n", head_end)
     } else {

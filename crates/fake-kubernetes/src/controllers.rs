@@ -1,5 +1,6 @@
 //! The controller of `Sandbox` resources, the node, and the garbage collector. Each step makes one change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -81,10 +82,11 @@ fn collect_garbage(state: &mut ClusterState) {
         .into_iter()
         .flat_map(|kind| state.store.of_kind(kind).map(move |it| (kind, it.clone())))
         .collect();
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+    let present: BTreeSet<_> = all.iter().filter_map(|(_, it)| uid(it)).collect();
     for (kind, object) in &all {
-        let owner = &object["metadata"]["ownerReferences"][0]["uid"];
-        let has_owner =
-            owner.is_null() || all.iter().any(|(_, it)| it["metadata"]["uid"] == *owner);
+        let owner = object["metadata"]["ownerReferences"][0]["uid"].as_str();
+        let has_owner = owner.is_none_or(|owner| present.contains(owner));
         if !has_owner && !leaves(object) {
             delete(&mut state.store, *kind, name(object), true);
         }

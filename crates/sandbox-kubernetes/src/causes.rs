@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(5 * 60);
 pub(crate) struct Obstacle {
     reason: String,
     message: String,
-    patience: Duration,
+    wait_limit: Duration,
 }
 
 /// Reasons of a waiting container, and of events of a pod.
@@ -46,11 +46,11 @@ const SCALES_UP: &str = "TriggeredScaleUp";
 
 impl Obstacle {
     fn new(reason: &str, message: &str) -> Option<Self> {
-        let (_, patience) = REASONS.iter().find(|(name, _)| *name == reason)?;
+        let (_, wait_limit) = REASONS.iter().find(|(name, _)| *name == reason)?;
         Some(Self {
             reason: reason.to_owned(),
             message: message.trim().to_owned(),
-            patience: *patience,
+            wait_limit: *wait_limit,
         })
     }
 
@@ -76,7 +76,7 @@ impl Obstacle {
             let message = scheduled.message.as_deref().unwrap_or_default();
             let mut found = Self::new(reason, message)?;
             if newest(events, &[SCALES_UP]).is_some() {
-                found.patience = LONG * 2;
+                found.wait_limit = LONG * 2;
             }
             return Some(found);
         }
@@ -95,7 +95,7 @@ impl Obstacle {
     /// Why the controller makes no pod.
     pub(crate) fn of_sandbox(sandbox: &DynamicObject) -> Option<Self> {
         let (status, reason) = condition(sandbox, "Ready")?;
-        let patience = match reason {
+        let wait_limit = match reason {
             "InvalidConfiguration" => AT_ONCE,
             "ReconcilerError" => LONG,
             _ => return None,
@@ -103,18 +103,18 @@ impl Obstacle {
         (status == "False").then(|| Self {
             reason: reason.to_owned(),
             message: message(sandbox, "Ready").unwrap_or_default().to_owned(),
-            patience,
+            wait_limit,
         })
     }
 
     /// The end of a start after this wait. `None`: it may still come up.
     pub(crate) fn give_up(&self, waited: Duration) -> Option<SandboxError> {
-        if waited < self.patience {
+        if waited < self.wait_limit {
             return None;
         }
         let detail = self.detail();
         // What only the operator can mend is not tried again at once.
-        Some(if self.patience == AT_ONCE {
+        Some(if self.wait_limit == AT_ONCE {
             SandboxError::start_failed(detail)
         } else {
             SandboxError::unavailable(detail)

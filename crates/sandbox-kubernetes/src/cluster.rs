@@ -247,7 +247,8 @@ impl Cluster {
                 request.uri()
             );
             let uri = uri.replacen("?&", "?", 1);
-            *request.uri_mut() = uri.parse().map_err(|_| kube::Error::TlsRequired)?;
+            let uri = uri.parse().map_err(Into::into);
+            *request.uri_mut() = uri.map_err(kube::Error::HttpError)?;
             self.client.request::<K>(request).await
         };
         match self.call(what, request).await {

@@ -112,6 +112,14 @@ pub struct KubernetesSpec {
 }
 
 impl KubernetesConfig {
+    /// Secret values of the templates, which logs must not show.
+    pub(crate) fn secret_values(&self) -> Vec<SecretString> {
+        let specs = self.specs.iter();
+        specs
+            .flat_map(|spec| spec.secret_env.values().cloned())
+            .collect()
+    }
+
     /// The default configuration of this installation.
     pub fn new(instance: HostId) -> Self {
         let layers = SettingLayers::load(vec![SECTION], None, &[]);

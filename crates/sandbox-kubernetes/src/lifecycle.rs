@@ -55,10 +55,17 @@ fn start_step(found: &Found, state: Option<&PodState>) -> StartStep {
     match &found.sandbox {
         _ if found.claim.is_none() => StartStep::Create,
         Some(sandbox) if mode(sandbox) == SUSPENDED => StartStep::Resume,
-        None if pod.is_none() => StartStep::Create,
+        // A stop that did not end may have left the pod of an intent to stop.
+        None if pod.is_none() || has_stop(found) => StartStep::Create,
         _ if pod == Some(PodPhase::Ended) => StartStep::DeletePod,
         _ => StartStep::Wait,
     }
+}
+
+/// Whether the claim says that its plain pod shall end.
+fn has_stop(found: &Found) -> bool {
+    let claim = found.claim.as_ref();
+    claim.and_then(|it| names::text(&it.metadata, names::DESIRED)) == Some(DESIRED_STOPPED)
 }
 
 /// The time until the next look: longer, the longer an operation lasts.

@@ -43,7 +43,7 @@ impl KubernetesInner {
             .cluster
             .call(OPERATION, || self.cluster.pods.logs(name, &end));
         let text: Result<String, ClusterError> = log.await;
-        sandbox_provider::quote_log(&text.unwrap_or_default(), &[], &[])
+        sandbox_provider::quote_log(&text.unwrap_or_default(), &self.config.secret_values(), &[])
     }
 
     /// See [`SandboxReader::logs`](domain::sandbox::SandboxReader::logs). Empty without a pod.
@@ -71,7 +71,7 @@ impl KubernetesInner {
             lines: Some(source.open(None).await?),
             source,
             last: None,
-            mask: LogMask::new(keys),
+            mask: LogMask::new(&[self.config.secret_values(), keys.to_vec()].concat()),
         };
         Ok(stream::unfold(Some(reader), |reader| async {
             let mut reader = reader?;

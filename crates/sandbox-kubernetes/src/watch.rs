@@ -30,10 +30,8 @@ use crate::state::{PodPhase, PodState, leaves, phase};
 const MAX_BUFFERED_CHANGES: usize = 1_024;
 /// Errors of this time make the cluster unreachable. Single ones are usual.
 const ERROR_TOLERANCE: Duration = Duration::from_secs(5);
-/// Before a new watch after an error that the library does not recover from.
+/// Before another attempt after an error that the library does not recover from.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// The group of `Sandbox` resources may be installed later.
-const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// Sandboxes that are looked at concurrently.
 const MAX_LOOKS: usize = 16;
 
@@ -70,14 +68,12 @@ impl ChangeWaiter {
             match timeout_at(deadline, self.0.recv()).await {
                 Ok(Ok(changed)) if *changed != *name => {}
                 Ok(Ok(_) | Err(RecvError::Lagged(_))) => return,
-                Ok(Err(RecvError::Closed)) | Err(_) => return sleep_until(deadline).await,
+                Ok(Err(RecvError::Closed)) | Err(_) => {
+                    return tokio::time::sleep_until(deadline).await;
+                }
             }
         }
     }
-}
-
-async fn sleep_until(deadline: Instant) {
-    tokio::time::sleep_until(deadline).await;
 }
 
 /// What a change may mean.
@@ -123,10 +119,12 @@ impl KubernetesInner {
 
     pub(crate) async fn follow_sandboxes(self: Arc<Self>) {
         loop {
-            if let Ok(Some(sandboxes)) = self.cluster.sandboxes().await {
-                return self.follow(&sandboxes, of_sandbox, None).await;
+            match self.cluster.sandboxes().await {
+                Ok(Some(sandboxes)) => return self.follow(&sandboxes, of_sandbox, None).await,
+                // A service finds a group that is installed later at its next start.
+                Ok(None) => return,
+                Err(_) => sleep(RESTART_DELAY).await,
             }
-            sleep(DISCOVERY_INTERVAL).await;
         }
     }
 

@@ -110,3 +110,44 @@ fn leaves_nothing_after_a_kill(has_sandboxes: bool, finished: usize) -> bool {
         is_killed
     })
 }
+
+/// A stop may end between its intent and its deed; the next start runs the sandbox.
+#[test]
+fn a_stop_that_ends_anywhere_is_undone_by_a_start() {
+    for has_sandboxes in [true, false] {
+        let mut finished = 0;
+        while runs_after_a_killed_stop(has_sandboxes, finished) {
+            finished += 1;
+        }
+        assert!(finished > 1, "a stop needs more requests: {finished}");
+    }
+}
+
+/// Kills the service when its stop has sent this number of requests. `false` if the stop was complete.
+fn runs_after_a_killed_stop(has_sandboxes: bool, finished: usize) -> bool {
+    let test = Runtime::new().unwrap();
+    test.block_on(async {
+        let cluster = FakeCluster::start(has_sandboxes).await;
+        let (url, launch) = (cluster.url(), launch());
+        let next = open(&cluster, "host").await;
+        next.start(&launch).await.unwrap();
+        cluster.hold_changes(finished);
+        let (killed, id) = (Runtime::new().unwrap(), launch.id.clone());
+        let stop = killed.spawn(async move { open_at(url, "host").await.stop(&id).await });
+        let is_killed = tokio::select! {
+            () = cluster.wait_until_held() => true,
+            stopped = stop => {
+                stopped.unwrap().unwrap();
+                false
+            }
+        };
+        killed.shutdown_background();
+        cluster.release();
+        next.start(&launch).await.unwrap();
+        let state = next.inspect(&launch.id).await.unwrap();
+        assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
+        next.remove(&launch.id).await.unwrap();
+        assert_empty(&cluster);
+        is_killed
+    })
+}

@@ -1,6 +1,6 @@
 //! Keys are in the Secret alone.
 
-use domain::sandbox::{SandboxBackend as _, SandboxLifecycle as _};
+use domain::sandbox::{BackendState, SandboxBackend as _, SandboxLifecycle as _};
 use secrecy::ExposeSecret as _;
 
 use crate::support::{Fresh, KINDS, assert_empty, launch};
@@ -29,4 +29,20 @@ async fn no_object_but_the_secret_contains_a_key() {
         fresh.remove(&launch.id).await.unwrap();
         assert_empty(&fresh.cluster);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cause_of_an_end_quotes_the_log_without_secret_variables() {
+    let fresh = Fresh::new(true).await;
+    let launch = launch();
+    fresh.start(&launch).await.unwrap();
+    let id = launch.id.as_str();
+    fresh.cluster.write_log_line(id, "refused: canary-7151");
+    fresh.cluster.end_process(id, 3);
+    let state = fresh.inspect(&launch.id).await.unwrap();
+    let Some(BackendState::Exited { detail }) = state else {
+        panic!("{state:?}");
+    };
+    assert!(detail.contains("refused: ***"), "{detail}");
+    fresh.remove(&launch.id).await.unwrap();
 }

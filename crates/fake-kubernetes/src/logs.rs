@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::store::timestamp;
+
 /// Lines of pods by their uid, each with its time.
 #[derive(Debug, Default)]
 pub(crate) struct PodLogs(BTreeMap<String, Vec<(Timestamp, String)>>);
@@ -12,7 +14,7 @@ impl PodLogs {
     pub(crate) fn write(&mut self, pod: &serde_json::Value, line: &str) {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
         let lines = self.0.entry(uid.to_owned()).or_default();
-        lines.push((Timestamp::now(), line.to_owned()));
+        lines.push((timestamp(), line.to_owned()));
     }
 
     /// The lines of a pod from this index on, with the index after them.

@@ -1,6 +1,7 @@
 //! The objects, their revisions and their history.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::SystemTime;
 
 use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
@@ -217,8 +218,15 @@ impl Store {
     }
 }
 
+/// The time, to the microsecond. `Timestamp::now` exists only if another crate asks for a feature.
+pub(crate) fn timestamp() -> Timestamp {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let since = i64::try_from(since.as_micros()).unwrap_or_default();
+    Timestamp::from_microsecond(since).unwrap_or_default()
+}
+
 pub(crate) fn now() -> String {
-    let now = Timestamp::now().round(Unit::Second);
+    let now = timestamp().round(Unit::Second);
     now.unwrap_or_default().to_string()
 }
 

@@ -158,6 +158,10 @@ impl SandboxManifest<'_> {
         set_optional(&mut security, "runAsUser", user.as_ref());
         set_optional(&mut security, "runAsGroup", user.and(group.as_ref()));
         set_optional(&mut security, "fsGroup", group.as_ref());
+        if self.spec.capabilities.is_empty() {
+            // The restricted Pod Security Standard asks for it.
+            security["runAsNonRoot"] = json!(true);
+        }
         if group.is_some() {
             // A large workspace is walked once.
             security["fsGroupChangePolicy"] = json!("OnRootMismatch");

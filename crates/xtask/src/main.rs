@@ -4,6 +4,7 @@
 //! Knows: cargo, and the service as a binary. Must never know: the crates of the workspace.
 
 mod bench;
+mod charts;
 mod deny;
 mod docs;
 mod install;
@@ -84,6 +85,9 @@ enum Task {
     /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed
     /// where it is missing. With `--check`: no page is written, and no book is built.
     Docs(docs::DocsArgs),
+    /// Write the manifests in `deploy/kubernetes` from the Helm chart. With `--check`: lint the chart, render it with several
+    /// values, and validate the result; no file in `deploy` is written.
+    Charts(charts::ChartsArgs),
     /// Check bans, licenses and sources of dependencies (`deny.toml`); `cargo-deny` is installed where it is missing.
     Deny,
     /// Write `config/models.txt` and `config/acp-providers.json` from the environment of the pinned agent server.
@@ -133,6 +137,7 @@ fn carry_out(task: Task) -> anyhow::Result<()> {
         Task::Escape(arguments) => escape::escape(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
         Task::Docs(arguments) => docs::docs(&arguments),
+        Task::Charts(arguments) => charts::charts(&arguments),
         Task::Deny => deny::check(),
         Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),

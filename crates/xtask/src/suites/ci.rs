@@ -9,7 +9,7 @@ use crate::install::{debian, identity_provider, schemathesis};
 use crate::run::{cargo, lint_builds, output, programs, run, say};
 use crate::suites::Extent;
 use crate::suites::report::RunReport;
-use crate::{deny, docs, openapi, suites};
+use crate::{charts, deny, docs, openapi, suites};
 
 /// Runs all checks and suites, and prints what each took.
 pub(crate) fn ci() -> anyhow::Result<()> {
@@ -29,6 +29,7 @@ fn stages(report: &mut RunReport) -> anyhow::Result<()> {
             suites::system_tools()?;
             schemathesis::prepare()?;
             identity_provider::prepare()?;
+            charts::prepare()?;
             deny::install()
         });
         let service = report.stage("build and lints of the service", |_| programs().map(drop));
@@ -57,6 +58,9 @@ fn lock_file_and_format() -> anyhow::Result<()> {
 fn built(report: &mut RunReport) -> anyhow::Result<()> {
     report.stage("build and lints of the suites", |_| suites::build())?;
     report.stage("OpenAPI document", |_| openapi::write(true))?;
+    report.stage("Helm chart and manifests", |_| {
+        charts::charts(&charts::ChartsArgs::CI)
+    })?;
     report.stage("pages, links and tutorials", |_| {
         docs::docs(&docs::DocsArgs::CI)
     })

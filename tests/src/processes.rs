@@ -11,7 +11,7 @@ use rustix::process::{
     Pid, Resource, Signal, getrlimit, kill_process, setpriority_process, setrlimit,
 };
 
-/// Begins what confined sandboxes have in place of secrets (docs/explanation/secrets.md).
+/// Begins what sandboxes have in place of secrets (docs/explanation/secrets.md).
 pub const PLACEHOLDER_PREFIX: &str = "workspace_secret_";
 
 /// Larger areas of memory are not searched.

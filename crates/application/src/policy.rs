@@ -22,11 +22,11 @@ pub enum AuthMode {
     Open(UserId),
 }
 
-/// What sandboxes get of secrets that have hosts.
+/// What sandboxes with a proxy get of secrets that have hosts; others get values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretForm {
     Value,
-    /// Text that a proxy replaces in requests of the sandboxes, which all pass it.
+    /// Text that the proxy replaces in their requests.
     Placeholder,
 }
 

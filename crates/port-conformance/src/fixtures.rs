@@ -111,6 +111,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         agent_url: None,
         exposed_urls: Arc::default(),
         workspace: None,
+        has_proxy: false,
         created_at,
         updated_at: created_at,
         paused_at: None,
@@ -148,6 +149,7 @@ pub fn endpoints(port: u16) -> SandboxEndpoints {
             port,
         }],
         workspace: "/work/space".to_owned(),
+        has_proxy: true,
     }
 }
 

@@ -27,6 +27,7 @@ use crate::lifecycle::observe::Ownership;
 use crate::lifecycle::state_cache::StateCache;
 use crate::network::SandboxNetwork;
 use crate::network::callback_check::{self, ReachableUrls};
+use crate::network::proxy::ProxyListener;
 
 pub(crate) const NAME: &str = "docker";
 
@@ -47,6 +48,7 @@ pub(crate) struct DockerInner {
     pub(crate) engine: Engine,
     pub(crate) images: Images,
     pub(crate) network: SandboxNetwork,
+    pub(crate) proxy: Arc<ProxyListener>,
     pub(crate) disk: DiskMonitor,
     pub(crate) states: Arc<StateCache>,
     pub(crate) starts: Arc<Semaphore>,
@@ -65,7 +67,9 @@ impl DockerSandboxes {
         let tasks = BackendTasks::new()?;
         let engine = Engine::new(&config)?;
         let config = Arc::new(config);
+        let proxy = ProxyListener::new(engine.clone(), Arc::clone(&config), tasks.clone());
         let inner = Arc::new(DockerInner {
+            proxy: Arc::new(proxy),
             images: Images::new(engine.clone(), Arc::clone(&config)),
             network: SandboxNetwork::new(engine.clone(), Arc::clone(&config)),
             disk: DiskMonitor::new(engine.clone(), Arc::clone(&config)),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::id::{HostId, SpecId};
+use ipnet::Ipv4Net;
+use sandbox_provider::{EgressPolicy, EgressSlot};
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
 
@@ -31,6 +33,16 @@ pub struct DockerConfig {
     pub runtime: Option<String>,
     /// Whether to block the cloud metadata address (169.254.169.254).
     pub metadata: MetadataBlocking,
+    /// What containers reach beside the service. Rules of the host's packet filter enforce it.
+    pub policy: EgressPolicy,
+    /// The service's forward proxy. `None`: no container uses it.
+    pub egress: Option<EgressSlot>,
+    /// Whether new containers use it. Existing ones keep what they were created with.
+    pub has_proxy: bool,
+    /// The port of the proxy at the host's address in the sandboxes' network.
+    pub proxy_port: u16,
+    /// Private networks and addresses that containers reach through the proxy.
+    pub reachable_networks: Vec<Ipv4Net>,
     /// Time for a stopped agent server to deliver its last events before it is killed.
     pub grace: Duration,
     /// Time for a call to the engine, except pulls and stops.

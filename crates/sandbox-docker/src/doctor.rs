@@ -12,7 +12,7 @@ use sandbox_provider::{CallbackCheck, DoctorReport};
 use crate::DockerSandboxes;
 use crate::config::{DockerConfig, MetadataBlocking};
 use crate::disk::may_limit;
-use crate::network::metadata;
+use crate::network::packet_filter;
 
 impl DockerSandboxes {
     /// Reports what the engine can do. The error says why it is unreachable; then nothing is reported.
@@ -32,7 +32,7 @@ impl DockerSandboxes {
         let metadata_problem = match config.metadata {
             MetadataBlocking::Off => None,
             MetadataBlocking::Auto | MetadataBlocking::Required => {
-                metadata::HOST.check_chain().await.err()
+                packet_filter::HOST.check_chain().await.err()
             }
         };
         report.ok("engine", summary(&info));
@@ -49,6 +49,7 @@ impl DockerSandboxes {
             report.ok(&format!("template {}", spec.id), text);
         }
         blocking(metadata_problem, config.metadata, report);
+        proxy(&info, engine.is_local(), config, report);
         let gateway = self.gateway().await;
         Ok(CallbackCheck { gateway })
     }
@@ -141,6 +142,27 @@ fn blocking(problem: Option<String>, blocking: MetadataBlocking, report: &mut Do
                 "docker.block_metadata = \"required\", but 169.254.169.254 cannot be blocked: {problem}"
             ),
         ),
+    }
+}
+
+/// Whether the service can listen in the network of containers, as far as that is known without one.
+fn proxy(info: &SystemInfo, is_local: bool, config: &DockerConfig, report: &mut DoctorReport) {
+    let what = "secrets in containers";
+    if !config.has_proxy {
+        report.ok(
+            what,
+            "agents get their values, as configured (broker.secrets)",
+        );
+    } else if !is_local || is_rootless(info) {
+        let text = "agents get their values: the network of a remote or rootless engine is not on this machine, so the service's \
+             forward proxy cannot listen there";
+        report.warn(what, text);
+    } else {
+        let text = format!(
+            "agents get placeholders, which the service's forward proxy replaces at port {} of the sandboxes' network",
+            config.proxy_port
+        );
+        report.ok(what, text);
     }
 }
 

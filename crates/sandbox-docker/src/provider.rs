@@ -11,8 +11,8 @@ use domain::id::HostId;
 use domain::sandbox::{BackendReachability, SandboxBackend as _};
 use futures::StreamExt as _;
 use sandbox_provider::{
-    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
-    SandboxNetworking, SandboxPorts, SandboxProvider, is_loopback,
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressRoute, EgressSlot,
+    Installation, SandboxNetworking, SandboxPorts, SandboxProvider, is_loopback,
 };
 use settings::{SettingReader, SettingSection};
 use url::Url;
@@ -20,6 +20,7 @@ use url::Url;
 use crate::DockerSandboxes;
 use crate::backend::NAME;
 use crate::config::DockerConfig;
+use crate::container::HOST_NAME;
 use crate::settings::SECTION;
 use crate::specs::specs;
 
@@ -57,6 +58,14 @@ impl ConfiguredDocker {
         }
     }
 
+    fn egress_route(&self, slot: &EgressSlot) -> EgressRoute {
+        let networks = self.0.reachable_networks.iter();
+        EgressRoute {
+            gateway: Arc::clone(slot),
+            reachable_networks: networks.map(ToString::to_string).collect(),
+        }
+    }
+
     fn connect(&self, installation: &Installation<'_>) -> anyhow::Result<DockerSandboxes> {
         DockerSandboxes::new(self.config(installation))
             .context("cannot use the container engine (docker.socket)")
@@ -71,12 +80,12 @@ impl ConfiguredBackend for ConfiguredDocker {
             noun: "containers",
             is_isolated: true,
             single_user: None,
-            enforces_egress: false,
+            enforces_egress: !is_remote(self.0.socket.as_deref()),
             can_share_host: true,
             // Containers have memory limits of their own.
             warm: 1,
             network: SandboxNetworking::Separate {
-                host: "host.docker.internal",
+                host: HOST_NAME,
                 is_remote: is_remote(self.0.socket.as_deref()),
             },
         }
@@ -106,7 +115,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             endpoints: backend,
             specs,
             callbacks: None,
-            egress: None,
+            egress: self.0.egress.as_ref().map(|slot| self.egress_route(slot)),
             gateway: Some(Arc::new(move || {
                 let engine = Arc::clone(&engine);
                 Box::pin(async move { engine.gateway().await })

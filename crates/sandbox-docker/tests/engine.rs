@@ -19,6 +19,11 @@ mod network;
     reason = "a helper that fails is a test that fails"
 )]
 mod private;
+#[expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
+mod proxy;
 mod secrets;
 #[expect(
     clippy::unwrap_used,

@@ -171,6 +171,7 @@ fn endpoints(workspace: &Path, port: u16) -> io::Result<SandboxEndpoints> {
             port,
         }],
         workspace: workspace.display().to_string(),
+        has_proxy: false,
     })
 }
 

@@ -200,6 +200,7 @@ pub(crate) fn endpoints(claim: &PersistentVolumeClaim, ip: &str) -> Option<Sandb
         agent_url: urls.iter().find(|it| it.name == AGENT_SERVER)?.url.clone(),
         exposed_urls: urls,
         workspace: text(&claim.metadata, names::WORKSPACE)?.to_owned(),
+        has_proxy: false,
     })
 }
 

@@ -79,6 +79,12 @@ impl ProcessConfig {
         confinement.map_or(NetworkPolicy::Open, |it| it.network)
     }
 
+    /// Whether programs of sandboxes use the service's forward proxy.
+    pub(crate) fn has_proxy(&self) -> bool {
+        let confinement = self.confinement.as_ref();
+        confinement.is_some_and(|it| it.egress.is_some())
+    }
+
     /// The defaults for an installation in `data_dir`. Sockets are in its folder `run` if that path is short enough,
     /// otherwise in `/tmp/agent-workspace-<uid>`.
     pub fn new(

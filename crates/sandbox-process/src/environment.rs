@@ -7,13 +7,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
-use sandbox_provider::{SandboxVariables, add_launch_variables};
+use sandbox_provider::{SandboxVariables, add_launch_variables, add_proxy_variables};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
 use crate::confinement::plan::{CALLBACK_ADDRESS, NetworkPolicy, PROXY_PORT};
-use crate::files::certificates;
 use crate::files::layout::SandboxPaths;
 use crate::processes::marker::{self, Marker};
 
@@ -72,10 +71,9 @@ pub(crate) fn variables(
         let network = confinement.network;
         all.insert(NetworkPolicy::VARIABLE.to_owned(), network.name().into());
         if confinement.egress.is_some() {
-            set_proxy(&mut all);
-            for name in certificates::variables() {
-                all.insert(name.to_owned(), text(&paths.certificates()).into());
-            }
+            let proxy = (CALLBACK_ADDRESS, PROXY_PORT).into();
+            let (direct, file) = (CALLBACK_ADDRESS.to_string(), text(&paths.certificates()));
+            add_proxy_variables(&mut all, proxy, &direct, &file);
         }
     }
     add_launch_variables(&mut all, launch, &text(&paths.root));
@@ -85,20 +83,6 @@ pub(crate) fn variables(
             .any(|member| name.starts_with(member))
     });
     all
-}
-
-/// Names the service's forward proxy in the variables that programs read. They do not enforce the policy: where it is not
-/// open, a program without them reaches nothing.
-fn set_proxy(all: &mut SandboxVariables) {
-    let proxy = format!("http://{CALLBACK_ADDRESS}:{PROXY_PORT}");
-    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
-        all.insert(name.to_owned(), proxy.clone().into());
-    }
-    // The service itself, and servers of the agent.
-    let direct = format!("localhost,127.0.0.1,{CALLBACK_ADDRESS},::1,0.0.0.0");
-    for name in ["no_proxy", "NO_PROXY"] {
-        all.insert(name.to_owned(), direct.clone().into());
-    }
 }
 
 /// The value of [`SETTINGS_VARIABLE`]: the operator's document with the fixed settings.

@@ -1,6 +1,7 @@
 //! How the connections of sandboxes to other machines reach the service.
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -8,6 +9,8 @@ use domain::error::BoxError;
 use domain::id::SandboxId;
 use settings::SettingReader;
 use tokio::net::TcpStream;
+
+use crate::SandboxVariables;
 
 /// What sandboxes reach beside the service (`egress.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,3 +65,72 @@ pub trait EgressGateway: Debug + Send + Sync {
 
 /// The gateway, which the service sets when it is complete. Until then connections wait.
 pub type EgressSlot = Arc<OnceLock<Arc<dyn EgressGateway>>>;
+
+/// The variables with the file of all trusted certificates: of OpenSSL and what is built on it, and of programs that read others.
+pub const CERTIFICATE_VARIABLES: [&str; 9] = [
+    "SSL_CERT_FILE",
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "CURL_CA_BUNDLE",
+    "DENO_CERT",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+];
+
+/// Where distributions keep the certificates that a system trusts: Debian and Alpine, Fedora, SUSE, OpenSSL's own.
+pub const SYSTEM_CERTIFICATES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/var/lib/ca-certificates/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
+
+/// Names the forward proxy, what is reached without it, and the file of trusted certificates in the variables that programs read.
+/// They enforce nothing: where the policy is not open, a program without them reaches nothing.
+pub fn add_proxy_variables(
+    all: &mut SandboxVariables,
+    proxy: SocketAddr,
+    direct: &str,
+    certificates: &str,
+) {
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
+    for name in PROXY_VARIABLES {
+        set(name, format!("http://{proxy}"));
+    }
+    // Also servers of the agent.
+    let direct = format!("localhost,127.0.0.1,{direct},::1,0.0.0.0");
+    for name in ["no_proxy", "NO_PROXY"] {
+        set(name, direct.clone());
+    }
+    for name in CERTIFICATE_VARIABLES {
+        set(name, certificates.to_owned());
+    }
+}
+
+/// Whether programs find a proxy of the operator by this variable.
+pub fn is_proxy_variable(name: &str) -> bool {
+    let all = ["http_proxy", "https_proxy", "all_proxy"];
+    all.iter().any(|it| name.eq_ignore_ascii_case(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_of_the_operator_is_recognized_by_its_variable() {
+        for (name, expected) in [
+            ("HTTPS_PROXY", true),
+            ("http_proxy", true),
+            ("All_Proxy", true),
+            ("NO_PROXY", false),
+            ("MY_HTTPS_PROXY", false),
+        ] {
+            assert_eq!(is_proxy_variable(name), expected, "{name}");
+        }
+    }
+}

@@ -37,7 +37,10 @@ pub use agent_server::{
 };
 pub use digest::short_digest;
 pub use disk_limit::{OverLimitGrace, over_disk_limit};
-pub use egress::{EgressGateway, EgressPolicy, EgressRoute, EgressSlot, sends_secrets};
+pub use egress::{
+    CERTIFICATE_VARIABLES, EgressGateway, EgressPolicy, EgressRoute, EgressSlot,
+    SYSTEM_CERTIFICATES, add_proxy_variables, is_proxy_variable, sends_secrets,
+};
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;
 

@@ -84,7 +84,7 @@ export function secrets(place, { signal }) {
   const render = (found) =>
     section(
       "Your secrets",
-      h("p", { class: "small" }, "They are stored encrypted and never shown again. Confined sandboxes get placeholders; in other sandboxes agents have each value."),
+      h("p", { class: "small" }, "They are stored encrypted and never shown again. Confined sandboxes and containers get placeholders; in other sandboxes agents have each value."),
       table("Your secrets", columns, found.items, { key: (it) => it.name, empty: "No secrets." }),
     );
   const refresh = live(place, signal, load, render, { isSlow: () => true });

@@ -166,8 +166,8 @@ impl CanaryWorld {
         }
     }
 
-    /// Asserts that a running sandbox reads its owner's secrets, and has placeholders of git tokens where it is a confined
-    /// process.
+    /// Asserts that a running sandbox reads its owner's secrets, and has placeholders of git tokens where it uses the
+    /// forward proxy.
     ///
     /// # Panics
     /// When a value differs.
@@ -183,8 +183,8 @@ impl CanaryWorld {
         ] {
             let reply = sandbox.get(&format!("{list}/{name}")).await;
             assert_eq!(reply.status, 200, "{name}");
-            let is_confined = matches!(self.service.sandboxing(), Sandboxing::Process);
-            if is_confined && name.ends_with("_TOKEN") {
+            let has_proxy = self.service.sandboxing().has_proxy();
+            if has_proxy && name.ends_with("_TOKEN") {
                 assert!(reply.text.starts_with(PLACEHOLDER_PREFIX), "{name}");
             } else {
                 assert_eq!(reply.text, of.value(place), "{name}");

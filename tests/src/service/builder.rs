@@ -36,6 +36,12 @@ impl Sandboxing {
         Self::Docker(Engine::shared())
     }
 
+    /// Whether sandboxes use the service's forward proxy, so that they get placeholders of secrets with hosts.
+    #[must_use]
+    pub fn has_proxy(&self) -> bool {
+        !matches!(self, Self::UnconfinedProcess)
+    }
+
     /// Where a test's server listens for sandboxes, and the host name by which they reach it.
     #[must_use]
     pub fn server_address(&self) -> (Ipv4Addr, String) {

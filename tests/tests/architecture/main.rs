@@ -189,7 +189,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),
     ("flate2", &["http-api", "web-app"]),
-    ("tar", &["web-app"]),
+    ("tar", &["sandbox-docker", "web-app"]),
     ("crc32fast", &["http-api"]),
     ("zip", &["http-api"]),
     ("aes-gcm", &["keyring"]),

@@ -73,7 +73,10 @@ mod process {
 mod docker {
     scenarios!(release: crate::support::Setup::docker,
         older: [],
-        newest: [conversations::a_sandbox_works_from_its_start_to_its_deletion,],
+        newest: [
+            conversations::a_sandbox_works_from_its_start_to_its_deletion,
+            repositories::secrets_go_to_their_hosts_only,
+        ],
         nightly: [
             crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
             crashes::killed_right_after_the_answer_a_start_is_finished_once,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use acceptance::client::Conversation;
 use acceptance::git_server::{BRANCH, ENDLESS, SKILL};
-use acceptance::processes::{PLACEHOLDER_PREFIX, command_lines, git_and_children, of_sandboxes_in};
+use acceptance::processes::{PLACEHOLDER_PREFIX, command_lines, git_and_children};
 use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
@@ -27,6 +27,15 @@ struct GitWorld {
     user: Client,
 }
 
+/// An address that the service and its sandboxes reach.
+fn address(sandboxing: &Sandboxing) -> Ipv4Addr {
+    match sandboxing {
+        Sandboxing::UnconfinedProcess => Ipv4Addr::LOCALHOST,
+        Sandboxing::Process => acceptance::machine_address(),
+        Sandboxing::Docker(engine) => engine.gateway(),
+    }
+}
+
 impl GitWorld {
     async fn build(setup: &Setup) -> Self {
         Self::build_with(setup, &[]).await
@@ -34,12 +43,7 @@ impl GitWorld {
 
     async fn build_with(setup: &Setup, variables: &[(&str, &str)]) -> Self {
         let llm = setup.sandboxing.model().await;
-        // An address that the service and its sandboxes reach.
-        let address = match &setup.sandboxing {
-            Sandboxing::UnconfinedProcess => Ipv4Addr::LOCALHOST,
-            Sandboxing::Process => acceptance::machine_address(),
-            Sandboxing::Docker(engine) => engine.gateway(),
-        };
+        let address = address(&setup.sandboxing);
         let allowed = address.to_string();
         let address = address.octets();
         let git = GitServer::start(address, TOKEN).await;
@@ -417,9 +421,13 @@ const RESULTS: &str = "curl: 200\ncustom: 200\nelsewhere: 403\nwithout: 401\nurl
                        python: 200\nenvironments: 0\n";
 
 pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
-    let address = acceptance::machine_address().to_string();
-    let reachable = ("WORKSPACE_PROCESS__REACHABLE_NETWORKS", address.as_str());
-    let world = GitWorld::build_with(&setup, &[reachable]).await;
+    let section = match &setup.sandboxing {
+        Sandboxing::Docker(_) => "DOCKER",
+        Sandboxing::Process | Sandboxing::UnconfinedProcess => "PROCESS",
+    };
+    let variable = format!("WORKSPACE_{section}__REACHABLE_NETWORKS");
+    let address = address(&setup.sandboxing).to_string();
+    let world = GitWorld::build_with(&setup, &[(&variable, &address)]).await;
     let user = &world.user;
     let host = |url: String| url.trim_start_matches("https://").to_owned();
     for (name, host) in [
@@ -440,7 +448,9 @@ pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
     user.wait_for_execution_status(&conversation.id, "finished")
         .await;
     let sandbox = &conversation.sandbox_id;
-    assert_not_slowed(&world.service, sandbox);
+    if matches!(setup.sandboxing, Sandboxing::Process) {
+        assert_not_slowed(&world.service, sandbox);
+    }
     let results = world.service.workspace_file(sandbox, "results.txt");
     assert_eq!(results.as_deref(), Some(RESULTS));
     let events = json!(user.events(&conversation.id).await).to_string();
@@ -457,7 +467,7 @@ pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
 
 /// Asserts that no process of the sandbox has the token in its memory. The same search must find the placeholders.
 fn assert_not_in_memory(world: &GitWorld, sandbox: &str) {
-    let processes = of_sandboxes_in(&world.service.data_dir());
+    let processes = world.service.processes();
     let processes: Vec<_> = processes
         .iter()
         .filter(|it| it.sandbox == sandbox)

@@ -48,12 +48,12 @@ pub(crate) fn command(file: &str) -> String {
     format!("RUN: echo \"$MY_SECRET $GITHUB_TOKEN\" | tee /dev/stderr | {SHIFT_LETTERS} > {file}")
 }
 
-/// Fails unless the command that wrote the file saw the values of this number. In a confined process, a placeholder stands for
+/// Fails unless the command that wrote the file saw the values of this number. With the forward proxy, a placeholder stands for
 /// the token of a git host.
 pub(crate) fn assert_seen(world: &World, conversation: &Conversation, file: &str, number: usize) {
     let (secret, token) = VALUES[number];
     let written = world.file(conversation, file).unwrap_or_default();
-    if world.is_confined_process() {
+    if world.service.sandboxing().has_proxy() {
         let expected = shifted(&format!("{secret} {PLACEHOLDER_PREFIX}"));
         assert!(written.starts_with(&expected), "{file}: {written}");
     } else {

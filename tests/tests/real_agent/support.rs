@@ -115,11 +115,6 @@ impl World {
         }
     }
 
-    /// Whether sandboxes are processes that use the service's forward proxy.
-    pub(crate) fn is_confined_process(&self) -> bool {
-        matches!(self.setup.sandboxing, Sandboxing::Process)
-    }
-
     /// Lets the agent repeat the model calls that fail while the service, which makes them, is away.
     pub(crate) async fn repeat_model_calls(&self) {
         let llm = json!({"num_retries": 60, "retry_min_wait": 1, "retry_max_wait": 1});

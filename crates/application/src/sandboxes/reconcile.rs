@@ -359,7 +359,9 @@ impl SandboxReconciler {
         if row.desired != DesiredState::Running {
             return Err(start_cancelled());
         }
-        self.bring_up(row, &mut guard).await
+        let (mut row, endpoints) = self.bring_up(row, &mut guard).await?;
+        row.has_proxy = endpoints.has_proxy;
+        Ok((row, endpoints))
     }
 
     /// Stores facts. Returns `false` if the intent changed meanwhile; the next action follows it.

@@ -84,6 +84,7 @@ impl SandboxFactory {
             agent_url: None,
             exposed_urls: Arc::default(),
             workspace: None,
+            has_proxy: false,
             created_at: now,
             updated_at: now,
             paused_at: None,

@@ -73,8 +73,8 @@ pub struct SecretsService {
     tokens: SandboxTokens,
     sources: Arc<dyn CloneSourceResolver>,
     fingerprints: Arc<dyn Fingerprints>,
-    /// Whether requests of sandboxes pass a proxy that replaces placeholders.
-    has_placeholders: bool,
+    /// What sandboxes with a proxy get.
+    form: SecretForm,
     /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
@@ -97,7 +97,7 @@ impl SecretsService {
             tokens,
             sources: Arc::clone(&ports.clone_sources),
             fingerprints: Arc::clone(&ports.fingerprints),
-            has_placeholders: policy.secrets_in_sandboxes == SecretForm::Placeholder,
+            form: policy.secrets_in_sandboxes,
             base: sandbox_access::base_of(&policy.webhook_url),
         }
     }

@@ -20,9 +20,9 @@ use url::{Host, Url};
 use super::SecretsService;
 use super::sandbox_access::{ProviderTokens, provider_of};
 use super::validation::is_valid_name;
-use crate::AppError;
 use crate::sandboxes::{SandboxTokenRefusal, TokenKind};
 use crate::settings::ProviderToken;
+use crate::{AppError, SecretForm};
 
 /// Contains the name of a secret, or hosts, a line break and a value.
 const SECRET: TokenKind = TokenKind {
@@ -50,29 +50,35 @@ impl SecretsService {
     /// What a sandbox gets for a secret.
     pub(super) fn for_sandbox(
         &self,
-        sandbox: &SandboxId,
+        sandbox: &Sandbox,
         name: &str,
         secret: BoundSecret,
     ) -> Result<SecretString, AppError> {
-        if self.has_placeholders && !secret.hosts.is_empty() {
-            return Ok(self.tokens.seal(SECRET, sandbox, &name.into())?);
+        if self.has_placeholders(sandbox) && !secret.hosts.is_empty() {
+            return Ok(self.tokens.seal(SECRET, &sandbox.id, &name.into())?);
         }
         Ok(secret.value)
+    }
+
+    /// Whether the sandbox gets placeholders: its requests pass the proxy, which replaces them.
+    pub(super) fn has_placeholders(&self, sandbox: &Sandbox) -> bool {
+        self.form == SecretForm::Placeholder && sandbox.has_proxy
     }
 
     /// The servers with placeholders in place of keys. A placeholder contains the key itself: a conversation keeps its
     /// servers when its owner changes the settings.
     pub(crate) fn without_keys(
         &self,
-        sandbox: &SandboxId,
+        sandbox: &Sandbox,
         mut servers: Vec<McpServer>,
     ) -> Result<Vec<McpServer>, AppError> {
-        for server in servers.iter_mut().filter(|_| self.has_placeholders) {
+        let has_placeholders = self.has_placeholders(sandbox);
+        for server in servers.iter_mut().filter(|_| has_placeholders) {
             let Some(BoundSecret { value, hosts }) = bound_key(server) else {
                 continue;
             };
             let content = format!("{hosts}\n{}", value.expose_secret()).into();
-            let placeholder = self.tokens.seal(SECRET, sandbox, &content)?;
+            let placeholder = self.tokens.seal(SECRET, &sandbox.id, &content)?;
             if let McpServer::Remote { api_key, .. } = server {
                 *api_key = Some(placeholder);
             }

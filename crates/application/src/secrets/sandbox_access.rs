@@ -71,7 +71,7 @@ impl SecretsService {
         tokens: Option<&ProviderTokens>,
     ) -> Result<SecretString, AppError> {
         let secret = self.bound(to, name, tokens).await?;
-        self.for_sandbox(&to.id, name, secret)
+        self.for_sandbox(to, name, secret)
     }
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
@@ -99,7 +99,7 @@ impl SecretsService {
             if self.is_empty(&sandbox.owner, &secret)? {
                 continue;
             }
-            if !self.has_placeholders && !secret.hosts.is_empty() {
+            if !self.has_placeholders(sandbox) && !secret.hosts.is_empty() {
                 exposed.push(secret.name.clone());
             }
             let description = Some(secret.description).filter(|text| !text.is_empty());

@@ -90,7 +90,7 @@ impl LaunchBuilder {
                 profile.secret_names.as_deref(),
             )
             .await?;
-        let mcp = self.secrets.without_keys(&sandbox.id, profile.mcp)?;
+        let mcp = self.secrets.without_keys(sandbox, profile.mcp)?;
         let placed = self.models.for_sandbox(&sandbox.id, spends, profile.llm);
         let (llm, note) = placed.await?;
         notes.extend(note);

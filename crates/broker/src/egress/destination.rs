@@ -38,7 +38,7 @@ pub(super) enum EgressError {
     NotListed { host: String, port: u16 },
     #[error(
         "{0} has an address in a private network or of the machine of the service, which sandboxes do not reach. The operator \
-         of the service can list the address in egress.allow, or in process.reachable_networks if the egress policy is open"
+         of the service can list the address in egress.allow, or in reachable_networks of the backend if the egress policy is open"
     )]
     PrivateAddress(String),
     #[error("the name {0} cannot be resolved")]

@@ -121,6 +121,8 @@ pub struct Sandbox {
     pub exposed_urls: Arc<[ExposedUrl]>,
     /// Fact: absolute path of the workspace inside the sandbox.
     pub workspace: Option<String>,
+    /// Fact: whether its programs use the service's forward proxy ([`SandboxEndpoints::has_proxy`]).
+    pub has_proxy: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// Time of the last pause. The session key remains valid for a while after it, for late events.
@@ -164,6 +166,7 @@ impl Sandbox {
             self.agent_url = Some(Arc::new(endpoints.agent_url.clone()));
             self.exposed_urls = endpoints.exposed_urls.as_slice().into();
             self.workspace = Some(endpoints.workspace.clone());
+            self.has_proxy = endpoints.has_proxy;
         } else {
             self.agent_url = None;
             self.exposed_urls = Arc::default();

@@ -182,6 +182,8 @@ pub struct SandboxEndpoints {
     pub exposed_urls: Vec<ExposedUrl>,
     /// Absolute path of the workspace inside the sandbox.
     pub workspace: String,
+    /// Whether its programs reach other machines through the service's forward proxy, and trust its certificates.
+    pub has_proxy: bool,
 }
 
 /// The state of a sandbox, as its backend reports it.

@@ -2,11 +2,16 @@
 //!
 //! Knows: the variables of the agent server (`OH_*`, releases 1.34 to 1.58).
 
+use std::net::SocketAddr;
+
 use domain::sandbox::{AGENT_SERVER, SandboxLaunch};
-use sandbox_provider::{FIXED_VARIABLES, SandboxVariables, add_launch_variables};
+use sandbox_provider::{
+    FIXED_VARIABLES, SandboxVariables, add_launch_variables, add_proxy_variables,
+};
 use secrecy::ExposeSecret;
 
 use crate::config::DockerSpec;
+use crate::container::{HOST_NAME, certificates};
 
 /// The port of the VS Code server. Without the port, the server would only waste memory.
 const VSCODE: &str = "VSCODE";
@@ -26,7 +31,11 @@ pub(crate) fn fixed_variables() -> impl Iterator<Item = (&'static str, &'static 
 }
 
 /// All variables that are set in addition to the image's own.
-pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> SandboxVariables {
+pub(crate) fn variables(
+    spec: &DockerSpec,
+    launch: &SandboxLaunch,
+    proxy: Option<SocketAddr>,
+) -> SandboxVariables {
     let mut all = SandboxVariables::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
@@ -58,6 +67,14 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> SandboxVar
             set(&port.name, port.port.to_string());
         }
     }
+    if let Some(proxy) = proxy {
+        let direct = match launch.webhook_url.host_str() {
+            Some(host) if host != HOST_NAME => format!("{HOST_NAME},{host}"),
+            _ => HOST_NAME.to_owned(),
+        };
+        let file = certificates::path(&spec.volume);
+        add_proxy_variables(&mut all, proxy, &direct, &file);
+    }
     add_launch_variables(&mut all, launch, &spec.volume);
     all
 }
@@ -88,12 +105,12 @@ mod tests {
     #[test]
     fn a_dormant_agent_server_lacks_only_the_variables_of_the_init_request() {
         let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
-        let cold = variables(&spec, &launch());
+        let cold = variables(&spec, &launch(), None);
         let dormant = SandboxLaunch {
             dormant: true,
             ..launch()
         };
-        let dormant = variables(&spec, &dormant);
+        let dormant = variables(&spec, &dormant, None);
         for (name, value) in &cold {
             let actual = dormant.get(name).map(ExposeSecret::expose_secret);
             let expected = match name.as_str() {
@@ -125,7 +142,7 @@ mod tests {
             spec.secret_env
                 .insert(name.to_owned(), SecretString::from("hidden"));
         }
-        let all = variables(&spec, &launch());
+        let all = variables(&spec, &launch(), None);
         let value = |name: &str| all.get(name).map(ExposeSecret::expose_secret);
         assert_eq!(value("CUSTOM"), Some("hidden"));
         assert_eq!(value("OH_SESSION_API_KEYS_0"), Some("session"));
@@ -140,10 +157,33 @@ mod tests {
         let webhooks = "http://host.docker.internal:3000/api/v1/webhooks";
         assert_eq!(value("OH_WEBHOOKS_0_BASE_URL"), Some(webhooks));
         spec.ports.retain(|port| port.name == AGENT_SERVER);
-        let all = variables(&spec, &launch());
+        let all = variables(&spec, &launch(), None);
         assert_eq!(
             all.get("OH_ENABLE_VSCODE").map(ExposeSecret::expose_secret),
             Some("0")
         );
+    }
+
+    #[test]
+    fn programs_find_the_proxy_and_reach_the_service_without_it() {
+        let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let proxy = "172.20.0.1:13128".parse().unwrap();
+        let of_another_host = SandboxLaunch {
+            webhook_url: Url::parse("https://service.test/api/v1/webhooks").unwrap(),
+            ..launch()
+        };
+        for (launch, direct) in [
+            (launch(), "host.docker.internal"),
+            (of_another_host, "host.docker.internal,service.test"),
+        ] {
+            let all = variables(&spec, &launch, Some(proxy));
+            let value = |name: &str| all.get(name).map(ExposeSecret::expose_secret);
+            assert_eq!(value("https_proxy"), Some("http://172.20.0.1:13128"));
+            let expected = format!("localhost,127.0.0.1,{direct},::1,0.0.0.0");
+            assert_eq!(value("NO_PROXY"), Some(expected.as_str()));
+            assert_eq!(value("SSL_CERT_FILE"), Some("/workspace/.certificates.pem"));
+        }
+        let without = variables(&spec, &launch(), None);
+        assert!(!without.contains_key("https_proxy") && !without.contains_key("SSL_CERT_FILE"));
     }
 }

@@ -1,6 +1,7 @@
 //! Names and labels by which the service recognises its own resources.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use domain::id::{HostId, SandboxId};
 use domain::sandbox::SandboxLaunch;
@@ -21,6 +22,9 @@ pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
 pub(crate) const PAUSE: &str = "agent-workspace.pause";
 /// Names of secret variables, separated by commas. The service masks their values where it quotes the log.
 pub(crate) const SECRETS: &str = "agent-workspace.secrets";
+
+/// Address of the forward proxy that the container uses.
+pub(crate) const PROXY: &str = "agent-workspace.proxy";
 
 pub(crate) type Labels = HashMap<String, String>;
 
@@ -47,7 +51,12 @@ pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
         .collect()
 }
 
-pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &DockerSpec) -> Labels {
+pub(crate) fn of_container(
+    instance: &HostId,
+    launch: &SandboxLaunch,
+    spec: &DockerSpec,
+    proxy: Option<SocketAddr>,
+) -> Labels {
     let ports = spec.ports.iter();
     let ports: Vec<_> = ports
         .map(|port| format!("{}={}", port.name, port.port))
@@ -66,6 +75,9 @@ pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &Doc
         (SECRETS, secrets.join(",")),
     ] {
         labels.insert(name.to_owned(), value);
+    }
+    if let Some(proxy) = proxy {
+        labels.insert(PROXY.to_owned(), proxy.to_string());
     }
     labels
 }

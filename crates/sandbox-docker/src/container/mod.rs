@@ -1,5 +1,6 @@
 //! The description of a sandbox's container.
 
+pub(crate) mod certificates;
 pub(crate) mod environment;
 pub(crate) mod exit;
 pub(crate) mod labels;
@@ -7,18 +8,25 @@ pub(crate) mod published_ports;
 mod recipe;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountType, MountVolumeOptions,
     PortBinding, RestartPolicy, RestartPolicyNameEnum,
 };
 use domain::sandbox::SandboxLaunch;
+use sandbox_provider::EgressPolicy;
 use secrecy::ExposeSecret;
 
 use crate::config::{self, DockerConfig, DockerSpec};
 
 /// The name of the host inside containers, set explicitly for engines that lack it (Linux).
-const HOST_NAME: &str = "host.docker.internal:host-gateway";
+pub(crate) const HOST_NAME: &str = "host.docker.internal";
+const HOST_ENTRY: &str = "host.docker.internal:host-gateway";
+
+/// The engine passes queries for other names on to this address of the container, where nothing answers: a name could carry data
+/// past the proxy.
+const NO_RESOLVER: &str = "127.0.0.1";
 
 /// The engine keeps two log files of this size for each container.
 const MAX_LOG_SIZE: &str = "10m";
@@ -28,15 +36,30 @@ const MAX_LOG_SIZE: &str = "10m";
 const TMPFS_PATHS: [&str; 2] = ["/tmp", "/run"];
 const TMPFS_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
 
-/// The container of this sandbox. `storage`: the engine's storage limits.
+/// What the engine gives a container.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attachments {
+    /// Id of its network.
+    pub(crate) network: String,
+    /// The forward proxy that its programs use.
+    pub(crate) proxy: Option<SocketAddr>,
+    /// The engine's storage limits.
+    pub(crate) storage: Option<HashMap<String, String>>,
+}
+
+/// The container of this sandbox.
 pub(crate) fn body(
     config: &DockerConfig,
     spec: &DockerSpec,
     launch: &SandboxLaunch,
-    network: String,
-    storage: Option<HashMap<String, String>>,
+    attached: Attachments,
 ) -> ContainerCreateBody {
-    let variables = environment::variables(spec, launch);
+    let Attachments {
+        network,
+        proxy,
+        storage,
+    } = attached;
+    let variables = environment::variables(spec, launch, proxy);
     let env = variables
         .iter()
         .map(|(name, value)| format!("{name}={}", value.expose_secret()));
@@ -47,7 +70,7 @@ pub(crate) fn body(
         env: Some(env.collect()),
         working_dir: Some(spec.working_dir.clone()),
         user: spec.user.clone(),
-        labels: Some(labels::of_container(&config.instance, launch, spec)),
+        labels: Some(labels::of_container(&config.instance, launch, spec, proxy)),
         exposed_ports: Some(spec.ports.iter().map(|port| key(port.port)).collect()),
         stop_timeout: Some(grace(config)),
         host_config: Some(HostConfig {
@@ -91,7 +114,8 @@ fn host(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> Hos
         pids_limit: limits.pids.map(i64::from),
         mounts: Some(mounts(config, spec, launch)),
         port_bindings: Some(bindings(config, spec)),
-        extra_hosts: Some(vec![HOST_NAME.to_owned()]),
+        dns: (config.policy != EgressPolicy::Open).then(|| vec![NO_RESOLVER.to_owned()]),
+        extra_hosts: Some(vec![HOST_ENTRY.to_owned()]),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,

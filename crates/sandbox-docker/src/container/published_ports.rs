@@ -62,6 +62,7 @@ pub(crate) fn endpoints(
             })
             .collect(),
         workspace: labels.get(labels::WORKSPACE)?.clone(),
+        has_proxy: labels.contains_key(labels::PROXY),
     })
 }
 

@@ -1,5 +1,7 @@
 //! The fingerprint of a cold start.
 
+use std::net::SocketAddr;
+
 use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{SandboxError, SandboxLaunch};
 use sandbox_provider::short_digest;
@@ -8,7 +10,8 @@ use url::Url;
 
 use crate::backend::DockerInner;
 use crate::config::{DockerConfig, DockerSpec};
-use crate::container;
+use crate::container::{self, Attachments};
+use crate::network::proxy;
 
 impl DockerInner {
     /// The fingerprint for a configured template whose image exists.
@@ -40,7 +43,13 @@ fn fingerprint(
         cors_origins: Vec::new(),
         dormant: false,
     };
-    let body = container::body(config, spec, &placeholder, String::new(), None);
+    // Its address is that of the engine's network, which may not exist yet.
+    let proxy = proxy::may_use(config, spec).then(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let attached = Attachments {
+        proxy,
+        ..Attachments::default()
+    };
+    let body = container::body(config, spec, &placeholder, attached);
     let mut body = serde_json::to_value(body).map_err(SandboxError::other)?;
     body.sort_all_objects();
     // The engine applies the limit of the disk where it can, so the container's own description lacks it.

@@ -117,8 +117,12 @@ impl DockerInner {
     fn restore_rules(self: &Arc<Self>) {
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
-            if let Err(error) = inner.network.restore_rules().await {
-                tracing::warn!(error = %chain(&error), "cannot restore the packet filter's rules of the sandboxes' network; trying again later");
+            match inner.network.restore_rules().await {
+                Ok(Some(network)) => inner.proxy.restore(&network).await,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "cannot restore the packet filter's rules of the sandboxes' network; trying again later");
+                }
             }
         });
     }

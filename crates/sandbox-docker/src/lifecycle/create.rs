@@ -1,19 +1,17 @@
 //! Creates the container and the volume of a sandbox.
 
-use std::collections::HashMap;
-
 use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{CreateContainerOptionsBuilder, InspectContainerOptions};
 use domain::sandbox::{SandboxError, SandboxLaunch};
 
 use crate::backend::DockerInner;
 use crate::config::DockerSpec;
-use crate::container::{self, labels};
+use crate::container::{self, Attachments, labels};
 use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::state_cache::OperationGuard;
 
 pub(super) enum CreateOutcome {
-    Created(String),
+    Created { id: String, has_proxy: bool },
     NameInUse,
 }
 
@@ -25,20 +23,22 @@ impl DockerInner {
     ) -> Result<CreateOutcome, SandboxError> {
         let spec = self.spec(&launch.spec)?;
         self.create_volume(launch).await?;
-        let network = self.network.ensure().await?;
-        let storage = self.disk.storage_options(spec).await;
-        let has_storage_limit = storage.is_some();
-        let first_attempt = self.create_once(launch, spec, network, storage).await;
+        let attached = self.attachments(spec).await?;
+        let has_storage_limit = attached.storage.is_some();
+        let has_proxy = attached.proxy.is_some();
+        let first_attempt = self.create_once(launch, spec, attached).await;
         let created = match first_attempt {
             Err(error) if has_storage_limit && self.disk.is_refusal(&error) => {
-                let network = self.network.ensure().await?;
-                self.create_once(launch, spec, network, None).await
+                let unlimited = Attachments {
+                    storage: None,
+                    ..self.attachments(spec).await?
+                };
+                self.create_once(launch, spec, unlimited).await
             }
             Err(error) if error.kind == EngineErrorKind::NetworkMissing => {
                 self.network.forget().await;
-                let network = self.network.ensure().await?;
-                let storage = self.disk.storage_options(spec).await;
-                self.create_once(launch, spec, network, storage).await
+                let attached = self.attachments(spec).await?;
+                self.create_once(launch, spec, attached).await
             }
             other => other,
         };
@@ -46,7 +46,7 @@ impl DockerInner {
             Ok((id, warnings)) => {
                 operation.set_warnings(Self::owner_warnings(launch, warnings));
                 self.check_runtime(&id).await?;
-                Ok(CreateOutcome::Created(id))
+                Ok(CreateOutcome::Created { id, has_proxy })
             }
             Err(error) if error.kind == EngineErrorKind::Conflict => Ok(CreateOutcome::NameInUse),
             Err(error) => {
@@ -56,6 +56,15 @@ impl DockerInner {
                 Err(error.start_failed())
             }
         }
+    }
+
+    async fn attachments(&self, spec: &DockerSpec) -> Result<Attachments, SandboxError> {
+        let network = self.network.ensure().await?;
+        Ok(Attachments {
+            proxy: self.proxy.address(&network, spec).await,
+            network: network.id,
+            storage: self.disk.storage_options(spec).await,
+        })
     }
 
     /// The warnings for the owner. Engines that cannot limit swap warn each time.
@@ -75,12 +84,11 @@ impl DockerInner {
         &self,
         launch: &SandboxLaunch,
         spec: &DockerSpec,
-        network: String,
-        storage: Option<HashMap<String, String>>,
+        attached: Attachments,
     ) -> Result<(String, Vec<String>), EngineError> {
         let name = labels::name(&launch.id);
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
-        let body = container::body(&self.config, spec, launch, network, storage);
+        let body = container::body(&self.config, spec, launch, attached);
         let created = self.engine.call("creating the container", |docker| {
             docker.create_container(Some(options), body)
         });

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::{DockerInner, START_QUEUE_TIMEOUT};
 use crate::config::DockerSpec;
+use crate::container::labels;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::create::{CreateOutcome, foreign};
 use crate::lifecycle::observe::{ContainerSnapshot, Ownership};
@@ -27,6 +28,14 @@ use crate::lifecycle::state_cache::{KnownState, OperationGuard};
 
 /// Interval of checks while another task or process changes the container.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+struct StoppedContainer<'a> {
+    id: &'a str,
+    /// Whether it was ever started.
+    has_run: bool,
+    /// Whether its programs use the forward proxy.
+    has_proxy: bool,
+}
 
 impl DockerInner {
     pub(crate) async fn acquire_start_permit(&self) -> Result<OwnedSemaphorePermit, SandboxError> {
@@ -65,6 +74,8 @@ impl DockerInner {
         launch: &SandboxLaunch,
         operation: &OperationGuard,
     ) -> Result<SandboxEndpoints, SandboxError> {
+        self.network.admit(&launch.webhook_url).await;
+        self.network.check().await?;
         let known = self.states.recall(&launch.id).0;
         // Creating first saves a call for a new sandbox, inspecting first for an existing one. An existing container needs
         // no template: an upgrade may have removed it.
@@ -75,9 +86,15 @@ impl DockerInner {
         let deadline = Instant::now() + self.engine.limit();
         while Instant::now() < deadline {
             if !inspect_first
-                && let CreateOutcome::Created(id) = self.create(launch, operation).await?
+                && let CreateOutcome::Created { id, has_proxy } =
+                    self.create(launch, operation).await?
             {
-                if let Some(endpoints) = self.run(launch, &id, false, operation).await? {
+                let new = StoppedContainer {
+                    id: &id,
+                    has_run: false,
+                    has_proxy,
+                };
+                if let Some(endpoints) = self.run(launch, new, operation).await? {
                     return Ok(endpoints);
                 }
                 inspect_first = true;
@@ -137,8 +154,12 @@ impl DockerInner {
                 self.discard_container(&container.id).await.map(|()| None)
             }
             Status::CREATED | Status::EXITED | Status::EMPTY => {
-                self.run(launch, &container.id, container.has_run, operation)
-                    .await
+                let stopped = StoppedContainer {
+                    id: &container.id,
+                    has_run: container.has_run,
+                    has_proxy: container.labels.contains_key(labels::PROXY),
+                };
+                self.run(launch, stopped, operation).await
             }
             Status::DEAD => self.discard_container(&container.id).await.map(|()| None),
             Status::REMOVING | Status::RESTARTING | Status::STOPPING => {
@@ -152,10 +173,17 @@ impl DockerInner {
     async fn run(
         &self,
         launch: &SandboxLaunch,
-        container: &str,
-        has_run: bool,
+        container: StoppedContainer<'_>,
         operation: &OperationGuard,
     ) -> Result<Option<SandboxEndpoints>, SandboxError> {
+        let StoppedContainer {
+            id: container,
+            has_run,
+            has_proxy,
+        } = container;
+        if has_proxy && !self.write_certificates(launch, container).await? {
+            return Ok(None);
+        }
         let mut started = self.start_once(container).await;
         if has_run
             && let Err(error) = &started
@@ -164,7 +192,7 @@ impl DockerInner {
             // A container stores the id of its network, and a recreated network has another id.
             self.network.forget().await;
             let network = self.network.ensure().await?;
-            started = match self.attach(container, network).await {
+            started = match self.attach(container, network.id).await {
                 Ok(()) => self.start_once(container).await,
                 Err(error) => Err(error),
             };
@@ -186,7 +214,17 @@ impl DockerInner {
                 _ => {}
             }
         }
-        self.endpoints_after_start(launch, started, operation).await
+        let endpoints = self.endpoints_after_start(launch, started, operation);
+        let endpoints = endpoints.await?;
+        if has_proxy
+            && !has_run
+            && endpoints.is_some()
+            && !self.proxy.is_reached_from(container).await
+        {
+            // The next one has no proxy.
+            return self.discard_container(container).await.map(|()| None);
+        }
+        Ok(endpoints)
     }
 
     async fn start_once(&self, container: &str) -> Result<(), EngineError> {

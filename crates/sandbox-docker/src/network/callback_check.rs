@@ -30,8 +30,9 @@ except OSError as error: sys.exit(str(error))";
 #[derive(Debug, Default)]
 pub(crate) struct ReachableUrls(Mutex<HashSet<Url>>);
 
+/// What a request from inside a container shows.
 #[derive(Debug, PartialEq, Eq)]
-enum ProbeOutcome {
+pub(crate) enum ProbeOutcome {
     Answered,
     /// With the program's own reason.
     Failed(String),
@@ -78,6 +79,12 @@ fn unreachable(service: &Url, reason: &str) -> String {
         "reports from the sandbox cannot reach the service at {service} ({reason}): events arrive with a delay of some \
          seconds; the operator has to set WORKSPACE_SANDBOX__CALLBACK_URL to an address that containers can reach"
     )
+}
+
+/// Requests a URL from inside a container. `None`: the result is unknown.
+pub(crate) async fn probe(engine: &Engine, container: &str, url: &Url) -> Option<ProbeOutcome> {
+    let attempt = tokio::time::timeout(ATTEMPT_TIMEOUT, attempt(engine, container, url));
+    attempt.await.ok()?.ok()
 }
 
 /// Tries the first of these programs that the image contains.

@@ -1,32 +1,12 @@
 //! Blocks the cloud's metadata addresses for sandboxes with the host's packet filter.
-//!
-//! Knows: `iptables`, and Docker's chain `DOCKER-USER` for rules of administrators, which all traffic of containers passes.
 
-use std::io;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
-use domain::crash_point;
-use tokio::process::Command;
+use super::packet_filter::{CHAIN, HOST, PacketFilter, with_rule};
 
 /// Credentials of the machine (AWS, Google, Azure and compatible clouds), and of its tasks (ECS, unless the host redirects
 /// the address before the filter).
 const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
-/// Docker's chain for rules of administrators.
-const CHAIN: &str = "DOCKER-USER";
-const NO_CHAIN: &str = "the engine does not use the chain DOCKER-USER of this host's packet filter";
-/// Time for one run, including the wait for the filter's lock (`-w`).
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-const LOCK_SECONDS: &str = "5";
-/// The engine removes its jump to the chain and restores it at the front whenever it creates any network (libnetwork's
-/// `EnsureJumpRule`). On a busy machine this takes a while.
-const MAX_ATTEMPTS: u32 = 10;
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The exit code of `iptables` when another program modifies the tables or holds their lock.
-const XTABLES_BUSY_EXIT_CODE: i32 = 4;
-/// The search path of a service often lacks the administrator's programs.
-const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
 /// Blocks the addresses for this bridge. The error is for a person.
 pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
@@ -38,29 +18,7 @@ pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     HOST.block(bridge, instance).await
 }
 
-pub(crate) struct PacketFilter<'a> {
-    path: &'a str,
-}
-
-/// The host's.
-pub(crate) const HOST: PacketFilter<'static> = PacketFilter { path: PATH };
-
 impl PacketFilter<'_> {
-    /// Whether rules can be set here, as far as that is known without a bridge.
-    pub(crate) async fn check_chain(&self) -> Result<(), String> {
-        for _ in 0..MAX_ATTEMPTS {
-            if self.succeeds(&["-C", "FORWARD", "-j", CHAIN]).await? {
-                return Ok(());
-            }
-            // An engine that does not use the filter creates no chain either.
-            if !self.succeeds(&["-S", CHAIN]).await? {
-                break;
-            }
-            tokio::time::sleep(RETRY_INTERVAL).await;
-        }
-        Err(NO_CHAIN.to_owned())
-    }
-
     async fn block(&self, bridge: &str, instance: &str) -> Result<(), String> {
         self.check_chain().await?;
         for address in ADDRESSES {
@@ -82,59 +40,6 @@ impl PacketFilter<'_> {
         }
         Ok(())
     }
-
-    /// Whether a check (`-C`, `-S`) succeeds.
-    async fn succeeds(&self, check: &[&str]) -> Result<bool, String> {
-        match self.run_with_retry(check).await? {
-            (Some(0), _) => Ok(true),
-            // No such rule or chain.
-            (Some(1 | 2), stderr) if !is_denied(&stderr) => Ok(false),
-            (_, stderr) => Err(stderr),
-        }
-    }
-
-    async fn run(&self, command: &[&str]) -> Result<(), String> {
-        match self.run_with_retry(command).await? {
-            (Some(0), _) => Ok(()),
-            (_, stderr) => Err(stderr),
-        }
-    }
-
-    /// Repeats a command once if another program holds the lock.
-    async fn run_with_retry(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
-        let (code, stderr) = self.iptables(arguments).await?;
-        if code != Some(XTABLES_BUSY_EXIT_CODE) || is_denied(&stderr) {
-            return Ok((code, stderr));
-        }
-        tokio::time::sleep(RETRY_INTERVAL).await;
-        self.iptables(arguments).await
-    }
-
-    /// The exit code, and the output on one line.
-    async fn iptables(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
-        let mut command = Command::new("iptables");
-        command
-            .args(["-w", LOCK_SECONDS])
-            .args(arguments)
-            .env_clear()
-            .env("PATH", self.path)
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        crash_point::before("running iptables");
-        let output = tokio::time::timeout(COMMAND_TIMEOUT, command.output()).await;
-        crash_point::after("running iptables");
-        let output = match output {
-            Ok(Ok(output)) => output,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return Err("the program iptables is not installed".to_owned());
-            }
-            Ok(Err(error)) => return Err(format!("cannot run iptables: {error}")),
-            Err(_) => return Err("iptables did not end within 10 s".to_owned()),
-        };
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        Ok((output.status.code(), stderr.chars().take(300).collect()))
-    }
 }
 
 /// Reject rather than drop, so that requests fail at once. Only TCP, which serves credentials, and not port 53: on one
@@ -149,15 +54,6 @@ fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
     words.map(|word| (*word).to_owned()).collect()
 }
 
-fn with_rule<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {
-    let rule = rule.iter().map(String::as_str);
-    std::iter::once(command).chain(rule).collect()
-}
-
-fn is_denied(stderr: &str) -> bool {
-    stderr.contains("ermission denied") || stderr.contains("not permitted")
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -165,6 +61,7 @@ mod tests {
 
     use tempfile::TempDir;
 
+    use super::super::packet_filter::{MAX_ATTEMPTS, NO_CHAIN};
     use super::*;
 
     /// A fake `iptables` with the cases of a shell script over its arguments; `$n` is the number of the run. Without a

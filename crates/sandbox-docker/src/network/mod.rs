@@ -5,9 +5,12 @@
 
 pub(crate) mod callback_check;
 pub(crate) mod metadata;
+pub(crate) mod packet_filter;
+mod policy;
+pub(crate) mod proxy;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,13 +19,16 @@ use bollard::models::{IpamConfig, Network as Listed, NetworkCreateRequest};
 use bollard::query_parameters::{InspectNetworkOptions, ListNetworksOptionsBuilder};
 use domain::error::chain;
 use domain::sandbox::SandboxError;
+use sandbox_provider::EgressPolicy;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
+use url::Url;
 
 use crate::config::{DockerConfig, MetadataBlocking};
 use crate::container::labels;
 use crate::engine::Engine;
 use crate::engine::errors::{EngineError, EngineErrorKind};
+use policy::ReachablePorts;
 
 /// The engine's own network; `host-gateway` is its gateway.
 const DEFAULT_NETWORK: &str = "bridge";
@@ -37,10 +43,26 @@ pub(crate) struct SandboxNetwork {
     engine: Engine,
     config: Arc<DockerConfig>,
     device: String,
-    /// The network's id, once it is ready. One task at a time searches or creates it.
-    ready: Mutex<Option<String>>,
+    /// One task at a time searches or creates the network, and changes rules.
+    state: Mutex<NetworkState>,
     has_warned_metadata: AtomicBool,
     has_warned_open: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct NetworkState {
+    /// The network, once it is ready.
+    ready: Option<ReadyNetwork>,
+    /// The port of this machine at which containers reach the service.
+    service: Option<u16>,
+}
+
+/// A network that exists.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadyNetwork {
+    pub(crate) id: String,
+    /// The host's address in it, if its bridge is on this machine.
+    pub(crate) host: Option<IpAddr>,
 }
 
 impl SandboxNetwork {
@@ -50,53 +72,84 @@ impl SandboxNetwork {
             device: device(config.instance.as_str()),
             engine,
             config,
-            ready: Mutex::default(),
+            state: Mutex::default(),
             has_warned_metadata: AtomicBool::new(false),
             has_warned_open: AtomicBool::new(false),
         }
     }
 
-    /// Ensures that the network exists and has its rules. Returns its id.
-    pub(crate) async fn ensure(&self) -> Result<String, SandboxError> {
-        let mut ready = self.ready.lock().await;
-        if let Some(id) = &*ready {
-            return Ok(id.clone());
+    /// Ensures that the network exists and has its rules.
+    pub(crate) async fn ensure(&self) -> Result<ReadyNetwork, SandboxError> {
+        let mut state = self.state.lock().await;
+        if let Some(network) = &state.ready {
+            return Ok(network.clone());
         }
-        let id = match self.find_existing().await.map_err(failed)? {
-            Some(id) => id,
+        let network = match self.find_existing().await.map_err(failed)? {
+            Some(network) => network,
             None => self.create().await.map_err(failed)?,
         };
         self.block_metadata().await?;
-        *ready = Some(id.clone());
-        Ok(id)
+        self.enforce_policy(&network, state.service).await?;
+        state.ready = Some(network.clone());
+        Ok(network)
+    }
+
+    /// Lets containers reach the service at this URL.
+    pub(crate) async fn admit(&self, service: &Url) {
+        let port = service.port_or_known_default();
+        let mut state = self.state.lock().await;
+        if state.service != port {
+            state.service = port;
+            // The rules change with it.
+            state.ready = None;
+        }
     }
 
     /// Forgets the network: the engine reported that it does not exist.
     pub(crate) async fn forget(&self) {
-        *self.ready.lock().await = None;
+        self.state.lock().await.ready = None;
     }
 
-    /// Restores the rules of the packet filter if there is a network: a restart of the engine may have removed them.
-    pub(crate) async fn restore_rules(&self) -> Result<(), SandboxError> {
+    /// Restores the rules of the packet filter if there is a network: a restart of the engine may have removed them. Returns the
+    /// network.
+    pub(crate) async fn restore_rules(&self) -> Result<Option<ReadyNetwork>, SandboxError> {
         // Checking a rule and setting it are two steps, which must not interleave.
-        let mut ready = self.ready.lock().await;
-        if self.find_existing().await.map_err(failed)?.is_none() {
-            return Ok(());
+        let mut state = self.state.lock().await;
+        let Some(network) = self.find_existing().await.map_err(failed)? else {
+            return Ok(None);
+        };
+        if state.service.is_none() {
+            state.service = self.service_of_containers().await.map_err(failed)?;
         }
-        let blocked = self.block_metadata().await;
-        if blocked.is_err() {
+        let restored = match self.block_metadata().await {
+            Ok(()) => self.enforce_policy(&network, state.service).await,
+            failed => failed,
+        };
+        if restored.is_err() {
             // Rules are required: no sandbox starts until they are set.
-            *ready = None;
+            state.ready = None;
         }
-        blocked
+        restored.map(|()| Some(network))
+    }
+
+    /// The port at which existing containers reach the service.
+    async fn service_of_containers(&self) -> Result<Option<u16>, EngineError> {
+        let all = self.engine.containers(&self.config.instance, false).await?;
+        let mut ports = all.iter().filter_map(|container| {
+            let callback = container.labels.as_ref()?.get(labels::CALLBACK)?;
+            Url::parse(callback).ok()?.port_or_known_default()
+        });
+        Ok(ports.next())
     }
 
     /// Whether a sandbox could be attached now. Only required rules can prevent that; the first start does everything else.
     pub(crate) async fn check(&self) -> Result<(), SandboxError> {
-        match self.config.metadata {
-            MetadataBlocking::Required => self.ensure().await.map(drop),
-            MetadataBlocking::Auto | MetadataBlocking::Off => Ok(()),
+        let is_required = self.config.metadata == MetadataBlocking::Required
+            || self.config.policy != EgressPolicy::Open;
+        if is_required {
+            self.ensure().await?;
         }
+        Ok(())
     }
 
     /// The host's address behind `host-gateway`. `None` if the engine has no such network, or is unreachable.
@@ -112,12 +165,12 @@ impl SandboxNetwork {
 
     /// Removes the network unless it has containers, running or not.
     pub(crate) async fn remove_if_unused(&self) -> Result<(), SandboxError> {
-        let mut ready = self.ready.lock().await;
+        let mut state = self.state.lock().await;
         let containers = self.engine.containers(&self.config.instance, false);
         if !containers.await.map_err(failed)?.is_empty() {
             return Ok(());
         }
-        *ready = None;
+        state.ready = None;
         for network in self.list().await.map_err(failed)? {
             match self.remove(&network).await {
                 Ok(()) => {}
@@ -135,7 +188,7 @@ impl SandboxNetwork {
             }
         }
         if self.config.metadata != MetadataBlocking::Off
-            && let Err(error) = metadata::HOST
+            && let Err(error) = packet_filter::HOST
                 .unblock(&self.device, self.config.instance.as_str())
                 .await
         {
@@ -144,11 +197,54 @@ impl SandboxNetwork {
                 "cannot remove the rules that block the metadata address"
             );
         }
+        if self.config.policy != EgressPolicy::Open
+            && let Err(error) = packet_filter::HOST.release(&self.device).await
+        {
+            tracing::debug!(error, "cannot remove the rules of the egress policy");
+        }
         Ok(())
     }
 
+    /// Sets the rules of the egress policy, or removes those of a former one.
+    async fn enforce_policy(
+        &self,
+        network: &ReadyNetwork,
+        service: Option<u16>,
+    ) -> Result<(), SandboxError> {
+        let host = network.host;
+        if self.config.policy == EgressPolicy::Open {
+            if host.is_some()
+                && let Err(error) = packet_filter::HOST.release(&self.device).await
+            {
+                tracing::debug!(error, "cannot look for rules of a former egress policy");
+            }
+            return Ok(());
+        }
+        let proxy = self
+            .config
+            .egress
+            .is_some()
+            .then_some(self.config.proxy_port);
+        let enforced = match host {
+            Some(host) => {
+                let reachable = ReachablePorts {
+                    proxy: proxy.map(|port| SocketAddr::new(host, port)),
+                    service,
+                };
+                packet_filter::HOST.confine(&self.device, &reachable).await
+            }
+            None => Err("the bridge of the sandboxes' network is not on this host".to_owned()),
+        };
+        enforced.map_err(|cause| {
+            SandboxError::unavailable(format!(
+                "cannot enforce egress.policy: {cause}; run the service as root on the engine's host, or set \
+                 WORKSPACE_EGRESS__POLICY=open"
+            ))
+        })
+    }
+
     /// Returns the best network of the installation, and removes the others. `None` if there is none.
-    async fn find_existing(&self) -> Result<Option<String>, EngineError> {
+    async fn find_existing(&self) -> Result<Option<ReadyNetwork>, EngineError> {
         let mut networks = self.list().await?.into_iter();
         let Some(best) = networks.next() else {
             return Ok(None);
@@ -164,17 +260,25 @@ impl SandboxNetwork {
                 tracing::warn!(error = %chain(&error), "cannot remove a second network of the sandboxes; it stays unused");
             }
         }
-        Ok(best.id)
+        let ranges = best.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
+        let host = ranges.iter().find_map(gateway_of);
+        Ok(best.id.map(|id| ReadyNetwork {
+            id,
+            host: host.and_then(|address| proxy::on_this_machine(&self.device, address)),
+        }))
     }
 
-    async fn create(&self) -> Result<String, EngineError> {
+    async fn create(&self) -> Result<ReadyNetwork, EngineError> {
         let request = self.request();
         let created = self.engine.call("creating the network", |docker| {
             docker.create_network(request)
         });
         match created.await {
             // Another task or process may have created an older one at the same time.
-            Ok(created) => Ok(self.find_existing().await?.unwrap_or(created.id)),
+            Ok(created) => Ok(self.find_existing().await?.unwrap_or(ReadyNetwork {
+                id: created.id,
+                host: None,
+            })),
             Err(error) if error.is_duplicate_network() => {
                 self.wait_for_other_creation().await?.ok_or(error)
             }
@@ -184,7 +288,7 @@ impl SandboxNetwork {
 
     /// Waits for a network that another task or process is creating: the engine refuses a second network of the same device
     /// before its list contains the first one. `None` if there is still none, i.e. the refusal had another cause.
-    async fn wait_for_other_creation(&self) -> Result<Option<String>, EngineError> {
+    async fn wait_for_other_creation(&self) -> Result<Option<ReadyNetwork>, EngineError> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(network) = self.find_existing().await? {
                 return Ok(Some(network));

@@ -4,9 +4,12 @@ mod spec;
 mod values;
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use domain::id::HostId;
+use ipnet::Ipv4Net;
+use sandbox_provider::{EgressPolicy, EgressSlot};
 use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
 
 use crate::config::{DockerConfig, DockerSpec, MetadataBlocking, RegistryCredentials};
@@ -55,6 +58,12 @@ impl DockerConfig {
             });
         // Docker's own programs use the same variable.
         let docker_host = || reader.variable("DOCKER_HOST")?.to_str().map(str::to_owned);
+        let policy = EgressPolicy::read(reader);
+        let has_proxy = match policy {
+            EgressPolicy::Open => sandbox_provider::sends_secrets(reader),
+            EgressPolicy::AllowList => true,
+            EgressPolicy::None => false,
+        };
         Self {
             instance,
             socket: socket.or_else(docker_host),
@@ -76,6 +85,15 @@ impl DockerConfig {
                     ("required", MetadataBlocking::Required),
                     ("off", MetadataBlocking::Off),
                 ],
+            ),
+            policy,
+            egress: (policy != EgressPolicy::None).then(EgressSlot::default),
+            has_proxy,
+            proxy_port: reader.number("docker.proxy_port", 1..=65_535),
+            reachable_networks: reader.parsed_list(
+                "docker.reachable_networks",
+                "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8",
+                reachable_network,
             ),
             grace: reader.duration("sandbox.stop_grace"),
             call_limit: Duration::from_secs(30),
@@ -128,6 +146,15 @@ fn host(reader: &SettingReader<'_>, key: &str) -> Option<String> {
         let plain = !text.contains(['/', '?', '#', '@']) && url.has_host();
         plain.then(|| text.to_owned())
     })
+}
+
+/// A network in CIDR notation, or one address. Loopback addresses are those of the service's machine.
+fn reachable_network(text: &str) -> Option<Ipv4Net> {
+    let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
+    let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
+    let loopback = Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8).trunc();
+    let is_own = network.contains(&loopback) || loopback.contains(&network);
+    (!is_own).then_some(network)
 }
 
 #[cfg(test)]

@@ -223,7 +223,10 @@ impl Drop for DockerFixture {
 fn remove_rules(instance: &str) {
     let script = format!(
         "iptables -w 10 -S DOCKER-USER 2>/dev/null | grep -F '{instance}' | sed 's/^-A/-D/' | \
-         while read -r rule; do eval \"iptables -w 10 $rule\"; done"
+         while read -r rule; do eval \"iptables -w 10 $rule\"; done
+         chain=aw-$(printf %s '{instance}' | sha256sum | cut -c 1-12)
+         for from in DOCKER-USER INPUT; do iptables -w 10 -D $from -i $chain -j $chain; done
+         iptables -w 10 -F $chain && iptables -w 10 -X $chain"
     );
     // Without permission there are no rules.
     let _ = std::process::Command::new("sh")

@@ -3,40 +3,15 @@
 
 use std::fs;
 use std::io;
-use std::iter;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use sandbox_provider::{CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES};
 use secrecy::ExposeSecret as _;
 
 use crate::config::ProcessConfig;
 
-/// The variable with the file of all trusted certificates, of OpenSSL and what is built on it.
-const FILE_VARIABLE: &str = "SSL_CERT_FILE";
-/// Those of programs that do not read it.
-const MORE_VARIABLES: [&str; 8] = [
-    "AWS_CA_BUNDLE",
-    "CARGO_HTTP_CAINFO",
-    "CURL_CA_BUNDLE",
-    "DENO_CERT",
-    "GIT_SSL_CAINFO",
-    "NODE_EXTRA_CA_CERTS",
-    "PIP_CERT",
-    "REQUESTS_CA_BUNDLE",
-];
-
-/// The variables that name certificates.
-pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
-    iter::once(FILE_VARIABLE).chain(MORE_VARIABLES)
-}
-
-/// Where distributions keep what the system trusts: Debian and Alpine, Fedora, SUSE, OpenSSL's own.
-const SYSTEM_FILES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/var/lib/ca-certificates/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+const FILE_VARIABLE: &str = CERTIFICATE_VARIABLES[0];
 
 /// Where the certificates of the operator's variables (name and file) are, or of the system without [`FILE_VARIABLE`].
 fn sources<'a>(operators: &'a [(&str, String)]) -> Vec<(&'a str, &'a Path)> {
@@ -45,7 +20,7 @@ fn sources<'a>(operators: &'a [(&str, String)]) -> Vec<(&'a str, &'a Path)> {
         .map(|(name, file)| (*name, Path::new(file)))
         .collect();
     if !all.iter().any(|(name, _)| *name == FILE_VARIABLE) {
-        let known = SYSTEM_FILES.iter().map(Path::new);
+        let known = SYSTEM_CERTIFICATES.iter().map(Path::new);
         all.extend(
             known
                 .filter(|path| path.exists())
@@ -74,11 +49,11 @@ fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Writes the file that [`variables`] name in a sandbox with a proxy. Blocks.
+/// Writes the file that [`CERTIFICATE_VARIABLES`] name in a sandbox with a proxy. Blocks.
 pub(crate) fn write(file: &Path, config: &ProcessConfig, authority: &str) -> io::Result<()> {
-    let operators = variables().filter_map(|name| {
-        let path = config.extra_env.get(name)?;
-        Some((name, path.expose_secret().to_owned()))
+    let operators = CERTIFICATE_VARIABLES.iter().filter_map(|name| {
+        let path = config.extra_env.get(*name)?;
+        Some((*name, path.expose_secret().to_owned()))
     });
     let operators: Vec<_> = operators.collect();
     write_all(file, &operators, authority)

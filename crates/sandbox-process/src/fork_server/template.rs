@@ -77,15 +77,10 @@ impl ForkServerTemplate {
         fs::DirBuilder::new().mode(0o700).create(&self.directory)?;
         fs::write(self.directory.join("fork_server.py"), FORK_SERVER)?;
         fs::write(self.directory.join("self_test.py"), SELF_TEST)?;
-        let has_proxy = self
-            .config
-            .confinement
-            .as_ref()
-            .is_some_and(|it| it.egress.is_some());
         for name in ["server", "self-test-0", "self-test-1"] {
             let paths = self.paths(name);
             paths.create()?;
-            if has_proxy {
+            if self.config.has_proxy() {
                 // Without an authority: what imports load stays in memory of all children.
                 certificates::write(&paths.certificates(), &self.config, "")?;
             }

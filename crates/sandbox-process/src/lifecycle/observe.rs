@@ -153,6 +153,7 @@ impl ProcessInner {
                 port,
             }],
             workspace: self.paths(id).workspace().to_string_lossy().into_owned(),
+            has_proxy: self.config.has_proxy(),
         })
     }
 

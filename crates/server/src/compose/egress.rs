@@ -77,7 +77,7 @@ pub(crate) fn check(
     ensure!(
         egress.policy == EgressPolicy::Open || sandboxes.enforces_egress,
         "egress.policy is {name}, but {} of the backend {} can ignore it: use confined processes \
-         (WORKSPACE_SANDBOX__BACKEND=process, WORKSPACE_PROCESS__ISOLATION=confined), or set WORKSPACE_EGRESS__POLICY=open",
+         (WORKSPACE_SANDBOX__BACKEND=process, WORKSPACE_PROCESS__ISOLATION=confined) or containers of an engine on this machine, or set WORKSPACE_EGRESS__POLICY=open",
         sandboxes.noun,
         sandboxes.name
     );

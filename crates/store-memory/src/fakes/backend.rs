@@ -58,6 +58,8 @@ struct FakeBackendState {
     /// The sandboxes that were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
     keeps_environment: bool,
+    /// Whether sandboxes have no forward proxy.
+    has_no_proxy: bool,
     /// Further exposed URLs of all sandboxes.
     extra_urls: Vec<ExposedUrl>,
 }
@@ -114,6 +116,11 @@ impl FakeSandboxBackend {
     /// Sets the result of `list_warnings`.
     pub fn set_warnings(&self, warnings: &[&str]) {
         self.lock().warnings = warnings.iter().map(|&line| line.to_owned()).collect();
+    }
+
+    /// Leaves the forward proxy out of sandboxes that start from now on.
+    pub fn leave_proxy_out(&self) {
+        self.lock().has_no_proxy = true;
     }
 
     /// Sets the recipe of all specs.
@@ -238,6 +245,7 @@ fn endpoints(id: &SandboxId, port: u16) -> Option<SandboxEndpoints> {
             port,
         }],
         workspace: format!("/sandboxes/{id}/workspace"),
+        has_proxy: true,
     })
 }
 
@@ -327,6 +335,7 @@ impl SandboxLifecycle for FakeSandboxBackend {
         backend.last_port = backend.last_port.max(9_000) + 1;
         let port = backend.port.unwrap_or(backend.last_port);
         let mut endpoints = endpoints(&launch.id, port).ok_or(SandboxError::NotFound)?;
+        endpoints.has_proxy = !backend.has_no_proxy;
         endpoints
             .exposed_urls
             .extend(backend.extra_urls.iter().cloned());

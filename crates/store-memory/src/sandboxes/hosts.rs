@@ -68,6 +68,7 @@ impl MemoryState {
             sandbox.agent_url = None;
             sandbox.exposed_urls = Arc::default();
             sandbox.workspace = None;
+            sandbox.has_proxy = false;
             sandbox.updated_at = now;
         }
     }

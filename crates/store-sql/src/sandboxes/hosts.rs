@@ -133,6 +133,7 @@ fn adopt(
             sandboxes::agent_url.eq(None::<String>),
             sandboxes::exposed_urls.eq(ExposedUrlsCol(Arc::default())),
             sandboxes::workspace.eq(None::<String>),
+            sandboxes::has_proxy.eq(false),
             sandboxes::updated_at.eq(TimestampCol(now)),
             sandboxes::is_host_lost.eq(false),
         ))

@@ -28,6 +28,7 @@ pub(crate) struct SandboxRow {
     agent_url: Option<TextCol<Url>>,
     exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
+    has_proxy: bool,
     pub(crate) created_at: TimestampCol,
     updated_at: TimestampCol,
     paused_at: Option<TimestampCol>,
@@ -52,7 +53,8 @@ pub(crate) struct ViewRow {
 same_fields! {
     SandboxRow, Sandbox, [
         id, owner, spec_id, host, desired, status, status_detail, key_hash, session_key, secret_key,
-        callback_token_hash, agent_url, exposed_urls, workspace, created_at, updated_at, paused_at,
+        callback_token_hash, agent_url, exposed_urls, workspace, has_proxy, created_at, updated_at,
+        paused_at,
     ]
 }
 

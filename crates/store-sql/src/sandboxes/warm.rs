@@ -40,6 +40,7 @@ struct WarmRow {
     agent_url: Option<TextCol<Url>>,
     exposed_urls: JsonCol<Vec<ExposedUrl>>,
     workspace: Option<String>,
+    has_proxy: bool,
     created_at: TimestampCol,
     updated_at: TimestampCol,
 }
@@ -52,12 +53,14 @@ same_fields! {
         agent_url: warm.endpoints.as_ref().map(|it| TextCol(it.agent_url.clone())),
         exposed_urls: JsonCol(warm.endpoints.as_ref().map(|it| it.exposed_urls.clone()).unwrap_or_default()),
         workspace: warm.endpoints.as_ref().map(|it| replace_nul(it.workspace.as_str())),
+        has_proxy: warm.endpoints.as_ref().is_some_and(|it| it.has_proxy),
     },
     read |row| {
         endpoints: row.agent_url.zip(row.workspace).map(|(url, workspace)| SandboxEndpoints {
             agent_url: url.0,
             exposed_urls: row.exposed_urls.0,
             workspace,
+            has_proxy: row.has_proxy,
         }),
     }
 }
@@ -77,7 +80,7 @@ macro_rules! claim {
             UPDATE warm_sandboxes SET state = $5, updated_at = $6
             WHERE id IN (SELECT id FROM next)
             RETURNING id, spec_id, host, recipe, state, key_hash, session_key, secret_key, agent_url, exposed_urls,
-                workspace, created_at, updated_at"
+                workspace, has_proxy, created_at, updated_at"
         )
     };
 }
@@ -123,6 +126,7 @@ impl WarmRepository for SqlStore {
                     warm_sandboxes::agent_url.eq(endpoints.agent_url.as_str()),
                     warm_sandboxes::exposed_urls.eq(JsonCol(endpoints.exposed_urls.clone())),
                     warm_sandboxes::workspace.eq(replace_nul(endpoints.workspace.as_str())),
+                    warm_sandboxes::has_proxy.eq(endpoints.has_proxy),
                     warm_sandboxes::updated_at.eq(TimestampCol(at)),
                 ))
                 .execute(conn)?;

@@ -169,6 +169,7 @@ tables! {
         agent_url -> Nullable<Text>,
         exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
+        has_proxy -> Bool,
         created_at -> Instant,
         updated_at -> Instant,
         paused_at -> Nullable<Instant>,
@@ -187,6 +188,7 @@ tables! {
         agent_url -> Nullable<Text>,
         exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
+        has_proxy -> Bool,
         created_at -> Instant,
         updated_at -> Instant,
     }

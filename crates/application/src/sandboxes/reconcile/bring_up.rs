@@ -208,6 +208,7 @@ impl SandboxReconciler {
         }
         if row.status != SandboxStatus::Running
             || row.agent_url.as_deref() != Some(&endpoints.agent_url)
+            || row.has_proxy != endpoints.has_proxy
         {
             if !is_woken && let Err(error) = self.wake_up(row, &endpoints.agent_url).await {
                 return self.replace_unwakeable(row, error).await;

@@ -237,6 +237,7 @@ fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
     match (row.desired, row.status, state) {
         (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(endpoints))) => {
             row.agent_url.as_deref() != Some(&endpoints.agent_url)
+                || row.has_proxy != endpoints.has_proxy
         }
         (DesiredState::Deleted, _, _)
         | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,

@@ -104,9 +104,12 @@ async fn the_hosts_are_those_of_the_owners_secrets() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_proxy_a_sandbox_gets_values_and_its_owner_a_note() {
+    let without_proxy = with_placeholders().await;
+    without_proxy.backend.leave_proxy_out();
     for (fixture, is_exposed) in [
         (Fixture::new().await, true),
         (with_placeholders().await, false),
+        (without_proxy, true),
     ] {
         store(&fixture, "BOUND", "v0", HOSTS).await;
         store(&fixture, "FREE", "v1", "").await;

@@ -75,6 +75,7 @@ pub(crate) fn sandbox() -> Sandbox {
         agent_url: None,
         exposed_urls: std::sync::Arc::default(),
         workspace: None,
+        has_proxy: false,
         created_at: now,
         updated_at: now,
         paused_at: None,

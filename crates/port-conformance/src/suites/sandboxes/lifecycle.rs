@@ -237,6 +237,7 @@ pub async fn a_session_key_is_replaced_once(ports: &StorePorts) {
         key_hash: won.hash,
         session_key: won.sealed,
         workspace: Some(endpoints(8000).workspace),
+        has_proxy: true,
         updated_at: at(2),
         ..before.clone()
     };
@@ -289,6 +290,7 @@ pub async fn facts_replace_each_other(ports: &StorePorts) {
     );
     assert_eq!(*row.exposed_urls, addresses.exposed_urls);
     assert_eq!(row.workspace, Some(addresses.workspace.clone()));
+    assert!(row.has_proxy);
     let detail = "gone".to_owned();
     let ends = [
         (SandboxFacts::Paused, SandboxStatus::Paused, None),

@@ -28,6 +28,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         agent_url: Some(endpoints.agent_url.into()),
         exposed_urls: endpoints.exposed_urls.into(),
         workspace: Some(endpoints.workspace),
+        has_proxy: endpoints.has_proxy,
         updated_at: at(2),
         paused_at: Some(at(1)),
         callback_token_hash: Some(KeyHash::of("callback token")),

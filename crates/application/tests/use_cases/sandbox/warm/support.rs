@@ -26,6 +26,7 @@ pub(super) fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
         agent_url: None,
         exposed_urls: std::sync::Arc::default(),
         workspace: None,
+        has_proxy: false,
         created_at: now,
         updated_at: now,
         paused_at: None,

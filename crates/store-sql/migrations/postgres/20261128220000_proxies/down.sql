@@ -1,0 +1,2 @@
+ALTER TABLE warm_sandboxes DROP COLUMN has_proxy;
+ALTER TABLE sandboxes DROP COLUMN has_proxy;

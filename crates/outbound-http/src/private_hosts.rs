@@ -10,7 +10,7 @@ pub enum PrivateHosts {
     /// No private addresses.
     #[default]
     Refused,
-    /// Loopback, private, shared (CGNAT) and unique local addresses, regardless of their owner, and `http://`. Never link-local
+    /// Loopback, private, shared (CGNAT), unique local, documentation and benchmark addresses, regardless of their owner, and `http://`. Never link-local
     /// addresses: a cloud's metadata service is there.
     Allowed,
     /// Only the listed hosts and networks.
@@ -112,18 +112,20 @@ fn kind_v4(address: Ipv4Addr) -> AddressKind {
         return AddressKind::Reserved;
     }
     match address.octets() {
-        // Loopback; RFC 1918; shared address space of carriers (RFC 6598).
-        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => {
-            AddressKind::Private
-        }
-        // "This network", link-local, protocol assignments, documentation, 6to4 relays, benchmarks, multicast, reserved.
-        [0 | 224..=255, ..]
-        | [169, 254, ..]
-        | [192, 0, 0 | 2, _]
+        // Loopback; RFC 1918; shared address space of carriers (RFC 6598); benchmarks and documentation, which laboratories, and
+        // programs that give every name an address of their own, use.
+        [127 | 10, ..]
+        | [192, 168, ..]
+        | [172, 16..=31, ..]
+        | [100, 64..=127, ..]
+        | [198, 18 | 19, ..]
+        | [192, 0, 2, _]
         | [198, 51, 100, _]
-        | [203, 0, 113, _]
-        | [192, 88, 99, _]
-        | [198, 18 | 19, ..] => AddressKind::Reserved,
+        | [203, 0, 113, _] => AddressKind::Private,
+        // "This network", link-local, protocol assignments, 6to4 relays, multicast, reserved.
+        [0 | 224..=255, ..] | [169, 254, ..] | [192, 0, 0, _] | [192, 88, 99, _] => {
+            AddressKind::Reserved
+        }
         _ => AddressKind::Public,
     }
 }
@@ -207,6 +209,9 @@ mod tests {
             ("172.31.255.255", AddressKind::Private),
             ("192.168.0.1", AddressKind::Private),
             ("100.64.0.1", AddressKind::Private),
+            ("198.19.0.1", AddressKind::Private),
+            ("203.0.113.80", AddressKind::Private),
+            ("192.0.0.192", AddressKind::Reserved),
             ("::1", AddressKind::Private),
             ("fd12::1", AddressKind::Private),
             ("::ffff:127.0.0.1", AddressKind::Private),

@@ -11,7 +11,7 @@ use domain::sandbox::{
     PrepareProgress, SandboxBackend, SandboxEndpoints, SandboxError, SandboxLaunch,
     SandboxLifecycle, SandboxLock, SandboxLocks, SandboxReader,
 };
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::BoxStream;
 use sandbox_provider::BackendTasks;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, watch};
@@ -97,18 +97,6 @@ impl DockerSandboxes {
     pub(crate) fn inner(&self) -> &DockerInner {
         &self.inner
     }
-
-    /// Runs an operation to its end, even if the caller gives up.
-    async fn detached<T: Send + 'static, Work>(
-        &self,
-        operation: impl FnOnce(Arc<DockerInner>) -> Work,
-    ) -> Result<T, SandboxError>
-    where
-        Work: Future<Output = Result<T, SandboxError>> + Send + 'static,
-    {
-        let work = operation(Arc::clone(&self.inner));
-        self.inner.tasks.detached(work).await
-    }
 }
 
 /// Stops the watchers. The sandboxes keep running, and the next service finds them.
@@ -179,32 +167,20 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
-        let (spec, progress) = (spec.clone(), progress.clone());
-        self.detached(|inner| async move {
+        let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
+        let work = async move {
             // A template that is no longer configured may still have containers, which need no image.
             if let Ok(spec) = inner.spec(&spec) {
                 inner.images.ensure(spec, &progress).await?;
             }
             inner.network.ensure().await.map(drop)
-        })
-        .await
+        };
+        self.inner.tasks.detached(work).await
     }
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let mut reachability = self.inner.reachability.subscribe();
-        reachability.mark_changed();
-        let closed = self.inner.tasks.closed.clone();
-        stream::unfold(reachability, |mut reachability| async move {
-            loop {
-                reachability.changed().await.ok()?;
-                let current = reachability.borrow_and_update().clone();
-                if let Some(current) = current {
-                    return Some((current, reachability));
-                }
-            }
-        })
-        .take_until(closed.cancelled_owned())
-        .boxed()
+        let inner = &self.inner;
+        inner.tasks.watch_reachability(&inner.reachability)
     }
 
     async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
@@ -222,9 +198,9 @@ impl SandboxLifecycle for DockerSandboxes {
         // Only the wait ends with the caller, not the operation.
         let guard = self.inner.lock(&launch.id).await?;
         let permit = self.inner.acquire_start_permit().await?;
-        let launch = launch.clone();
-        self.detached(|inner| async move { inner.start(launch, guard, permit).await })
-            .await
+        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
+        let work = async move { inner.start(launch, guard, permit).await };
+        self.inner.tasks.detached(work).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
@@ -236,15 +212,15 @@ impl SandboxLifecycle for DockerSandboxes {
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move { inner.stop(&id).await })
-            .await
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { inner.stop(&id).await };
+        self.inner.tasks.detached(work).await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move { inner.remove(&id).await })
-            .await
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { inner.remove(&id).await };
+        self.inner.tasks.detached(work).await
     }
 
     fn watch(&self) -> BoxStream<'static, BackendFact> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::id::{HostId, SpecId};
 use ipnet::Ipv4Net;
+use sandbox_provider::container_settings::ExposedPort;
 use sandbox_provider::{EgressPolicy, EgressSlot};
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
@@ -110,15 +111,6 @@ pub struct BindMount {
     pub target: String,
     /// Whether sandboxes may write to it.
     pub writable: bool,
-}
-
-/// A port of the sandbox that clients may reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExposedPort {
-    /// `AGENT_SERVER`, `VSCODE`, `WORKER_1`, …; workers get a variable of this name with the port.
-    pub name: String,
-    /// Port in the sandbox.
-    pub port: u16,
 }
 
 /// A template for sandboxes.

@@ -33,7 +33,8 @@ mod specs;
 
 pub use backend::DockerSandboxes;
 pub use config::{
-    BindMount, DockerConfig, DockerSpec, ExposedPort, MetadataBlocking, PauseMode,
-    RegistryCredentials, ResourceLimits,
+    BindMount, DockerConfig, DockerSpec, MetadataBlocking, PauseMode, RegistryCredentials,
+    ResourceLimits,
 };
 pub use provider::DockerProvider;
+pub use sandbox_provider::container_settings::ExposedPort;

@@ -11,8 +11,8 @@ use domain::id::HostId;
 use domain::sandbox::{BackendReachability, SandboxBackend as _};
 use futures::StreamExt as _;
 use sandbox_provider::{
-    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressRoute, EgressSlot,
-    Installation, SandboxNetworking, SandboxPorts, SandboxProvider, is_loopback,
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressRoute, Installation,
+    SandboxNetworking, SandboxPorts, SandboxProvider, is_loopback,
 };
 use settings::{SettingReader, SettingSection};
 use url::Url;
@@ -58,14 +58,6 @@ impl ConfiguredDocker {
         }
     }
 
-    fn egress_route(&self, slot: &EgressSlot) -> EgressRoute {
-        let networks = self.0.reachable_networks.iter();
-        EgressRoute {
-            gateway: Arc::clone(slot),
-            reachable_networks: networks.map(ToString::to_string).collect(),
-        }
-    }
-
     fn connect(&self, installation: &Installation<'_>) -> anyhow::Result<DockerSandboxes> {
         DockerSandboxes::new(self.config(installation))
             .context("cannot use the container engine (docker.socket)")
@@ -108,6 +100,10 @@ impl ConfiguredBackend for ConfiguredDocker {
         let specs = specs(&self.0, SystemClock.now());
         let backend = Arc::new(self.connect(installation)?);
         let engine = Arc::clone(&backend);
+        let route = |slot| EgressRoute {
+            by_default_route: true,
+            ..EgressRoute::new(slot, &self.0.reachable_networks)
+        };
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
             lifecycle: Arc::clone(&backend) as _,
@@ -115,7 +111,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             endpoints: backend,
             specs,
             callbacks: None,
-            egress: self.0.egress.as_ref().map(|slot| self.egress_route(slot)),
+            egress: self.0.egress.as_ref().map(route),
             gateway: Some(Arc::new(move || {
                 let engine = Arc::clone(&engine);
                 Box::pin(async move { engine.gateway().await })

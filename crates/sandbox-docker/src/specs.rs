@@ -2,10 +2,9 @@
 
 use domain::clock::Timestamp;
 use domain::sandbox::SandboxSpec;
-use sandbox_provider::SpecList;
+use sandbox_provider::{SpecList, shown_variables};
 
 use crate::config::{DockerConfig, DockerSpec};
-use crate::container::environment::fixed_variables;
 
 /// The templates in configured order, the default first. `now` becomes their creation time in the API.
 pub(crate) fn specs(config: &DockerConfig, now: Timestamp) -> SpecList {
@@ -15,15 +14,11 @@ pub(crate) fn specs(config: &DockerConfig, now: Timestamp) -> SpecList {
 
 /// The API's view, without secret values.
 fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
-    let mut initial_env = spec.env.clone();
-    // The same precedence as in the container: secret variables override others, and the service's own override both.
-    initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
-    initial_env.extend(fixed_variables().map(|(name, value)| (name.to_owned(), value.to_owned())));
     SandboxSpec {
         id: spec.id.clone(),
         command: spec.command.clone(),
         created_at: now,
-        initial_env,
+        initial_env: shown_variables(&spec.env, &spec.secret_env),
         working_dir: spec.working_dir.clone(),
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,

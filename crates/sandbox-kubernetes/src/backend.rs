@@ -93,18 +93,6 @@ impl KubernetesSandboxes {
     pub(crate) fn inner(&self) -> &KubernetesInner {
         &self.inner
     }
-
-    /// Runs an operation to its end, even if the caller gives up.
-    async fn detached<T: Send + 'static, Work>(
-        &self,
-        operation: impl FnOnce(Arc<KubernetesInner>) -> Work,
-    ) -> Result<T, SandboxError>
-    where
-        Work: Future<Output = Result<T, SandboxError>> + Send + 'static,
-    {
-        let work = operation(Arc::clone(&self.inner));
-        self.inner.tasks.detached(work).await
-    }
 }
 
 /// Stops the watchers. The sandboxes keep running, and the next service finds them.
@@ -229,7 +217,8 @@ impl SandboxBackend for KubernetesSandboxes {
     }
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        self.inner.watch_reachability()
+        let inner = &self.inner;
+        inner.tasks.watch_reachability(&inner.reachability)
     }
 
     async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
@@ -261,9 +250,9 @@ impl SandboxBackend for KubernetesSandboxes {
 #[async_trait]
 impl SandboxLifecycle for KubernetesSandboxes {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
-        let launch = launch.clone();
-        self.detached(|inner| async move { inner.start_in_turn(&launch).await })
-            .await
+        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
+        let work = async move { inner.start_in_turn(&launch).await };
+        self.inner.tasks.detached(work).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
@@ -277,18 +266,18 @@ impl SandboxLifecycle for KubernetesSandboxes {
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move {
             let _lock = inner.lock(&id).await?;
             inner.stop(&id).await
-        })
-        .await
+        };
+        self.inner.tasks.detached(work).await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move { inner.remove_and_forget(&id).await })
-            .await
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { inner.remove_and_forget(&id).await };
+        self.inner.tasks.detached(work).await
     }
 
     fn watch(&self) -> BoxStream<'static, BackendFact> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::id::{HostId, SpecId};
+use sandbox_provider::container_settings::ExposedPort;
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
 
@@ -59,15 +60,6 @@ pub enum PodEngine {
     Pods,
 }
 
-/// A port of the sandbox that clients may reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodPort {
-    /// `AGENT_SERVER`, `VSCODE`, `WORKER_1`, …; workers get a variable of this name with the port.
-    pub name: String,
-    /// Port in the sandbox.
-    pub port: u16,
-}
-
 /// A template for sandboxes.
 #[derive(Debug, Clone)]
 pub struct KubernetesSpec {
@@ -108,7 +100,7 @@ pub struct KubernetesSpec {
     /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
     /// The ports that clients may reach, among them `AGENT_SERVER`.
-    pub ports: Vec<PodPort>,
+    pub ports: Vec<ExposedPort>,
 }
 
 impl KubernetesConfig {

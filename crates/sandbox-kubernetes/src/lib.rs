@@ -28,5 +28,6 @@ mod state;
 mod watch;
 
 pub use backend::KubernetesSandboxes;
-pub use config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine, PodPort};
+pub use config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine};
 pub use provider::KubernetesProvider;
+pub use sandbox_provider::container_settings::ExposedPort;

@@ -9,14 +9,13 @@ use domain::id::HostId;
 use domain::sandbox::SandboxSpec;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
-    SandboxNetworking, SandboxPorts, SandboxProvider, SpecList,
+    SandboxNetworking, SandboxPorts, SandboxProvider, SpecList, shown_variables,
 };
 use settings::{SettingReader, SettingSection};
 
 use crate::KubernetesSandboxes;
 use crate::backend::NAME;
 use crate::config::{KubernetesConfig, KubernetesSpec};
-use crate::environment::fixed_variables;
 use crate::settings::SECTION;
 
 /// Registers pods of a Kubernetes cluster.
@@ -114,21 +113,14 @@ impl ConfiguredBackend for ConfiguredKubernetes {
 
 /// The templates in configured order, the default first, without secret values. `now` becomes their creation time in the API.
 fn specs(all: &[KubernetesSpec], now: Timestamp) -> SpecList {
-    let api_spec = |spec: &KubernetesSpec| {
-        let mut initial_env = spec.env.clone();
-        // The same precedence as in the pod: secret variables override others, and the service's own override both.
-        initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
-        let fixed = fixed_variables();
-        initial_env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        SandboxSpec {
-            id: spec.id.clone(),
-            command: spec.command.clone(),
-            created_at: now,
-            initial_env,
-            working_dir: spec.working_dir.clone(),
-            idle_stop: spec.idle_stop,
-            lifetime: spec.lifetime,
-        }
+    let api_spec = |spec: &KubernetesSpec| SandboxSpec {
+        id: spec.id.clone(),
+        command: spec.command.clone(),
+        created_at: now,
+        initial_env: shown_variables(&spec.env, &spec.secret_env),
+        working_dir: spec.working_dir.clone(),
+        idle_stop: spec.idle_stop,
+        lifetime: spec.lifetime,
     };
     SpecList(all.iter().map(api_spec).collect())
 }

@@ -1,14 +1,15 @@
 //! Section `kubernetes`: the cluster, and the templates for sandboxes.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use domain::id::{HostId, SpecId};
-use domain::sandbox::AGENT_SERVER;
-use secrecy::ExposeSecret as _;
-use settings::{Redaction, SettingReader, SettingSection, TemplateKeys, assignment};
+use domain::id::HostId;
+use sandbox_provider::container_settings::{
+    capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
+    templates,
+};
+use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
 
-use crate::config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine, PodPort};
+use crate::config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine};
 
 /// What the backend adds to the mechanism of the configuration. Its defaults are in `config/default.toml`.
 pub(crate) const SECTION: SettingSection = SettingSection {
@@ -42,7 +43,9 @@ pub(crate) const SECTION: SettingSection = SettingSection {
 };
 
 /// Kubelets cannot start a container with less.
-const MIN_MEMORY_BYTES: u64 = 16 << 20;
+const MIN_MEMORY_MIB: u64 = 16;
+/// The smallest quantity.
+const MIN_CPUS: f64 = 0.001;
 const DEFAULT_DISK_BYTES: u64 = 20 << 30;
 
 impl KubernetesConfig {
@@ -76,7 +79,7 @@ impl KubernetesConfig {
                 |text| is_object_name(text).then(|| text.to_owned()),
             ),
             node_selector: reader.assignments("kubernetes.node_selector"),
-            specs: specs(reader),
+            specs: templates(reader, "kubernetes", KubernetesSpec::read, |spec| &spec.id),
             grace: reader.duration("sandbox.stop_grace"),
             call_limit: Duration::from_secs(30),
             start_limit: Duration::from_secs(10 * 60),
@@ -84,31 +87,10 @@ impl KubernetesConfig {
     }
 }
 
-/// The default template, and the additional ones.
-fn specs(reader: &SettingReader<'_>) -> Vec<KubernetesSpec> {
-    let mut specs = vec![KubernetesSpec::read(reader)];
-    let mut ids = BTreeSet::from([specs[0].id.clone()]);
-    for (number, spec) in (0..).zip(reader.templates("kubernetes", KubernetesSpec::read)) {
-        if !ids.insert(spec.id.clone()) {
-            let problem = "is also the id of another template: ids must differ";
-            reader.template_problem(number, "kubernetes.id", problem);
-        }
-        specs.push(spec);
-    }
-    specs
-}
-
 impl KubernetesSpec {
     /// Reads the section's keys; the reader may put an additional template over them.
     fn read(reader: &SettingReader<'_>) -> Self {
-        let image = reader.parsed("kubernetes.image", "an image, e.g. agents:1", |text| {
-            is_image(text).then(|| text.to_owned())
-        });
-        let id = reader
-            .optional_parsed("kubernetes.id", "1 to 255 visible characters", |text| {
-                SpecId::parse(text).ok()
-            })
-            .unwrap_or_else(|| SpecId::parse(&image).expect("an image is an id"));
+        let (id, image) = id_and_image(reader, "kubernetes");
         let words = |key| reader.words(key, "words, quoted as for a shell");
         let template = Self {
             id,
@@ -116,30 +98,22 @@ impl KubernetesSpec {
             entrypoint: words("kubernetes.entrypoint"),
             command: words("kubernetes.command"),
             env: reader.assignments("kubernetes.env"),
-            secret_env: reader.parsed_secrets(
-                "kubernetes.secret_env",
-                "entries NAME=VALUE",
-                |text| {
-                    let (name, value) = assignment(text.expose_secret())?;
-                    Some((name.to_owned(), value.into()))
-                },
-            ),
+            secret_env: secret_env(reader, "kubernetes.secret_env"),
             working_dir: directory(reader, "kubernetes.working_dir"),
             volume: directory(reader, "kubernetes.volume"),
             user: account(reader, "kubernetes.user"),
             group: account(reader, "kubernetes.group"),
-            memory: memory(reader),
-            cpus: cpus(reader, "kubernetes.cpus"),
-            reserved_cpus: cpus(reader, "kubernetes.reserved_cpus"),
+            memory: memory(reader, "kubernetes.memory", MIN_MEMORY_MIB),
+            cpus: cpus(reader, "kubernetes.cpus", MIN_CPUS),
+            reserved_cpus: cpus(reader, "kubernetes.reserved_cpus", MIN_CPUS),
             disk: disk(reader),
-            capabilities: capabilities(reader),
+            capabilities: capabilities(reader, "kubernetes.capabilities"),
             runtime_class: object_name(reader, "kubernetes.runtime_class"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
-            ports: ports(reader),
+            ports: exposed_ports(reader, "kubernetes.ports"),
         };
-        let inside = template.working_dir.strip_prefix(&template.volume);
-        if !inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        if !is_inside(&template.working_dir, &template.volume) {
             reader.problem(
                 "kubernetes.working_dir",
                 "must be in `volume`: other directories do not outlive the pod",
@@ -168,24 +142,6 @@ fn object_name(reader: &SettingReader<'_>, key: &str) -> Option<String> {
     })
 }
 
-/// Roughly an image reference; the kubelet checks it exactly.
-fn is_image(text: &str) -> bool {
-    let plain = text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-_./:@".contains(&b));
-    plain && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.len() <= 255
-}
-
-/// An absolute path without `.`, `..` and empty segments.
-fn directory(reader: &SettingReader<'_>, key: &str) -> String {
-    reader.parsed(key, "an absolute path other than /", |text| {
-        let path = text.strip_suffix('/').unwrap_or(text);
-        let mut parts = path.strip_prefix('/')?.split('/');
-        let is_plain = parts.all(|part| !matches!(part, "" | "." | ".."));
-        (is_plain && !path.contains([':', '\0'])).then(|| path.to_owned())
-    })
-}
-
 fn account(reader: &SettingReader<'_>, key: &str) -> Option<i64> {
     reader.optional_parsed(key, "a number", |text| {
         text.parse()
@@ -194,62 +150,9 @@ fn account(reader: &SettingReader<'_>, key: &str) -> Option<i64> {
     })
 }
 
-fn memory(reader: &SettingReader<'_>) -> Option<u64> {
-    let bytes = reader.size_limit("kubernetes.memory");
-    if bytes.is_some_and(|bytes| bytes < MIN_MEMORY_BYTES) {
-        let problem = "must be 16MiB or more (or 0: no limit)";
-        reader.problem("kubernetes.memory", problem);
-    }
-    bytes
-}
-
 fn disk(reader: &SettingReader<'_>) -> u64 {
     reader.size_limit("kubernetes.disk").unwrap_or_else(|| {
         reader.problem("kubernetes.disk", "must be the size of a claim, e.g. 20GiB");
         DEFAULT_DISK_BYTES
     })
-}
-
-fn cpus(reader: &SettingReader<'_>, key: &str) -> Option<f64> {
-    let cpus = reader.parsed(key, "a number of cores, e.g. 1.5, or 0", |text| {
-        let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let cpus: f64 = text.parse().ok().filter(|_| plain)?;
-        // A thousandth of a core is the smallest quantity.
-        (cpus == 0.0 || (0.001..=10_000.0).contains(&cpus)).then_some(cpus)
-    });
-    (cpus > 0.0).then_some(cpus)
-}
-
-/// The names of the capabilities, without the prefix `CAP_`.
-fn capabilities(reader: &SettingReader<'_>) -> Vec<String> {
-    reader.parsed_list("kubernetes.capabilities", "names such as CHOWN", |text| {
-        let name = text.strip_prefix("CAP_").unwrap_or(text);
-        let plain = name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-        (plain && !name.is_empty() && name != "ALL").then(|| name.to_owned())
-    })
-}
-
-fn ports(reader: &SettingReader<'_>) -> Vec<PodPort> {
-    let key = "kubernetes.ports";
-    let ports = reader.parsed_list(key, "entries NAME=PORT", |text| {
-        let (name, port) = assignment(text)?;
-        let port = port.trim().parse().ok().filter(|port| *port != 0)?;
-        let name = name.to_owned();
-        Some(PodPort { name, port })
-    });
-    if ports.len() < reader.list(key).len() {
-        // The reader has recorded the invalid entry.
-        return ports;
-    }
-    let names: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-    let numbers: BTreeSet<u16> = ports.iter().map(|port| port.port).collect();
-    if names.len() < ports.len() || numbers.len() < ports.len() {
-        reader.problem(key, "must not contain a name or a port twice");
-    } else if !names.contains(AGENT_SERVER) {
-        reader.problem(
-            key,
-            "must hold AGENT_SERVER=PORT, by which this service talks to the agent server",
-        );
-    }
-    ports
 }

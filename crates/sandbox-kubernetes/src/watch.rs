@@ -10,7 +10,6 @@ use domain::error::chain;
 use domain::sandbox::{BackendFact, BackendReachability, BackendState};
 use futures::StreamExt as _;
 use futures::future::ready;
-use futures::stream::{self, BoxStream};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -229,23 +228,6 @@ impl KubernetesInner {
             _ => return,
         };
         self.tasks.report(BackendFact { id, state });
-    }
-
-    pub(crate) fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let mut reachability = self.reachability.subscribe();
-        reachability.mark_changed();
-        let closed = self.tasks.closed.clone();
-        stream::unfold(reachability, |mut reachability| async move {
-            loop {
-                reachability.changed().await.ok()?;
-                let current = reachability.borrow_and_update().clone();
-                if let Some(current) = current {
-                    return Some((current, reachability));
-                }
-            }
-        })
-        .take_until(closed.cancelled_owned())
-        .boxed()
     }
 }
 

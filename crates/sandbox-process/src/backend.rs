@@ -108,18 +108,6 @@ impl ProcessSandboxes {
     pub(crate) fn inner(&self) -> &Arc<ProcessInner> {
         &self.inner
     }
-
-    /// Runs an operation to its end, even if the caller gives up.
-    async fn detached<T: Send + 'static, Work>(
-        &self,
-        operation: impl FnOnce(Arc<ProcessInner>) -> Work,
-    ) -> Result<T, SandboxError>
-    where
-        Work: Future<Output = Result<T, SandboxError>> + Send + 'static,
-    {
-        let work = operation(Arc::clone(&self.inner));
-        self.inner.tasks.detached(work).await
-    }
 }
 
 /// Stops the monitors. The sandboxes keep running, and the next service adopts them.
@@ -244,30 +232,31 @@ impl SandboxLifecycle for ProcessSandboxes {
         // The wait for the lock also ends with the caller: an abandoned operation must not start after the caller's next
         // one.
         let guard = self.inner.lock(&launch.id).await?;
-        let launch = launch.clone();
-        self.detached(|inner| async move { inner.start(launch, command, permit, guard).await })
-            .await
+        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
+        let work = async move { inner.start(launch, command, permit, guard).await };
+        self.inner.tasks.detached(work).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| inner.observe(id)).await
+        let work = Arc::clone(&self.inner).observe(id.clone());
+        self.inner.tasks.detached(work).await
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
-        self.detached(ProcessInner::observe_all).await
+        let work = Arc::clone(&self.inner).observe_all();
+        self.inner.tasks.detached(work).await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move { inner.stop(&id).await })
-            .await
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { inner.stop(&id).await };
+        self.inner.tasks.detached(work).await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let id = id.clone();
-        self.detached(|inner| async move { inner.remove(&id).await })
-            .await
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { inner.remove(&id).await };
+        self.inner.tasks.detached(work).await
     }
 
     fn watch(&self) -> BoxStream<'static, BackendFact> {
@@ -283,8 +272,8 @@ impl SandboxReader for ProcessSandboxes {
         keys: &[SecretString],
         tail: LogTail,
     ) -> Result<LogStream, SandboxError> {
-        let (id, keys) = (id.clone(), keys.to_vec());
-        self.detached(|inner| inner.logs(id, keys, tail)).await
+        let work = Arc::clone(&self.inner).logs(id.clone(), keys.to_vec(), tail);
+        self.inner.tasks.detached(work).await
     }
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {

@@ -16,6 +16,7 @@ use ipnet::Ipv4Net;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressPolicy, EgressRoute,
     EgressSlot, Installation, SandboxNetworking, SandboxPorts, SandboxProvider, is_proxy_variable,
+    reachable_network,
 };
 use settings::{Redaction, SettingReader, SettingSection};
 
@@ -29,6 +30,9 @@ use crate::processes::launcher::{self, Launcher};
 use crate::provision::{self, InstallEnvironment, Provisioner};
 use crate::{ProcessSandboxes, specs};
 use crate::{confinement, environment};
+
+/// The network of each confined sandbox.
+const SLIRP4NETNS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 2, 0), 24);
 
 const SINGLE_USER: SingleUserRule = SingleUserRule {
     reason: "Sandboxes run under one operating-system account, so they are not isolated from each other",
@@ -161,7 +165,7 @@ impl ConfiguredProcess {
                 "process.reachable_networks",
                 "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8 and 10.0.2.0/24, which each sandbox has for \
                  itself: let a program that listens at 127.0.0.1 listen at an address of the machine",
-                reachable_network,
+                |text| reachable_network(text, &[SLIRP4NETNS]),
             ),
             readable_paths: absolute_paths(reader, "process.readable_paths"),
             writable_paths: absolute_paths(reader, "process.writable_paths"),
@@ -221,14 +225,6 @@ impl ConfiguredProcess {
             lifetime: self.lifetime,
             ..defaults
         })
-    }
-
-    fn egress_route(&self) -> EgressRoute {
-        let networks = self.reachable_networks.iter();
-        EgressRoute {
-            gateway: Arc::clone(&self.egress),
-            reachable_networks: networks.map(ToString::to_string).collect(),
-        }
     }
 
     /// Whether programs of sandboxes use the service's forward proxy.
@@ -305,6 +301,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             .await
             .context("cannot use process sandboxes")?;
         let backend = Arc::new(backend);
+        let route = || EgressRoute::new(&self.egress, &self.reachable_networks);
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
             lifecycle: Arc::clone(&backend) as _,
@@ -313,7 +310,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             specs,
             gateway: None,
             callbacks: self.is_confined.then(|| Arc::clone(&self.callbacks)),
-            egress: self.has_proxy().then(|| self.egress_route()),
+            egress: self.has_proxy().then(route),
         })
     }
 
@@ -361,18 +358,6 @@ fn absolute_paths(reader: &SettingReader<'_>, key: &str) -> Vec<PathBuf> {
     })
 }
 
-/// A network in CIDR notation or one address, outside the sandbox's own networks.
-fn reachable_network(text: &str) -> Option<Ipv4Net> {
-    let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
-    let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
-    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
-    let slirp4netns = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 2, 0), 24);
-    let is_own = network.contains(&loopback)
-        || loopback.contains(&network)
-        || slirp4netns.contains(&network);
-    (!is_own).then_some(network)
-}
-
 /// The version becomes part of a requirement (`name==VERSION`) and of a folder's name.
 fn version(text: &str) -> Option<String> {
     let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
@@ -380,30 +365,4 @@ fn version(text: &str) -> Option<String> {
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'+');
     (digit_first && plain && text.len() <= 64).then(|| text.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reachable_networks_are_networks_and_addresses_but_not_the_sandboxs_own() {
-        let parse = |text| reachable_network(text).map(|net| net.to_string());
-        let known = [
-            ("10.20.0.0/16", Some("10.20.0.0/16")),
-            ("10.20.3.4/16", Some("10.20.0.0/16")),
-            ("192.168.1.20", Some("192.168.1.20/32")),
-            ("127.0.0.1", None),
-            ("127.8.0.0/16", None),
-            ("0.0.0.0/0", None),
-            ("10.0.0.0/8", Some("10.0.0.0/8")),
-            ("10.0.2.0/24", None),
-            ("10.0.2.2", None),
-            ("fd00::/8", None),
-            ("example.org", None),
-        ];
-        for (text, expected) in known {
-            assert_eq!(parse(text).as_deref(), expected, "{text}");
-        }
-    }
 }

@@ -1,12 +1,13 @@
 //! How the connections of sandboxes to other machines reach the service.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use domain::error::BoxError;
 use domain::id::SandboxId;
+use ipnet::Ipv4Net;
 use settings::SettingReader;
 use tokio::net::TcpStream;
 
@@ -42,6 +43,31 @@ pub struct EgressRoute {
     pub gateway: EgressSlot,
     /// Private networks and addresses that sandboxes reach with [`EgressPolicy::Open`].
     pub reachable_networks: Vec<String>,
+    /// Whether sandboxes reach private networks behind the machine's default route also without the proxy.
+    pub by_default_route: bool,
+}
+
+impl EgressRoute {
+    /// A route to this gateway.
+    pub fn new(gateway: &EgressSlot, networks: &[Ipv4Net]) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            reachable_networks: networks.iter().map(ToString::to_string).collect(),
+            by_default_route: false,
+        }
+    }
+}
+
+/// A network in CIDR notation, or one address. Loopback addresses and the `own` networks are those of each sandbox, or of the
+/// service's machine.
+pub fn reachable_network(text: &str, own: &[Ipv4Net]) -> Option<Ipv4Net> {
+    let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
+    let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
+    let loopback = Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8).trunc();
+    let is_own = network.contains(&loopback)
+        || loopback.contains(&network)
+        || own.iter().any(|own| own.contains(&network));
+    (!is_own).then_some(network)
 }
 
 /// Whether the service sends secrets to their hosts, so that sandboxes have placeholders (`broker.secrets`).
@@ -120,6 +146,28 @@ pub fn is_proxy_variable(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reachable_networks_are_networks_and_addresses_but_not_the_sandboxs_own() {
+        let own = [Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 2, 0), 24)];
+        let parse = |text| reachable_network(text, &own).map(|net| net.to_string());
+        let known = [
+            ("10.20.0.0/16", Some("10.20.0.0/16")),
+            ("10.20.3.4/16", Some("10.20.0.0/16")),
+            ("192.168.1.20", Some("192.168.1.20/32")),
+            ("127.0.0.1", None),
+            ("127.8.0.0/16", None),
+            ("0.0.0.0/0", None),
+            ("10.0.0.0/8", Some("10.0.0.0/8")),
+            ("10.0.2.0/24", None),
+            ("10.0.2.2", None),
+            ("fd00::/8", None),
+            ("example.org", None),
+        ];
+        for (text, expected) in known {
+            assert_eq!(parse(text).as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_proxy_of_the_operator_is_recognized_by_its_variable() {

@@ -6,6 +6,8 @@
 //! its backend into a [`ConfiguredBackend`], also when another backend is chosen.
 
 mod agent_server;
+mod container_environment;
+pub mod container_settings;
 mod digest;
 mod disk_limit;
 mod egress;
@@ -35,11 +37,12 @@ pub use agent_server::{
     FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
     add_launch_variables, describe_exit, quote_log,
 };
+pub use container_environment::{add_container_variables, shown_variables};
 pub use digest::short_digest;
 pub use disk_limit::{OverLimitGrace, over_disk_limit};
 pub use egress::{
     CERTIFICATE_VARIABLES, EgressGateway, EgressPolicy, EgressRoute, EgressSlot,
-    SYSTEM_CERTIFICATES, add_proxy_variables, is_proxy_variable, sends_secrets,
+    SYSTEM_CERTIFICATES, add_proxy_variables, is_proxy_variable, reachable_network, sends_secrets,
 };
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use domain::sandbox::{BackendFact, SandboxError};
+use domain::sandbox::{BackendFact, BackendReachability, SandboxError};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -70,6 +71,26 @@ impl BackendTasks {
                         );
                     }
                     Err(RecvError::Closed) => return None,
+                }
+            }
+        })
+        .take_until(self.closed.clone().cancelled_owned())
+        .boxed()
+    }
+
+    /// What the backend knows of its reachability, as soon as it knows it, and then its changes.
+    pub fn watch_reachability(
+        &self,
+        reachability: &watch::Sender<Option<BackendReachability>>,
+    ) -> BoxStream<'static, BackendReachability> {
+        let mut reachability = reachability.subscribe();
+        reachability.mark_changed();
+        stream::unfold(reachability, |mut reachability| async move {
+            loop {
+                reachability.changed().await.ok()?;
+                let current = reachability.borrow_and_update().clone();
+                if let Some(current) = current {
+                    return Some((current, reachability));
                 }
             }
         })

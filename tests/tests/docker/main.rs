@@ -5,6 +5,7 @@
 
 mod auto_backend;
 mod containers;
+mod egress;
 mod engine;
 mod expiry;
 mod private_engine;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::error::BoxError;
 use domain::host_rule::parse_host;
-use outbound_http::{HostError, HostGuard};
+use outbound_http::{HostError, HostGuard, PrivateHosts};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Host;
@@ -15,8 +15,39 @@ use super::rules::EgressRules;
 use super::secrets::PlaceholderRefusal;
 use super::tunnel::TLS_PORT;
 
+/// An address that no machine has (RFC 5737), so that only the default route leads to it.
+const INTERNET: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const PORT: u16 = 9;
 /// For all addresses of a host together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which addresses sandboxes reach.
+#[derive(Debug)]
+pub(super) struct AddressGuard {
+    /// Public and listed ones.
+    listed: HostGuard,
+    /// All private ones, of which those behind the default route are open.
+    wide: Option<HostGuard>,
+}
+
+impl AddressGuard {
+    pub(super) fn new(rules: &EgressRules) -> Self {
+        let wide = rules.is_default_route_open();
+        Self {
+            listed: HostGuard::new(rules.private_hosts()),
+            wide: wide.then(|| HostGuard::new(PrivateHosts::Allowed)),
+        }
+    }
+
+    /// Whether an address of an open host is reached.
+    fn permits(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        self.listed.is_listed(ip)
+            || !is_own(address)
+                && (self.listed.permits_address(ip)
+                    || self.wide.is_some() && is_behind_default_route(ip))
+    }
+}
 
 /// A host and port that a rule allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +109,7 @@ impl Destination {
             let host = host.to_string();
             return Err(EgressError::NotListed { host, port });
         }
-        let is_open = matches!(rules, EgressRules::Open(_));
+        let is_open = matches!(rules, EgressRules::Open { .. });
         Ok(Self {
             host,
             port,
@@ -92,19 +123,20 @@ impl Destination {
     }
 
     /// Looks the name up once, checks all its addresses, and connects to one of these.
-    pub(super) async fn connect(&self, guard: &HostGuard) -> Result<TcpStream, EgressError> {
+    pub(super) async fn connect(&self, guard: &AddressGuard) -> Result<TcpStream, EgressError> {
         let forbidden = || EgressError::PrivateAddress(self.host.to_string());
         let literal = match &self.host {
             Host::Ipv4(address) => Some(IpAddr::V4(*address)),
             Host::Ipv6(address) => Some(IpAddr::V6(*address)),
             Host::Domain(_) => None,
         };
+        let lookups = guard.wide.as_ref().unwrap_or(&guard.listed);
         let addresses = match (literal, &self.host) {
-            (Some(address), _) if guard.permits_address(address) => {
+            (Some(address), _) if lookups.permits_address(address) => {
                 vec![SocketAddr::from((address, self.port))]
             }
             (None, Host::Domain(name)) => {
-                let found = guard.resolve(name, self.port).await;
+                let found = lookups.resolve(name, self.port).await;
                 found.map_err(|error| match error {
                     HostError::ForbiddenHost(_) => forbidden(),
                     HostError::NotResolved(_) => EgressError::NotResolved(name.clone()),
@@ -113,17 +145,14 @@ impl Destination {
             _ => return Err(forbidden()),
         };
         // A listed network is open at all ports, a rule with an address only as it is written.
-        let may_be_own = |address: &SocketAddr| {
+        let is_reached = |address: &SocketAddr| {
             if self.is_open {
-                guard.is_listed(address.ip())
+                guard.permits(*address)
             } else {
-                literal.is_some()
+                literal.is_some() || !is_own(*address)
             }
         };
-        if addresses
-            .iter()
-            .any(|address| !may_be_own(address) && is_own(*address))
-        {
+        if !addresses.iter().all(is_reached) {
             return Err(forbidden());
         }
         let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
@@ -135,8 +164,19 @@ impl Destination {
     }
 }
 
-/// Whether this machine has the address: the kernel then chooses it as the source as well. Sends nothing.
+/// Whether this machine has the address: the kernel then chooses it as the source as well.
 fn is_own(address: SocketAddr) -> bool {
+    source(address).is_some_and(|source| source == address.ip())
+}
+
+/// Whether the kernel chooses the same source as for the internet, and so the same device.
+fn is_behind_default_route(address: IpAddr) -> bool {
+    let behind = source(SocketAddr::new(address, PORT));
+    address.is_ipv4() && behind.is_some() && behind == source((INTERNET, PORT).into())
+}
+
+/// The address from which this machine connects to another one. Sends nothing.
+fn source(address: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -145,7 +185,7 @@ fn is_own(address: SocketAddr) -> bool {
         socket.connect(address)?;
         socket.local_addr()
     });
-    source.is_ok_and(|source| source.ip() == address.ip())
+    source.ok().map(|source| source.ip())
 }
 
 #[cfg(test)]
@@ -156,5 +196,28 @@ mod tests {
     fn addresses_of_this_machine_are_recognized() {
         assert!(is_own(([127, 0, 0, 1], 5432).into()));
         assert!(!is_own(([192, 0, 2, 1], 5432).into()));
+    }
+
+    #[test]
+    fn loopback_addresses_are_not_behind_the_default_route() {
+        for address in [[127, 0, 0, 1], [127, 8, 8, 8]] {
+            assert!(!is_behind_default_route(address.into()), "{address:?}");
+        }
+        let rules = EgressRules::Open {
+            listed: Vec::new(),
+            by_default_route: true,
+        };
+        let guard = AddressGuard::new(&rules);
+        assert!(!guard.permits(([127, 8, 8, 8], 80).into()));
+        assert!(guard.permits(([1, 1, 1, 1], 80).into()));
+        // Behind the default route, if this machine has one.
+        let far = [10, 255, 255, 254];
+        let expected = is_behind_default_route(far.into());
+        assert_eq!(guard.permits((far, 80).into()), expected);
+        let strict = EgressRules::Open {
+            listed: Vec::new(),
+            by_default_route: false,
+        };
+        assert!(!AddressGuard::new(&strict).permits((far, 80).into()));
     }
 }

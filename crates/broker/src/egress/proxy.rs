@@ -20,14 +20,14 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use outbound_http::{CaCertificates, HostGuard, RequestSlots};
+use outbound_http::{CaCertificates, RequestSlots};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::activity::{ActiveStream, ActivityClock};
 use super::authority::AuthorityError;
-use super::destination::{Destination, EgressError};
+use super::destination::{AddressGuard, Destination, EgressError};
 use super::placeholders::{SearchedValue, find};
 use super::rules::EgressRules;
 use super::secrets::{PlaceholderRefusal, SandboxSecrets, SecretConnection, SecretSender};
@@ -79,7 +79,7 @@ pub struct EgressCounts {
 #[derive(Debug)]
 pub struct EgressProxy {
     rules: EgressRules,
-    guard: HostGuard,
+    guard: AddressGuard,
     slots: RequestSlots,
     secrets: Option<SecretSender>,
     allowed: AtomicU64,
@@ -103,7 +103,7 @@ type TunnelSlot = Mutex<Option<OpenTunnel>>;
 impl EgressProxy {
     /// A proxy with these rules. Connects to nothing.
     pub fn new(rules: EgressRules) -> Self {
-        let guard = HostGuard::new(rules.private_hosts());
+        let guard = AddressGuard::new(&rules);
         Self {
             rules,
             guard,
@@ -136,7 +136,7 @@ impl EgressProxy {
         Some(sender.certificate(sandbox))
     }
 
-    pub(super) fn guard(&self) -> &HostGuard {
+    pub(super) fn guard(&self) -> &AddressGuard {
         &self.guard
     }
 

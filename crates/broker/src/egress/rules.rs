@@ -46,7 +46,13 @@ const PRESETS: &[(&str, &[&str])] = &[("packages", PACKAGES), ("git", GIT)];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressRules {
     /// Public hosts, and these private addresses.
-    Open(Vec<AllowedHost>),
+    Open {
+        /// Private networks and addresses, also of this machine.
+        listed: Vec<AllowedHost>,
+        /// Whether private IPv4 addresses that this machine reaches by its default route are open too, because sandboxes reach them
+        /// without the proxy. Networks of its bridges, as those of other containers, are not behind that route.
+        by_default_route: bool,
+    },
     /// Listed hosts. Without any, nothing.
     Listed(HostRules),
 }
@@ -72,15 +78,26 @@ impl EgressRules {
     /// Whether a rule allows this host and port. `usual_port` is the port of rules that name none.
     pub(super) fn allow(&self, host: &Host, port: u16, usual_port: u16) -> bool {
         match self {
-            Self::Open(_) => true,
+            Self::Open { .. } => true,
             Self::Listed(rules) => rules.match_host(host, port, usual_port),
         }
+    }
+
+    /// Whether private addresses behind the default route are open.
+    pub(super) fn is_default_route_open(&self) -> bool {
+        matches!(
+            self,
+            Self::Open {
+                by_default_route: true,
+                ..
+            }
+        )
     }
 
     /// The private addresses that sandboxes reach. A listed name is none: it may resolve to anything.
     pub(super) fn private_hosts(&self) -> PrivateHosts {
         PrivateHosts::Listed(match self {
-            Self::Open(private) => private.clone(),
+            Self::Open { listed, .. } => listed.clone(),
             Self::Listed(rules) => {
                 let addresses = rules.iter().filter_map(HostRule::address);
                 addresses

@@ -4,31 +4,13 @@
 
 use std::net::SocketAddr;
 
-use domain::sandbox::{AGENT_SERVER, SandboxLaunch};
+use domain::sandbox::SandboxLaunch;
 use sandbox_provider::{
-    FIXED_VARIABLES, SandboxVariables, add_launch_variables, add_proxy_variables,
+    SandboxVariables, add_container_variables, add_launch_variables, add_proxy_variables,
 };
-use secrecy::ExposeSecret;
 
 use crate::config::DockerSpec;
 use crate::container::{HOST_NAME, certificates};
-
-/// The port of the VS Code server. Without the port, the server would only waste memory.
-const VSCODE: &str = "VSCODE";
-
-/// Of containers only; see [`FIXED_VARIABLES`] for the others.
-const CONTAINER_VARIABLES: [(&str, &str); 3] = [
-    // A volume has one owner: a lease would only lock a restarted server out of its own conversations.
-    ("OH_LEASE_TTL_SECONDS", "0"),
-    ("OH_ENABLE_VNC", "0"),
-    // Preloading costs processor time and memory at each start and saves little at the first conversation.
-    ("OH_PRELOAD_TOOLS", "0"),
-];
-
-/// Not secret, and equal in all sandboxes.
-pub(crate) fn fixed_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
-    FIXED_VARIABLES.into_iter().chain(CONTAINER_VARIABLES)
-}
 
 /// All variables that are set in addition to the image's own.
 pub(crate) fn variables(
@@ -37,36 +19,15 @@ pub(crate) fn variables(
     proxy: Option<SocketAddr>,
 ) -> SandboxVariables {
     let mut all = SandboxVariables::new();
-    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
         // The image's own home is not writable.
-        set("HOME", spec.volume.clone());
+        all.insert("HOME".to_owned(), spec.volume.clone().into());
     }
-    for (name, value) in &spec.env {
-        set(name, value.clone());
-    }
-    for (name, value) in &spec.secret_env {
-        set(name, value.expose_secret().to_owned());
-    }
+    let env = spec.env.iter();
+    all.extend(env.map(|(name, value)| (name.clone(), value.clone().into())));
+    all.extend(spec.secret_env.clone());
     // Configuration cannot replace any variable from here on.
-    for (name, value) in CONTAINER_VARIABLES {
-        set(name, value.to_owned());
-    }
-    set("OH_WORKSPACE_PATH", spec.working_dir.clone());
-    set("OH_BASH_EVENTS_DIR", format!("{}/bash_events", spec.volume));
-    let vscode = spec.ports.iter().find(|port| port.name == VSCODE);
-    set(
-        "OH_ENABLE_VSCODE",
-        if vscode.is_some() { "1" } else { "0" }.to_owned(),
-    );
-    if let Some(vscode) = vscode {
-        set("OH_VSCODE_PORT", vscode.port.to_string());
-    }
-    for port in &spec.ports {
-        if port.name != VSCODE && port.name != AGENT_SERVER {
-            set(&port.name, port.port.to_string());
-        }
-    }
+    add_container_variables(&mut all, &spec.ports, &spec.working_dir, &spec.volume);
     if let Some(proxy) = proxy {
         let direct = match launch.webhook_url.host_str() {
             Some(host) if host != HOST_NAME => format!("{HOST_NAME},{host}"),
@@ -83,8 +44,9 @@ pub(crate) fn variables(
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
     use domain::id::{OwnerId, SandboxId, SpecId};
+    use domain::sandbox::AGENT_SERVER;
     use sandbox_provider::WEBHOOKS_PREFIX;
-    use secrecy::SecretString;
+    use secrecy::{ExposeSecret, SecretString};
     use url::Url;
 
     use super::*;

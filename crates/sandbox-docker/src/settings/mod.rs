@@ -3,13 +3,11 @@
 mod spec;
 mod values;
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use domain::id::HostId;
-use ipnet::Ipv4Net;
-use sandbox_provider::{EgressPolicy, EgressSlot};
+use sandbox_provider::container_settings::templates;
+use sandbox_provider::{EgressPolicy, EgressSlot, reachable_network};
 use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
 
 use crate::config::{DockerConfig, DockerSpec, MetadataBlocking, RegistryCredentials};
@@ -67,7 +65,7 @@ impl DockerConfig {
         Self {
             instance,
             socket: socket.or_else(docker_host),
-            specs: specs(reader),
+            specs: templates(reader, "docker", DockerSpec::read, |spec| &spec.id),
             publish_address: reader.parsed(
                 "docker.publish_address",
                 "an IP address, e.g. 127.0.0.1",
@@ -93,7 +91,7 @@ impl DockerConfig {
             reachable_networks: reader.parsed_list(
                 "docker.reachable_networks",
                 "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8",
-                reachable_network,
+                |text| reachable_network(text, &[]),
             ),
             grace: reader.duration("sandbox.stop_grace"),
             call_limit: Duration::from_secs(30),
@@ -102,20 +100,6 @@ impl DockerConfig {
             registry: registry(reader),
         }
     }
-}
-
-/// The default template, and the additional ones.
-fn specs(reader: &SettingReader<'_>) -> Vec<DockerSpec> {
-    let mut specs = vec![DockerSpec::read(reader)];
-    let mut ids = BTreeSet::from([specs[0].id.clone()]);
-    for (number, spec) in (0..).zip(reader.templates("docker", DockerSpec::read)) {
-        if !ids.insert(spec.id.clone()) {
-            let problem = "is also the id of another template: ids must differ";
-            reader.template_problem(number, "docker.id", problem);
-        }
-        specs.push(spec);
-    }
-    specs
 }
 
 fn registry(reader: &SettingReader<'_>) -> Option<RegistryCredentials> {
@@ -146,15 +130,6 @@ fn host(reader: &SettingReader<'_>, key: &str) -> Option<String> {
         let plain = !text.contains(['/', '?', '#', '@']) && url.has_host();
         plain.then(|| text.to_owned())
     })
-}
-
-/// A network in CIDR notation, or one address. Loopback addresses are those of the service's machine.
-fn reachable_network(text: &str) -> Option<Ipv4Net> {
-    let address = text.parse::<Ipv4Addr>().map(Ipv4Net::from);
-    let network = address.or_else(|_| text.parse::<Ipv4Net>()).ok()?.trunc();
-    let loopback = Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8).trunc();
-    let is_own = network.contains(&loopback) || loopback.contains(&network);
-    (!is_own).then_some(network)
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 
+use sandbox_provider::container_settings::ExposedPort;
 use secrecy::ExposeSecret as _;
 use settings::SettingLayers;
 
 use super::*;
-use crate::config::{ExposedPort, PauseMode, ResourceLimits};
+use crate::config::{PauseMode, ResourceLimits};
 
 /// The settings, and the configuration as it is shown.
 #[derive(Debug)]

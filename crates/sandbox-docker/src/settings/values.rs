@@ -1,5 +1,7 @@
 //! Parsers of values in the section `docker`.
 
+use sandbox_provider::container_settings::container_path;
+
 use crate::config::BindMount;
 
 /// A supported form of the engine's address; TLS is not supported.
@@ -21,31 +23,6 @@ pub(super) fn is_plain_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-}
-
-/// Roughly an image reference; the engine checks it exactly.
-pub(super) fn is_image(text: &str) -> bool {
-    let plain = text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-_./:@".contains(&b));
-    plain && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.len() <= 255
-}
-
-/// An absolute path without `.`, `..`, empty segments, and colons (which separate the parts of a mount).
-pub(super) fn container_path(text: &str) -> Option<String> {
-    let path = match text.strip_suffix('/') {
-        Some("") => return Some("/".to_owned()),
-        Some(path) => path,
-        None => text,
-    };
-    let mut parts = path.strip_prefix('/')?.split('/');
-    let plain = parts.all(|part| !matches!(part, "" | "." | "..")) && !path.contains([':', '\0']);
-    plain.then(|| path.to_owned())
-}
-
-pub(super) fn is_inside(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 pub(super) fn mount(text: &str) -> Option<BindMount> {
@@ -91,14 +68,6 @@ mod tests {
         ] {
             assert_eq!(mount(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_path_is_inside_by_whole_segments() {
-        assert!(is_inside("/workspace", "/workspace"));
-        assert!(is_inside("/workspace/project", "/workspace"));
-        assert!(!is_inside("/workspaces", "/workspace"));
-        assert!(!is_inside("/", "/workspace"));
     }
 
     #[test]

@@ -31,11 +31,15 @@ pub(super) fn rules(config: &Config, sandboxes: &OpenedBackend) -> anyhow::Resul
     if config.egress.policy != EgressPolicy::Open {
         return Ok(listed);
     }
-    let route = sandboxes.ports.egress.iter();
-    let networks = route.flat_map(|route| &route.reachable_networks);
-    // The backend has checked them.
-    let networks = networks.filter_map(|network| network.parse().ok());
-    Ok(EgressRules::Open(networks.collect()))
+    let route = sandboxes.ports.egress.as_ref();
+    let networks = route.iter().flat_map(|route| &route.reachable_networks);
+    Ok(EgressRules::Open {
+        // The backend has checked them.
+        listed: networks
+            .filter_map(|network| network.parse().ok())
+            .collect(),
+        by_default_route: route.is_some_and(|route| route.by_default_route),
+    })
 }
 
 /// Whether sandboxes get placeholders of secrets.

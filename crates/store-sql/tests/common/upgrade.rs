@@ -10,7 +10,7 @@ use domain::encryption::cipher::Sealed;
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::git::GitProvider;
 use domain::id::ApiKeyId;
-use domain::sandbox::{DesiredState, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxEndpoints, SandboxFacts};
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
 use domain::user::identity::{AdminChange, ApiKey, Role};
 use domain::user::scope::Scope;
@@ -100,7 +100,11 @@ pub(crate) async fn fill(ports: &StorePorts) {
         ports.insert_sandbox(id, owner).await;
     }
     let facts = SandboxFacts::Running {
-        endpoints: endpoints(8000),
+        // Rows of older releases do not say whether the sandbox uses the proxy.
+        endpoints: SandboxEndpoints {
+            has_proxy: false,
+            ..endpoints(8000)
+        },
     };
     let s = sandbox_id("12345678901234567890");
     let recorded = ports

@@ -239,7 +239,9 @@ async fn compose_starts_a_healthy_unprivileged_service() {
 async fn assert_sandboxes_reach_the_service(engine: &Engine, container: &str, port: u16) {
     let ask = |path: &str| {
         let url = format!("http://host.docker.internal:{port}{path}");
-        engine.try_docker(&["exec", container, "wget", "-q", "-O", "-", &url])
+        // This program does not know `no_proxy`.
+        let fetch = ["env", "-u", "http_proxy", "wget", "-q", "-O", "-", &url];
+        engine.try_docker(&[&["exec", container], &fetch[..]].concat())
     };
     wait_for("the listener at the gateway", STATE_TIMEOUT, || {
         let answer = ask("/alive").stdout;

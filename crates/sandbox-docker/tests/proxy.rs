@@ -269,6 +269,13 @@ async fn with_an_allow_list_containers_reach_the_proxy_and_the_service_only() {
         let (code, text) = fetch(&fixture, id, &url).await;
         assert!(code != 0 && text != "host", "{url}: {text}");
     }
+    // A second process of the installation does not take the first one's port away.
+    let (second, theirs) = (server(), with_policy(&fixture, EgressPolicy::AllowList));
+    start(&theirs, &reporting_to(second)).await;
+    for port in [service, second] {
+        let reached = fetch(&fixture, id, &host_url(&backend, port).await).await;
+        assert_eq!(reached, (0, "host".to_owned()), "{port}");
+    }
     // Names are not looked up by the engine, which is outside.
     let host = fixture.container(id).await.host_config.unwrap();
     assert_eq!(host.dns.unwrap(), ["127.0.0.1"]);

@@ -82,13 +82,8 @@ impl DockerInner {
                 }
             }
         }
-        let replaces_system = |name: &str| name == CERTIFICATE_VARIABLES[0];
-        if spec
-            .env
-            .keys()
-            .chain(spec.secret_env.keys())
-            .any(|name| replaces_system(name))
-        {
+        let replaces_system = CERTIFICATE_VARIABLES[0];
+        if spec.env.contains_key(replaces_system) || spec.secret_env.contains_key(replaces_system) {
             return all;
         }
         for path in SYSTEM_CERTIFICATES {

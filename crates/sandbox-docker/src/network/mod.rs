@@ -9,7 +9,7 @@ pub(crate) mod packet_filter;
 mod policy;
 pub(crate) mod proxy;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub(crate) struct SandboxNetwork {
 struct NetworkState {
     /// The network, once it is ready.
     ready: Option<ReadyNetwork>,
-    /// The port of this machine at which containers reach the service.
+    /// The port of this machine at which new containers reach the service.
     service: Option<u16>,
 }
 
@@ -118,9 +118,6 @@ impl SandboxNetwork {
         let Some(network) = self.find_existing().await.map_err(failed)? else {
             return Ok(None);
         };
-        if state.service.is_none() {
-            state.service = self.service_of_containers().await.map_err(failed)?;
-        }
         let restored = match self.block_metadata().await {
             Ok(()) => self.enforce_policy(&network, state.service).await,
             failed => failed,
@@ -132,14 +129,14 @@ impl SandboxNetwork {
         restored.map(|()| Some(network))
     }
 
-    /// The port at which existing containers reach the service.
-    async fn service_of_containers(&self) -> Result<Option<u16>, EngineError> {
+    /// The ports at which existing containers reach the service: another process of the installation may listen at its own.
+    async fn services_of_containers(&self) -> Result<BTreeSet<u16>, EngineError> {
         let all = self.engine.containers(&self.config.instance, false).await?;
-        let mut ports = all.iter().filter_map(|container| {
+        let ports = all.iter().filter_map(|container| {
             let callback = container.labels.as_ref()?.get(labels::CALLBACK)?;
             Url::parse(callback).ok()?.port_or_known_default()
         });
-        Ok(ports.next())
+        Ok(ports.collect())
     }
 
     /// Whether a sandbox could be attached now. Only required rules can prevent that; the first start does everything else.
@@ -227,9 +224,11 @@ impl SandboxNetwork {
             .then_some(self.config.proxy_port);
         let enforced = match host {
             Some(host) => {
+                let mut services = self.services_of_containers().await.map_err(failed)?;
+                services.extend(service);
                 let reachable = ReachablePorts {
                     proxy: proxy.map(|port| SocketAddr::new(host, port)),
-                    service,
+                    services,
                 };
                 packet_filter::HOST.confine(&self.device, &reachable).await
             }

@@ -9,6 +9,7 @@
 //! What the chain lets pass, other rules of the host may still refuse. Replies are those to connections that began outside:
 //! of the service to an agent server, and of clients to a published port.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::packet_filter::{CHAIN, PacketFilter, with_rule};
@@ -16,12 +17,12 @@ use super::packet_filter::{CHAIN, PacketFilter, with_rule};
 const INPUT: &str = "INPUT";
 
 /// What containers of a network reach beside replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReachablePorts {
     /// The forward proxy.
     pub(crate) proxy: Option<SocketAddr>,
-    /// The port of this machine at which sandboxes reach the service.
-    pub(crate) service: Option<u16>,
+    /// The ports of this machine at which sandboxes reach the service.
+    pub(crate) services: BTreeSet<u16>,
 }
 
 impl PacketFilter<'_> {
@@ -33,16 +34,11 @@ impl PacketFilter<'_> {
     ) -> Result<(), String> {
         self.check_chain().await?;
         self.restore(&rules(bridge, reachable)).await?;
-        for (chain, jump) in jumps(bridge) {
+        for jump in jumps(bridge) {
             // An older rule of an administrator must not come first.
             if !self.succeeds(&with_rule("-C", &jump)).await? {
                 self.run(&with_rule("-I", &jump)).await?;
             }
-            tracing::debug!(
-                bridge,
-                chain,
-                "containers are confined by the packet filter"
-            );
         }
         Ok(())
     }
@@ -52,7 +48,7 @@ impl PacketFilter<'_> {
         if !self.succeeds(&["-S", bridge]).await? {
             return Ok(());
         }
-        for (_, jump) in jumps(bridge) {
+        for jump in jumps(bridge) {
             while self.succeeds(&with_rule("-C", &jump)).await? {
                 self.run(&with_rule("-D", &jump)).await?;
             }
@@ -63,10 +59,10 @@ impl PacketFilter<'_> {
 }
 
 /// The jumps to the chain, which has the name of the bridge.
-fn jumps(bridge: &str) -> [(&'static str, Vec<String>); 2] {
+fn jumps(bridge: &str) -> [Vec<String>; 2] {
     [CHAIN, INPUT].map(|chain| {
         let rule = [chain, "-i", bridge, "-j", bridge];
-        (chain, rule.map(str::to_owned).into())
+        rule.map(str::to_owned).into()
     })
 }
 
@@ -86,7 +82,7 @@ fn rules(bridge: &str, reachable: &ReachablePorts) -> String {
             "-A {bridge} -d {address}/32 -p tcp -m tcp --dport {port} -j RETURN"
         ));
     }
-    if let Some(port) = reachable.service {
+    for port in &reachable.services {
         lines.push(format!(
             "-A {bridge} -p tcp -m addrtype --dst-type LOCAL -m tcp --dport {port} -j RETURN"
         ));
@@ -110,7 +106,7 @@ mod tests {
             "aw-1",
             &ReachablePorts {
                 proxy,
-                service: Some(3000),
+                services: BTreeSet::from([3000]),
             },
         );
         let all: Vec<_> = all.lines().collect();
@@ -122,7 +118,7 @@ mod tests {
             "aw-1",
             &ReachablePorts {
                 proxy: None,
-                service: None,
+                services: BTreeSet::new(),
             },
         );
         assert_eq!(none.matches("RETURN").count(), 1, "{none}");

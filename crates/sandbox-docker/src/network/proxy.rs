@@ -191,7 +191,7 @@ impl ProxyListener {
             let name = container.names.as_ref()?.first()?;
             let labels = container.labels.as_ref()?;
             let id = labels::sandbox(&self.config.instance, name, labels)?;
-            // A name may stand for several networks, if an operator has attached one.
+            // An operator may have attached it to further networks.
             let own: Vec<IpAddr> = networks
                 .values()
                 .filter_map(|network| network.ip_address.as_ref()?.parse().ok())

@@ -16,6 +16,7 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confinement::plan::WORKSPACE;
 use crate::confinement::walls::limits::MachineLimits;
 use crate::confinement::walls::{self, Cgroup, CgroupParent};
 use crate::environment;
@@ -278,10 +279,17 @@ impl SandboxReader for ProcessSandboxes {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let (paths, path) = (self.inner.paths(id), path.to_owned());
-        let is_confined = self.inner.config.confinement.is_some();
+        let confinement = self.inner.config.confinement.as_ref();
+        let is_confined = confinement.is_some();
+        let has_workspace = confinement.is_some_and(|it| !it.shows_workspace());
         let resolved = errors::blocking(move || {
             let own_tmp = || confine::resolve_tmp(&paths, &path).filter(|_| is_confined);
-            confine::resolve(&paths, &path).or_else(own_tmp)
+            let workspace = || {
+                let shown = confine::resolve_shown(&paths.workspace(), WORKSPACE, &path);
+                shown.filter(|_| has_workspace)
+            };
+            let resolved = confine::resolve(&paths, &path);
+            resolved.or_else(own_tmp).or_else(workspace)
         });
         let resolved = resolved.await?;
         let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());

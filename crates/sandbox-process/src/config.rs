@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use domain::id::HostId;
 use secrecy::SecretString;
 
@@ -13,7 +14,7 @@ use crate::confinement::plan::NetworkPolicy;
 use crate::files::layout;
 use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::Launcher;
-use crate::provision::Provisioner;
+use crate::provision::{Config as ProvisionConfig, Provisioner};
 
 /// The source of the agent server.
 #[derive(Debug, Clone)]
@@ -23,6 +24,19 @@ pub enum AgentServerSource {
     Command(Vec<OsString>),
     /// Installed by the service on first use.
     Provision(Provisioner),
+}
+
+impl AgentServerSource {
+    /// A program that the service installs on first use.
+    ///
+    /// # Errors
+    /// The version cannot be one, or the data directory is not absolute.
+    pub fn installed(config: ProvisionConfig) -> anyhow::Result<Self> {
+        let name = config.program.name();
+        let provisioner = Provisioner::new(config);
+        let provisioner = provisioner.with_context(|| format!("cannot install {name}"))?;
+        Ok(Self::Provision(provisioner))
+    }
 }
 
 /// Configuration of [`ProcessSandboxes`](crate::ProcessSandboxes).

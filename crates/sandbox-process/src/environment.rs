@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
@@ -119,6 +120,20 @@ pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
         .map_or_else(|| path.to_owned(), |dir| format!("{dir}:{path}"))
 }
 
+/// Appends the folder of the Python on which an agent server's virtual environment is based: tools that make further environments
+/// in the sandbox look for it on `PATH`. Blocks.
+pub(crate) fn add_base_python(variables: &mut SandboxVariables, program: &OsStr) {
+    let Ok(base) = fs::canonicalize(program) else {
+        return;
+    };
+    let dir = base.parent().and_then(Path::to_str);
+    if let (Some(dir), Some(path)) = (dir, variables.get_mut("PATH"))
+        && !path.expose_secret().split(':').any(|known| known == dir)
+    {
+        *path = format!("{}:{dir}", path.expose_secret()).into();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
@@ -160,6 +175,21 @@ mod tests {
         let marker = Marker::new(&instance, &launch.id);
         let paths = layout.paths(&launch.id);
         variables(&config, &paths, &marker, &launch, OsStr::new("/bin/agent"))
+    }
+
+    #[test]
+    fn the_python_of_a_virtual_environment_is_found_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, link) = (dir.path().join("base/python"), dir.path().join("python"));
+        fs::create_dir(dir.path().join("base")).unwrap();
+        fs::write(&base, "").unwrap();
+        std::os::unix::fs::symlink(&base, &link).unwrap();
+        let mut all = SandboxVariables::from([("PATH".to_owned(), "/bin".into())]);
+        for _ in 0..2 {
+            add_base_python(&mut all, link.as_os_str());
+            let expected = format!("/bin:{}", base.parent().unwrap().display());
+            assert_eq!(all["PATH"].expose_secret(), expected);
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::confinement::plan::{CALLBACK_ADDRESS, CALLBACK_PORT, NetworkPolicy};
 use crate::confinement::walls::ProcessLimits;
 use crate::fork_server::ForkServerMode;
 use crate::processes::launcher::{self, Launcher};
-use crate::provision::{self, InstallEnvironment, Provisioner};
+use crate::provision::{self, InstallEnvironment, PythonProgram};
 use crate::{ProcessSandboxes, specs};
 use crate::{confinement, environment};
 
@@ -118,7 +118,11 @@ pub(crate) struct ConfiguredProcess {
 
 impl ConfiguredProcess {
     fn read(reader: &SettingReader<'_>) -> Self {
-        let defaults = provision::Config::new("", InstallEnvironment::default());
+        let defaults = provision::Config::new(
+            PythonProgram::AgentServer,
+            "",
+            InstallEnvironment::default(),
+        );
         let version = reader.optional_parsed(
             "sandbox.agent_server_version",
             "a version, e.g. 1.58.0",
@@ -259,8 +263,7 @@ impl ConfiguredProcess {
             environment: InstallEnvironment::pick(installation.variables.iter().cloned()),
             ..self.provision.clone()
         };
-        let provisioner = Provisioner::new(config).context("cannot provision the agent server")?;
-        Ok(AgentServerSource::Provision(provisioner))
+        AgentServerSource::installed(config)
     }
 }
 

@@ -11,10 +11,9 @@ use tokio::runtime::Handle;
 
 use crate::config::AgentServerSource;
 use crate::errors;
-use crate::provision::{InstalledAgentServer, ProvisionError, Provisioner};
+use crate::provision::{InstalledProgram, ProvisionError, Provisioner};
 
-type SharedInstallation =
-    Shared<BoxFuture<'static, Result<InstalledAgentServer, Arc<ProvisionError>>>>;
+type SharedInstallation = Shared<BoxFuture<'static, Result<InstalledProgram, Arc<ProvisionError>>>>;
 
 #[derive(Debug)]
 pub(crate) struct AgentServerProvider {

@@ -11,6 +11,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub type SandboxVariables = BTreeMap<String, SecretString>;
 
+/// The port of the agent server, for programs of its sandbox. The agent server itself does not read it; the SDK does.
+pub const AGENT_SERVER_PORT: &str = "AGENT_SERVER_PORT";
 /// Keys of the agent server.
 pub const SESSION_KEY_VARIABLE: &str = "OH_SESSION_API_KEYS_0";
 /// The key that encrypts the agent server's own secrets.

@@ -8,7 +8,7 @@ use domain::sandbox::AGENT_SERVER;
 use secrecy::SecretString;
 
 use crate::container_settings::ExposedPort;
-use crate::{FIXED_VARIABLES, SandboxVariables};
+use crate::{AGENT_SERVER_PORT, FIXED_VARIABLES, SandboxVariables};
 
 /// The port of the VS Code server. Without the port, the server would only waste memory.
 const VSCODE: &str = "VSCODE";
@@ -52,7 +52,7 @@ pub fn add_container_variables(
     set("OH_ENABLE_VSCODE", if has_vscode { "1" } else { "0" });
     for port in ports {
         let name = match port.name.as_str() {
-            AGENT_SERVER => continue,
+            AGENT_SERVER => AGENT_SERVER_PORT,
             VSCODE => "OH_VSCODE_PORT",
             name => name,
         };

@@ -34,8 +34,8 @@ use settings::{EnvVariables, SettingReader, SettingSection};
 use url::{Host, Url};
 
 pub use agent_server::{
-    FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, WEBHOOKS_PREFIX,
-    add_launch_variables, describe_exit, quote_log,
+    AGENT_SERVER_PORT, FIXED_VARIABLES, SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE,
+    SandboxVariables, WEBHOOKS_PREFIX, add_launch_variables, describe_exit, quote_log,
 };
 pub use container_environment::{add_container_variables, shown_variables};
 pub use digest::short_digest;

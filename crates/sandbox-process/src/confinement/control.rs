@@ -3,6 +3,8 @@
 //! A request is three bytes: the operation and a port. The response is one byte, 0 or an error number, with the socket. Only
 //! the service reaches the socket: its path is in a directory of the service and does not exist inside.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -151,19 +153,29 @@ async fn request(control: &Path, request: ControlRequest) -> io::Result<Option<V
     timeout(RESPONSE_TIMEOUT, exchange).await?
 }
 
+/// The listening sockets that init has made, by port. Init keeps them: while no service holds one, connections wait.
+pub(crate) type Listeners = BTreeMap<u16, OwnedFd>;
+
 /// Responds to a request in init. The operation `Terminate` is done by the caller.
-pub(crate) fn respond(stream: &UnixStream, request: ControlRequest) -> io::Result<()> {
+pub(crate) fn respond(
+    stream: &UnixStream,
+    request: ControlRequest,
+    listeners: &mut Listeners,
+) -> io::Result<()> {
+    let connection;
     let socket = match request {
-        ControlRequest::Connect(port) => start_connection(port).map(Some),
-        ControlRequest::Listen(port) => open_listener(port).map(Some),
+        ControlRequest::Connect(port) => match start_connection(port) {
+            Ok(socket) => {
+                connection = socket;
+                Ok(Some(connection.as_fd()))
+            }
+            Err(error) => Err(error),
+        },
+        ControlRequest::Listen(port) => listener(port, listeners).map(Some),
         ControlRequest::Terminate => Ok(None),
     };
     match socket {
-        Ok(socket) => send(
-            stream,
-            0,
-            &socket.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
-        ),
+        Ok(socket) => send(stream, 0, &socket.into_iter().collect::<Vec<_>>()),
         Err(error) => send(
             stream,
             u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX),
@@ -179,6 +191,14 @@ fn start_connection(port: u16) -> Result<OwnedFd, Errno> {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
     }
+}
+
+fn listener(port: u16, listeners: &mut Listeners) -> Result<BorrowedFd<'_>, Errno> {
+    let kept: &OwnedFd = match listeners.entry(port) {
+        Entry::Occupied(kept) => kept.into_mut(),
+        Entry::Vacant(free) => free.insert(open_listener(port)?),
+    };
+    Ok(kept.as_fd())
 }
 
 fn open_listener(port: u16) -> Result<OwnedFd, Errno> {

@@ -24,7 +24,7 @@ use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_th
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::agent_start::{self, ForkConnection};
-use crate::confinement::control::{self, ControlRequest};
+use crate::confinement::control::{self, ControlRequest, Listeners};
 use crate::confinement::routes;
 use crate::confinement::view::INNER_ID;
 use crate::confinement::walls::{self, WallPlan};
@@ -196,6 +196,7 @@ fn supervise(handover: &Handover, agent: Pid) -> io::Result<i32> {
     signals.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), on_signal)?;
     handover.control.set_nonblocking(true)?;
+    let mut listeners = Listeners::new();
     loop {
         // Before the wait: a child may have exited before the handler existed.
         if let Some(code) = reap(agent)? {
@@ -223,7 +224,7 @@ fn supervise(handover: &Handover, agent: Pid) -> io::Result<i32> {
         }
         if is_asked && let Ok((stream, _)) = handover.control.accept() {
             // The service may have gone away.
-            let _ = serve(&stream, agent);
+            let _ = serve(&stream, agent, &mut listeners);
         }
         if is_offline {
             return Err(io::Error::other(
@@ -248,7 +249,7 @@ fn reap(agent: Pid) -> io::Result<Option<i32>> {
     }
 }
 
-fn serve(stream: &UnixStream, agent: Pid) -> io::Result<()> {
+fn serve(stream: &UnixStream, agent: Pid, listeners: &mut Listeners) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
@@ -264,5 +265,5 @@ fn serve(stream: &UnixStream, agent: Pid) -> io::Result<()> {
         // A stopped process would not handle the signal.
         kill_process(agent, Signal::CONT)?;
     }
-    control::respond(stream, request)
+    control::respond(stream, request, listeners)
 }

@@ -38,7 +38,7 @@ use sandbox_provider::EgressSlot;
 
 use crate::files::layout::SandboxPaths;
 use crate::processes::programs::find_program;
-use plan::{ConfinementPlan, FileView, NetworkPolicy};
+use plan::{ConfinementPlan, FileView, NetworkPolicy, WORKSPACE};
 use walls::{Cgroup, ProcessLimits, WallPlan};
 
 /// How the sandboxes of a backend are confined.
@@ -128,8 +128,15 @@ impl Confinement {
             readable,
             writable: own.chain(self.writable_paths.iter().cloned()).collect(),
             tmp: launch.paths.tmp(),
+            workspace: Some(launch.paths.workspace()).filter(|_| !self.shows_workspace()),
             working_dir: launch.paths.root.clone(),
         }
+    }
+
+    /// Whether the operator's paths are where the workspace would be.
+    pub(crate) fn shows_workspace(&self) -> bool {
+        let mut configured = self.readable_paths.iter().chain(&self.writable_paths);
+        configured.any(|path| path.starts_with(WORKSPACE))
     }
 
     fn walls(&self, files: &FileView, has_memory_cgroup: bool) -> WallPlan {
@@ -139,12 +146,19 @@ impl Confinement {
             .map(PathBuf::from);
         let dynamic = ["/tmp", "/dev", "/proc", "/run"].map(PathBuf::from);
         let root = [files.working_dir.clone()];
+        let workspace = files.workspace.as_ref().map(|_| PathBuf::from(WORKSPACE));
         WallPlan {
             readable: system
                 .chain(files.readable.iter().cloned())
                 .chain(root)
                 .collect(),
-            writable: files.writable.iter().cloned().chain(dynamic).collect(),
+            writable: files
+                .writable
+                .iter()
+                .cloned()
+                .chain(dynamic)
+                .chain(workspace)
+                .collect(),
             limits: self.limits,
             has_memory_cgroup,
         }

@@ -1,7 +1,7 @@
 //! What the service passes to the launcher and init of a confined sandbox.
 
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
@@ -17,9 +17,16 @@ pub(crate) const CALLBACK_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// agent server's URL stays valid when the service listens on another port.
 pub(crate) const CALLBACK_PORT: u16 = 26_229;
 
+/// Where a process without any other network reaches the service ([`Confinement::callbacks`](crate::Confinement::callbacks)).
+pub const SERVICE_ADDRESS: SocketAddr =
+    SocketAddr::new(IpAddr::V4(CALLBACK_ADDRESS), CALLBACK_PORT);
+
 /// The port at [`CALLBACK_ADDRESS`] of the service's forward proxy. It never changes, because it is in the environment of
 /// programs that outlive the service.
 pub(crate) const PROXY_PORT: u16 = 26_228;
+
+/// Where programs find the workspace, as in containers. Each sandbox has it at a path of its own as well.
+pub(crate) const WORKSPACE: &str = "/workspace";
 
 /// A confined sandbox. It contains no secret: these are in the environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +63,8 @@ pub(crate) struct FileView {
     pub(crate) writable: Vec<PathBuf>,
     /// The directory that is `/tmp` inside.
     pub(crate) tmp: PathBuf,
+    /// The directory that is also [`WORKSPACE`] inside, if the sandbox has one.
+    pub(crate) workspace: Option<PathBuf>,
     /// The working directory of the agent server.
     pub(crate) working_dir: PathBuf,
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::confinement::descriptors::memory_file;
-use crate::confinement::plan::{ConfinementPlan, FileView};
+use crate::confinement::plan::{ConfinementPlan, FileView, WORKSPACE};
 
 /// The user and group id inside.
 pub(crate) const INNER_ID: u32 = 1000;
@@ -220,6 +220,9 @@ impl View {
         }
         for path in &files.writable {
             self.mount("--bind", path);
+        }
+        if let Some(workspace) = &files.workspace {
+            self.bind("--bind", workspace, Path::new(WORKSPACE));
         }
         self.add(["--remount-ro", "/", "--chdir"]);
         self.arguments.push(files.working_dir.clone().into());

@@ -40,10 +40,15 @@ pub(crate) fn resolve_tmp(paths: &SandboxPaths, path: &str) -> Option<PathBuf> {
     if paths.root.starts_with(TMP) {
         return None;
     }
+    resolve_shown(&paths.tmp(), TMP, path)
+}
+
+/// Resolves a path in a directory that a confined sandbox sees as `shown`. `None` as above. Blocks.
+pub(crate) fn resolve_shown(dir: &Path, shown: &str, path: &str) -> Option<PathBuf> {
     let path = PathBuf::from(normalize_path(path)?);
-    let resolved = resolve_beneath(&paths.tmp(), path.strip_prefix(TMP).ok()?)?;
-    let below = resolved.strip_prefix(paths.tmp()).ok()?;
-    Some(Path::new(TMP).join(below))
+    let resolved = resolve_beneath(dir, path.strip_prefix(shown).ok()?)?;
+    let below = resolved.strip_prefix(dir).ok()?;
+    Some(Path::new(shown).join(below))
 }
 
 /// The rest of a path in this directory, given with or (as agent servers do) without symbolic links.
@@ -164,6 +169,28 @@ mod tests {
         ] {
             let resolved = resolve(paths, path.to_str().unwrap());
             assert_eq!(resolved, Some(expected), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_directory_is_resolved_at_the_path_where_the_sandbox_sees_it() {
+        let Fixture { paths, .. } = &fixture();
+        let workspace = paths.workspace();
+        fs::create_dir(workspace.join("a")).unwrap();
+        symlink("a", workspace.join("inner")).unwrap();
+        symlink("/etc", workspace.join("absolute")).unwrap();
+        symlink("../home", workspace.join("home")).unwrap();
+        for (path, expected) in [
+            ("/workspace/new/x", Some("/workspace/new/x")),
+            ("/workspace/inner/x", Some("/workspace/a/x")),
+            ("/workspace/../workspace/a", Some("/workspace/a")),
+            ("/workspace/absolute/passwd", None),
+            ("/workspace/home/x", None),
+            ("/workspaces/x", None),
+            ("workspace/x", None),
+        ] {
+            let resolved = resolve_shown(&workspace, "/workspace", path);
+            assert_eq!(resolved, expected.map(PathBuf::from), "{path}");
         }
     }
 

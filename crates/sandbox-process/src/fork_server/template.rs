@@ -210,7 +210,9 @@ impl ForkServerTemplate {
         };
         let marker = Marker::new(&self.config.instance, &id);
         let paths = self.paths(name);
-        environment::variables(&self.config, &paths, &marker, &launch, &program)
+        let mut all = environment::variables(&self.config, &paths, &marker, &launch, &program);
+        environment::add_base_python(&mut all, &program);
+        all
     }
 }
 

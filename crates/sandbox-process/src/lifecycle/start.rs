@@ -18,7 +18,7 @@ use std::sync::Arc;
 use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
-use sandbox_provider::SESSION_KEY_VARIABLE;
+use sandbox_provider::{AGENT_SERVER_PORT, SESSION_KEY_VARIABLE};
 use secrecy::ExposeSecret;
 use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
@@ -138,7 +138,8 @@ impl ProcessInner {
     ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
         let (paths, marker) = (self.paths(&launch.id), self.marker(&launch.id));
         let program = command.first().cloned().unwrap_or_default();
-        let variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        let mut variables = environment::variables(&self.config, &paths, &marker, launch, &program);
+        variables.insert(AGENT_SERVER_PORT.to_owned(), port.to_string().into());
         let certificates = self.write_certificates(&launch.id).await?;
         let search_path = environment::search_path(&program, &self.config.path);
         let fork_server = self.fork_server_socket(&command).await?;
@@ -152,6 +153,7 @@ impl ProcessInner {
         blocking(move || {
             let _runtime = runtime.enter();
             find_program(&program, &search_path)?;
+            environment::add_base_python(&mut variables, &program);
             let log_file = log_file::open(&paths.log_file())?;
             let (arguments, stdin) =
                 inner.launcher_command(&id, command, port, fork_server, certificates)?;

@@ -8,20 +8,26 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-/// The default agent server version. 1.58.1 and 1.58.2 require a `certifi` that the index does not have, so they do not
-/// resolve.
-pub(super) const DEFAULT_VERSION: &str = "1.58.0";
+use super::package::PythonProgram;
 
 /// Versions of libraries that the agent server's own metadata leaves open: with a later `litellm` or `fastmcp` the default
 /// version does not resolve, or is untested.
-pub(super) const PINS: [&str; 2] = ["litellm==1.105.3", "fastmcp==3.4.10"];
+pub(super) const PINS: [&str; 3] = [
+    "litellm==1.105.3",
+    "fastmcp==3.4.10",
+    // Programs of sandboxes use it: scripts of automations install their packages with it.
+    "uv==0.13.9",
+];
 
-/// How and where to install the agent server.
+/// How and where to install a program.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The service's data directory; the installation is in its folder `agent-server/<version>-<hash>`.
+    /// What to install.
+    pub program: PythonProgram,
+    /// The service's data directory; the installation is in its folder `agent-server/<version>-<hash>` (or
+    /// `automations-server/…`).
     pub data_dir: PathBuf,
-    /// Version of `openhands-agent-server`, `-sdk` and `-tools`, which are only compatible with each other.
+    /// The version of its packages, which are only compatible with each other.
     pub version: String,
     /// Use only this Python.
     pub python: Option<PathBuf>,
@@ -38,11 +44,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: version [`DEFAULT_VERSION`] with [`PINS`] from the index that `pip` is configured for.
-    pub fn new(data_dir: impl Into<PathBuf>, environment: InstallEnvironment) -> Self {
+    /// The defaults: the tested version from the index that `pip` is configured for.
+    pub fn new(
+        program: PythonProgram,
+        data_dir: impl Into<PathBuf>,
+        environment: InstallEnvironment,
+    ) -> Self {
         Self {
+            program,
             data_dir: data_dir.into(),
-            version: DEFAULT_VERSION.to_owned(),
+            version: program.default_version().to_owned(),
             python: None,
             index_url: None,
             proxy: None,

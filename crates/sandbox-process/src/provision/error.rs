@@ -6,10 +6,10 @@ use std::time::Duration;
 /// The installation failed. The text is for the operator and may contain paths of this machine, but no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
-    #[error("the agent-server installation is not configured correctly: {0}")]
+    #[error("the installation is not configured correctly: {0}")]
     Configuration(String),
     #[error(
-        "no suitable Python was found: the agent server needs CPython 3.12 or newer. Looked for \
+        "no suitable Python was found: CPython 3.12 or newer is needed. Looked for \
          python3.12, python3.13, python3.14, python3 and python on PATH, for pyenv versions and \
          for Pythons of uv{}. Install uv, or Python 3.12 with its venv module, or set \
          sandbox.python, or set WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND to the command of an \
@@ -20,7 +20,7 @@ pub enum ProvisionError {
         /// The candidates, each with the reason for its rejection.
         rejected: Vec<String>,
     },
-    #[error("installing the agent server failed at \"{step}\" ({status}):\n{}", .tail.join("\n"))]
+    #[error("the installation failed at \"{step}\" ({status}):\n{}", .tail.join("\n"))]
     Step {
         step: &'static str,
         /// Exit code or signal.
@@ -28,7 +28,7 @@ pub enum ProvisionError {
         tail: Vec<String>,
     },
     #[error(
-        "installing the agent server took longer than {} s at \"{step}\":\n{}",
+        "the installation took longer than {} s at \"{step}\":\n{}",
         .limit.as_secs(), .tail.join("\n")
     )]
     TooLong {
@@ -36,7 +36,7 @@ pub enum ProvisionError {
         limit: Duration,
         tail: Vec<String>,
     },
-    #[error("installing the agent server failed at \"{step}\"")]
+    #[error("the installation failed at \"{step}\"")]
     Io {
         step: &'static str,
         #[source]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::child::{self, RunError};
 use super::python::{self, PythonInterpreter};
 use super::tested;
-use super::{InstallationMarker, InstalledAgentServer, ProvisionError, Provisioner, blocking};
+use super::{InstallationMarker, InstalledProgram, ProvisionError, Provisioner, blocking};
 use crate::files::if_exists;
 
 /// Exists only in a finished installation.
@@ -43,10 +43,7 @@ const SETTINGS_OF_PIP_ONLY: [&str; 6] = [
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Provisioner {
-    pub(super) async fn install(
-        &self,
-        lock: &File,
-    ) -> Result<InstalledAgentServer, ProvisionError> {
+    pub(super) async fn install(&self, lock: &File) -> Result<InstalledProgram, ProvisionError> {
         let uv = self.uv().await;
         let run = InstallRun {
             provisioner: self,
@@ -59,16 +56,21 @@ impl Provisioner {
             version = %self.config.version,
             python = %python.program.display(),
             root = %root.display(),
-            "the agent server is not installed yet; installing it"
+            "{} is not installed yet; installing it",
+            self.config.program.name()
         );
         run.clear(&root).await?;
         run.create_environment(&python, &root).await?;
-        let server = InstalledAgentServer { root };
+        let server = InstalledProgram {
+            program: self.config.program,
+            root,
+        };
         run.install_packages_quickly(&server).await?;
         run.compile(&server).await?;
         run.verify(&server).await?;
         run.complete(&server, &python).await?;
-        tracing::info!(version = %self.config.version, "the agent server is installed");
+        let name = self.config.program.name();
+        tracing::info!(version = %self.config.version, "{name} is installed");
         Ok(server)
     }
 
@@ -155,7 +157,7 @@ impl InstallRun<'_> {
     /// Installs the packages with `uv`, which takes a quarter of the time of `pip`, or with `pip` where that fails.
     async fn install_packages_quickly(
         &self,
-        server: &InstalledAgentServer,
+        server: &InstalledProgram,
     ) -> Result<(), ProvisionError> {
         if self.uv.is_none()
             && let Some(uv) = self.download_uv(server).await
@@ -167,7 +169,7 @@ impl InstallRun<'_> {
             match with_uv.install_packages(server).await {
                 Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
                     error = %chain(&error),
-                    "uv cannot install the agent server; trying pip"
+                    "uv cannot install the packages; trying pip"
                 ),
                 result => return result,
             }
@@ -177,7 +179,7 @@ impl InstallRun<'_> {
 
     /// Puts `uv` into a folder of the installation, until it is complete. `None` if that fails, or if `uv` would use
     /// another index than `pip`.
-    async fn download_uv(&self, server: &InstalledAgentServer) -> Option<PathBuf> {
+    async fn download_uv(&self, server: &InstalledProgram) -> Option<PathBuf> {
         let config = &self.provisioner.config;
         if config.wheels.is_some() || self.has_settings_of_pip(server).await {
             return None;
@@ -197,7 +199,7 @@ impl InstallRun<'_> {
     }
 
     /// Whether a file or a variable has settings for `pip` that `uv` ignores, as far as `pip` says.
-    async fn has_settings_of_pip(&self, server: &InstalledAgentServer) -> bool {
+    async fn has_settings_of_pip(&self, server: &InstalledProgram) -> bool {
         let mut command = self.provisioner.command(server.python());
         command.args(["-I", "-m", "pip", "config", "list"]);
         let limit = self.provisioner.config.deadlines.probe;
@@ -213,7 +215,7 @@ impl InstallRun<'_> {
 
     /// Installs the tested libraries of this version if they are known and available, otherwise libraries that satisfy the
     /// requirements.
-    async fn install_packages(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
+    async fn install_packages(&self, server: &InstalledProgram) -> Result<(), ProvisionError> {
         let file = server.root.join("requirements.txt");
         let text = self.provisioner.requirements.join("\n") + "\n";
         self.write("writing the requirements", &file, text).await?;
@@ -226,7 +228,7 @@ impl InstallRun<'_> {
             match self.install_step(command).await {
                 Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
                     error = %chain(&error),
-                    "the tested libraries of the agent server are unavailable; trying others that satisfy its \
+                    "the tested libraries are unavailable; trying others that satisfy the \
                          requirements"
                 ),
                 result => return result,
@@ -244,12 +246,12 @@ impl InstallRun<'_> {
     fn tested(&self) -> Option<String> {
         let (config, requirements) = (&self.provisioner.config, &self.provisioner.requirements);
         match config.wheels {
-            None => tested::libraries(&config.version, requirements),
+            None => tested::libraries(config.program.tested(), &config.version, requirements),
             Some(_) => None,
         }
     }
 
-    fn packages(&self, server: &InstalledAgentServer, requirements: &Path) -> Command {
+    fn packages(&self, server: &InstalledProgram, requirements: &Path) -> Command {
         let mut command;
         if let Some(uv) = self.uv {
             command = self.provisioner.command(uv);
@@ -269,7 +271,7 @@ impl InstallRun<'_> {
         command
     }
 
-    fn pip_install(&self, server: &InstalledAgentServer) -> Command {
+    fn pip_install(&self, server: &InstalledProgram) -> Command {
         let mut command = self.provisioner.command(server.python());
         command
             .args(["-I", "-m", "pip", "install"])
@@ -280,7 +282,7 @@ impl InstallRun<'_> {
 
     /// Without byte code every start of a sandbox takes some seconds longer. Packages may contain files that do not
     /// compile, which makes the compiler's exit code 1: that is not an error.
-    async fn compile(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
+    async fn compile(&self, server: &InstalledProgram) -> Result<(), ProvisionError> {
         let mut command = self.provisioner.command(server.python());
         command
             .args(["-I", "-m", "compileall", "-q", "-j", "0"])
@@ -291,7 +293,7 @@ impl InstallRun<'_> {
                 let last = tail.last().map(String::as_str).unwrap_or_default();
                 tracing::warn!(
                     last,
-                    "some files of the agent server's packages do not compile; the agent server loads them more slowly"
+                    "some files of the packages do not compile; they load more slowly"
                 );
                 Ok(())
             }
@@ -300,22 +302,21 @@ impl InstallRun<'_> {
     }
 
     /// Detects an unusable installation now rather than in the first sandbox.
-    async fn verify(&self, server: &InstalledAgentServer) -> Result<(), ProvisionError> {
+    async fn verify(&self, server: &InstalledProgram) -> Result<(), ProvisionError> {
         let mut command = self.provisioner.command(server.python());
         command
-            .args(["-m", "openhands.agent_server", "--help"])
+            .args(server.program.check())
             .current_dir(&server.root)
             // Without this, importing litellm requests a price list from the network.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
         let limit = self.provisioner.config.deadlines.environment;
-        self.step("running the agent server's --help", command, limit)
-            .await
+        self.step("running its --help", command, limit).await
     }
 
     /// Syncs everything to the disk before it writes the marker.
     async fn complete(
         &self,
-        server: &InstalledAgentServer,
+        server: &InstalledProgram,
         python: &PythonInterpreter,
     ) -> Result<(), ProvisionError> {
         let marker = InstallationMarker {
@@ -385,13 +386,14 @@ impl InstallRun<'_> {
     ) -> Result<(), ProvisionError> {
         let input = child::input(self.lock).map_err(ProvisionError::io(step))?;
         let started = Instant::now();
-        tracing::info!(step, "installing the agent server");
+        let name = self.provisioner.config.program.name();
+        tracing::info!(step, "installing {name}");
         let mut last_log = started;
         let finished = child::run(command, input, limit, |line| {
             if last_log.elapsed() >= LOG_INTERVAL {
                 last_log = Instant::now();
                 let seconds = started.elapsed().as_secs();
-                tracing::info!(step, seconds, line, "still installing the agent server");
+                tracing::info!(step, seconds, line, "still installing {name}");
             }
         })
         .await;

@@ -1,4 +1,5 @@
-//! Installs the agent server on first use, into a virtual environment in the data directory.
+//! Installs the agent server on first use, into a virtual environment in the data directory. The automations service is installed
+//! the same way.
 //!
 //! Knows: Python, `pip` and `uv`. Must never know: sandboxes.
 //!
@@ -19,6 +20,7 @@ mod child;
 mod config;
 mod error;
 mod install;
+mod package;
 mod python;
 mod tested;
 #[cfg(test)]
@@ -38,34 +40,35 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use config::PINS;
-pub(crate) use config::{Config, InstallEnvironment};
+pub use config::{Config, InstallEnvironment};
 pub(crate) use error::ProvisionError;
+pub use package::PythonProgram;
 
 use python::PythonInterpreter;
 
-/// An installed agent server.
+/// An installed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstalledAgentServer {
+pub struct InstalledProgram {
+    program: PythonProgram,
     /// The virtual environment.
     pub root: PathBuf,
 }
 
-impl InstalledAgentServer {
+impl InstalledProgram {
     /// The Python of the virtual environment.
     pub fn python(&self) -> PathBuf {
         self.root.join("bin/python")
     }
 
-    /// The command that starts the agent server (without `--host` and `--port`).
+    /// The command that starts it (without `--host` and `--port`).
     pub fn command(&self) -> Vec<OsString> {
         let mut words = vec![self.python().into_os_string()];
-        words.extend(boot::arguments(&self.root));
+        words.extend(self.program.arguments(&self.root));
         words
     }
 }
 
-/// Installs the agent server, once per set of requirements.
+/// Installs a program, once per set of requirements.
 #[derive(Clone)]
 pub struct Provisioner {
     config: Arc<Config>,
@@ -101,7 +104,7 @@ impl Provisioner {
             ));
         }
         let data_dir = fs::canonicalize(&config.data_dir).unwrap_or(config.data_dir.clone());
-        let dir = data_dir.join("agent-server");
+        let dir = data_dir.join(config.program.folder());
         Ok(Self {
             config: Arc::new(config),
             requirements: Arc::new(requirements),
@@ -119,14 +122,17 @@ impl Provisioner {
     }
 
     /// The finished installation, if there is one and it still runs. Takes some milliseconds.
-    pub async fn find(&self) -> Option<InstalledAgentServer> {
+    pub async fn find(&self) -> Option<InstalledProgram> {
         let (dir, requirements) = (self.dir.clone(), Arc::clone(&self.requirements));
         let (version, python) = (self.config.version.clone(), self.config.python.clone());
         let roots = tokio::task::spawn_blocking(move || {
             complete_in(&dir, &version, &requirements, python.as_deref())
         });
         for root in roots.await.unwrap_or_default() {
-            let server = InstalledAgentServer { root };
+            let server = InstalledProgram {
+                program: self.config.program,
+                root,
+            };
             // The Python that the virtual environment is based on may have been removed since.
             let mut command = self.command(server.python());
             command.args(["-I", "-c", "pass"]);
@@ -143,15 +149,16 @@ impl Provisioner {
             tracing::warn!(
                 root = %server.root.display(),
                 cause,
-                "the installed agent server cannot run; installing it again"
+                "{} is installed and cannot run; installing it again",
+                self.config.program.name()
             );
         }
         None
     }
 
-    /// Installs the agent server if needed. Dropping the future stops the installation; the next call restarts it.
+    /// Installs the program if needed. Dropping the future stops the installation; the next call restarts it.
     /// Concurrent tasks and processes may call this: one installs, the others wait.
-    pub async fn ensure(&self) -> Result<InstalledAgentServer, ProvisionError> {
+    pub async fn ensure(&self) -> Result<InstalledProgram, ProvisionError> {
         if let Some(server) = self.find().await {
             return Ok(server);
         }
@@ -192,7 +199,10 @@ impl Provisioner {
                 }
             }
             if backoff >= Duration::from_millis(500) && backoff < Duration::from_secs(1) {
-                tracing::info!("another process installs the agent server; waiting for it");
+                tracing::info!(
+                    "another process installs {}; waiting for it",
+                    self.config.program.name()
+                );
             }
             let limit = self.config.deadlines.lock;
             if started.elapsed() > limit {
@@ -229,7 +239,7 @@ impl Provisioner {
 
 /// The exact requirements, validated: they become part of a file name and a requirements file.
 fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
-    let version = &config.version;
+    let (program, version) = (config.program, &config.version);
     let is_plain = version.starts_with(|c: char| c.is_ascii_alphanumeric())
         && version
             .bytes()
@@ -237,18 +247,13 @@ fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
         && !version.contains("..");
     if !is_plain || version.len() > 40 {
         let problem = format!(
-            "invalid version {:?} of the agent server (WORKSPACE_SANDBOX__AGENT_SERVER_VERSION)",
-            config.version
+            "invalid version {version:?} of {} ({})",
+            program.name(),
+            program.version_setting()
         );
         return Err(ProvisionError::Configuration(problem));
     }
-    let packages = ["openhands-agent-server", "openhands-sdk", "openhands-tools"];
-    let mut all: Vec<String> = packages
-        .iter()
-        .map(|name| format!("{name}=={}", config.version))
-        .collect();
-    all.extend(PINS.map(str::to_owned));
-    Ok(all)
+    Ok(program.requirements(version))
 }
 
 /// The finished installations of exactly these requirements. Blocks.
@@ -284,7 +289,10 @@ fn complete_in(
 }
 
 /// Without the script the agent server starts too, but more slowly.
-async fn write_boot_script(server: &InstalledAgentServer) {
+async fn write_boot_script(server: &InstalledProgram) {
+    if !server.program.has_boot_script() {
+        return;
+    }
     let root = server.root.clone();
     if let Err(error) = blocking("writing boot.py", move || boot::write_script(&root)).await {
         tracing::debug!(error = %chain(&error), root = %server.root.display(), "cannot write boot.py: the agent server boots more slowly");

@@ -65,7 +65,11 @@ impl FakeMachine {
             ("HOME", home),
             ("PYTHONDONTWRITEBYTECODE", "1".into()),
         ];
-        let mut config = Config::new(self.path("data"), InstallEnvironment::pick(variables));
+        let mut config = Config::new(
+            PythonProgram::AgentServer,
+            self.path("data"),
+            InstallEnvironment::pick(variables),
+        );
         config.deadlines.probe = Duration::from_secs(60);
         config
     }

@@ -115,6 +115,8 @@ async fn a_sandbox_has_exactly_its_own_environment() {
     let short = fs::read_dir(fixture.dir.path().join("run")).unwrap();
     let mut short = short.map(|entry| entry.unwrap().path());
     let short = short.find(|path| path.is_dir()).unwrap();
+    let port = endpoints.agent_url.port().unwrap().to_string();
+    assert_eq!(actual.remove("AGENT_SERVER_PORT"), Some(port));
     assert_eq!(actual, expected_environment(&fixture, &short));
     assert_eq!(
         endpoints.workspace,

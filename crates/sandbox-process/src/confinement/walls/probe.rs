@@ -242,6 +242,7 @@ impl ProbeSandbox {
             readable: vec![executable.clone()],
             writable: Vec::new(),
             tmp,
+            workspace: None,
             working_dir: "/tmp".into(),
         };
         let plan = ConfinementPlan {

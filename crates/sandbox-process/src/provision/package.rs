@@ -1,0 +1,97 @@
+//! The programs that are installed from Python packages.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::boot;
+use super::config::PINS;
+use super::tested::{AGENT_SERVERS, AUTOMATIONS, TestedRelease};
+
+/// A program that is installed from Python packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PythonProgram {
+    /// The agent server of sandboxes.
+    AgentServer,
+    /// The automations service.
+    Automations,
+}
+
+impl PythonProgram {
+    /// In texts for the operator.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AgentServer => "the agent server",
+            Self::Automations => "the automations service",
+        }
+    }
+
+    /// The folder of its installations in the data directory.
+    pub(super) const fn folder(self) -> &'static str {
+        match self {
+            Self::AgentServer => "agent-server",
+            Self::Automations => "automations-server",
+        }
+    }
+
+    /// The version to install by default. Later ones of both (1.58.1, 1.26.0) require a `certifi` that the index does not
+    /// have, so they do not resolve.
+    pub(super) const fn default_version(self) -> &'static str {
+        match self {
+            Self::AgentServer => "1.58.0",
+            Self::Automations => "1.25.0",
+        }
+    }
+
+    /// The setting of the version.
+    pub(super) const fn version_setting(self) -> &'static str {
+        match self {
+            Self::AgentServer => "WORKSPACE_SANDBOX__AGENT_SERVER_VERSION",
+            Self::Automations => "WORKSPACE_AUTOMATIONS__VERSION",
+        }
+    }
+
+    /// The packages of a version.
+    pub(super) fn requirements(self, version: &str) -> Vec<String> {
+        let (packages, pins): (&[&str], &[&str]) = match self {
+            Self::AgentServer => (
+                &["openhands-agent-server", "openhands-sdk", "openhands-tools"],
+                &PINS,
+            ),
+            Self::Automations => (&["openhands-automation"], &[]),
+        };
+        let packages = packages.iter().map(|name| format!("{name}=={version}"));
+        let pins = pins.iter().map(|pin| (*pin).to_owned());
+        packages.chain(pins).collect()
+    }
+
+    pub(super) const fn tested(self) -> &'static [TestedRelease] {
+        match self {
+            Self::AgentServer => &AGENT_SERVERS,
+            Self::Automations => &AUTOMATIONS,
+        }
+    }
+
+    /// What Python runs to check an installation.
+    pub(super) const fn check(self) -> [&'static str; 3] {
+        match self {
+            Self::AgentServer => ["-m", "openhands.agent_server", "--help"],
+            // Importing the application reads its settings, which only a start has.
+            Self::Automations => ["-m", "uvicorn", "--help"],
+        }
+    }
+
+    /// The arguments of Python that start it, without `--host` and `--port`.
+    pub(super) fn arguments(self, root: &Path) -> Vec<OsString> {
+        match self {
+            Self::AgentServer => boot::arguments(root).into(),
+            Self::Automations => ["-m", "uvicorn", "openhands.automation.app:app"]
+                .map(OsString::from)
+                .into(),
+        }
+    }
+
+    /// Whether it has the start script.
+    pub(super) fn has_boot_script(self) -> bool {
+        self == Self::AgentServer
+    }
+}
